@@ -1,0 +1,50 @@
+"""Start the toy training of torch_ddp.py with mp.spawn, one process per accelerator: the boot file of mode `spawn`.
+
+The platform gives --world_size and --rank, which count NODES, and --init_method. This file multiplies by the number of
+processes of its node.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch_ddp import STEPS, pick_device, train
+
+
+def processes_of_this_node():
+    """Return how many processes this node runs: what it is told, else one per GPU, else one."""
+    told = os.environ.get("NPROC_PER_NODE") or os.environ.get("MA_NUM_GPUS") or "0"
+    return int(told) or torch.cuda.device_count() or 1
+
+
+def worker(local_rank, nproc, args):
+    """Train as one process: node ranks become process ranks here."""
+    backend, device = pick_device(local_rank, nproc)
+    dist.init_process_group(
+        backend,
+        init_method=args.init_method,
+        world_size=args.world_size * nproc,
+        rank=args.rank * nproc + local_rank,
+    )
+    train(backend, device, args.lr, args.steps)
+    dist.destroy_process_group()
+
+
+def main():
+    """Spawn the processes of this node and wait for them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--world_size", type=int, required=True, help="number of nodes")
+    parser.add_argument("--rank", type=int, required=True, help="index of this node")
+    parser.add_argument("--init_method", required=True, help="tcp://host:port of node 0")
+    parser.add_argument("--lr", type=float, default=0.001)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    # A platform may add arguments of its own, so unknown ones are not an error.
+    args, _ = parser.parse_known_args()
+    nproc = processes_of_this_node()
+    mp.spawn(worker, args=(nproc, args), nprocs=nproc)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""A few steps of DistributedDataParallel on a toy model, for all three ways to start it.
+
+Under torch.distributed.launch and torchrun this file is the boot file: each process is started with RANK, LOCAL_RANK,
+WORLD_SIZE and MASTER_* in its environment. Under mp.spawn, main.py calls `train` in each process with the same values
+as arguments.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 5
+BATCH = 20
+
+
+class ToyModel(nn.Module):
+    """Two linear layers, 10 → 10 → 5."""
+
+    def __init__(self):
+        super().__init__()
+        self.net1 = nn.Linear(10, 10)
+        self.relu = nn.ReLU()
+        self.net2 = nn.Linear(10, 5)
+
+    def forward(self, x):
+        """Return the output for a batch, shape (batch, 5)."""
+        return self.net2(self.relu(self.net1(x)))
+
+
+def pick_device(local_rank, nproc):
+    """Return (backend, device): NCCL where this node has a GPU for each of its processes, else Gloo on the CPU."""
+    if torch.cuda.is_available() and nproc <= torch.cuda.device_count():
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+        return "nccl", device
+    return "gloo", torch.device("cpu")
+
+
+def train(backend, device, lr, steps):
+    """Train and print, per step, the loss averaged over all ranks: every rank prints the same number."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    print(f"rank {rank} of {world_size} is ready: {backend} on {device}", flush=True)
+
+    torch.manual_seed(0)  # the same model on every rank
+    model = ToyModel().to(device)
+    ddp_model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+    loss_fn = nn.MSELoss()
+    optimizer = torch.optim.SGD(ddp_model.parameters(), lr=lr)
+
+    data = torch.Generator().manual_seed(1 + rank)  # other data on every rank
+    for step in range(1, steps + 1):
+        inputs = torch.randn(BATCH, 10, generator=data).to(device)
+        labels = torch.randn(BATCH, 5, generator=data).to(device)
+        optimizer.zero_grad()
+        loss = loss_fn(ddp_model(inputs), labels)
+        loss.backward()  # DDP averages the gradients over all ranks here
+        optimizer.step()
+        mean_loss = loss.detach().clone()
+        dist.all_reduce(mean_loss)
+        mean_loss /= world_size
+        print(f"step {step} loss {mean_loss.item():.6f}", flush=True)
+
+    assert_equal_on_all_ranks(model)
+    print(f"rank {rank} done: all {world_size} ranks hold equal parameters", flush=True)
+
+
+def assert_equal_on_all_ranks(model):
+    """Raise AssertionError unless every rank holds rank 0's parameters, bit for bit."""
+    for name, parameter in model.named_parameters():
+        of_rank_0 = parameter.detach().clone()
+        dist.broadcast(of_rank_0, src=0)
+        assert torch.equal(of_rank_0, parameter), f"{name} differs between ranks"
+
+
+def main():
+    """Train as one process of a launcher."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lr", type=float, default=0.001)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    # A platform may add arguments of its own, so unknown ones are not an error.
+    args, _ = parser.parse_known_args()
+    backend, device = pick_device(int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+    dist.init_process_group(backend)
+    train(backend, device, args.lr, args.steps)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What runs a job: the protocol every backend fulfils, and the values that go in and come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from jobsubmit.plan import LaunchPlan
+from jobsubmit.render import Script
+from jobsubmit.settings import Settings
+from jobsubmit.spec.model import Layout
+from jobsubmit.upload import CodeRef, FetchOrder
+
+
+class State(str, Enum):
+    """Name where a job is in its life."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether nothing will change any more."""
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Hold what is sent to a backend, as named text documents; secrets and signed addresses stand as names only."""
+
+    job_id: str
+    documents: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Hold what must reach the nodes and must never be written down: secret values, and signed addresses."""
+
+    secrets: Mapping[str, str] = field(repr=False)
+    order: FetchOrder = field(repr=False)
+
+
+@dataclass(frozen=True)
+class JobHandle:
+    """Name a submitted job: `backend://where/it/is`."""
+
+    backend: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}://{self.path}"
+
+    @classmethod
+    def parse(cls, text: str) -> JobHandle:
+        """Read a handle that was printed before."""
+        backend, _, path = text.partition("://")
+        return cls(backend, path)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Name the process that failed first; `rank` is None when no rank can be told. Signals and codes exclude each other."""
+
+    node: int
+    rank: int | None
+    exit_code: int | None
+    signal: int | None
+    message: str
+    last_lines: tuple[str, ...]
+
+    @property
+    def shell_code(self) -> int:
+        """Return the exit code as a shell would show it: 128+N for signal N."""
+        return 128 + self.signal if self.signal is not None else self.exit_code or 1
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """Say how a job is: `reason` is one upper-case word (or nothing), `message` a sentence for people."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    failure: Failure | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """Hold one line of output; `rank` is None for what a node says before and around its ranks."""
+
+    node: int
+    rank: int | None
+    text: str
+
+
+class Backend(Protocol):
+    """Run jobs on one engine. Every method raises BackendError when the engine refuses or cannot be reached."""
+
+    layout: Layout
+    """How the engine's nodes want the code to lie in the store, unless the spec says otherwise."""
+
+    ignores_platform_fields: bool
+    """Whether image, framework and flavor mean nothing here."""
+
+    def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
+        """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, nothing is read or touched."""
+
+    def preflight(self, plan: LaunchPlan) -> None:
+        """Raise BackendError for what can be known to be missing before anything is uploaded. MUST change nothing."""
+
+    def submit(self, request: Request, delivery: Delivery) -> JobHandle:
+        """Start the job; the only method that changes the world. Twice with one job id MUST NOT start two jobs."""
+
+    def status(self, handle: JobHandle) -> JobStatus:
+        """Return what is true now; raises JobNotFoundError for a handle the engine does not know."""
+
+    def logs(
+        self, handle: JobHandle, *, follow: bool = False, node: int | None = None, rank: int | None = None
+    ) -> Iterator[LogLine]:
+        """Yield lines, each once, in order per rank; with `follow` until the job is final and every line was yielded."""
+
+    def cancel(self, handle: JobHandle) -> None:
+        """Ask the job to end and return; `status` tells when it has. Twice, or on a job that ended, is fine."""
+
+
+def open_backend(kind: str, settings: Settings) -> Backend:
+    """Return the backend of a kind; loads its client library only now."""
+    if kind == "local":
+        from jobsubmit.backends.local import LocalBackend
+
+        return LocalBackend(settings)
+    raise AssertionError(kind)

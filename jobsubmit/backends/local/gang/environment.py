@@ -1,0 +1,81 @@
+"""What a node finds in its environment: the platform's contract, and nothing stray of the user's shell."""
+
+import glob
+import os
+import re
+
+HOOK_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+
+# Set by a launcher, a platform or a shell around us, these would steer the job's own launcher.
+_STRAY = re.compile(
+    r"(PET|TORCHELASTIC|MA|VC|JOBSUBMIT)_.*|BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|CDPATH|IFS|PS4"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_(ADDR|PORT)|RDZV_ID"
+)
+
+
+def visible_gpus(environment):
+    """Return the ids of the GPUs this job may use, in order."""
+    told = environment.get("CUDA_VISIBLE_DEVICES")
+    if told is not None:
+        return [gpu for gpu in told.split(",") if gpu and gpu != "-1"]
+    return sorted((path[len("/dev/nvidia") :] for path in glob.glob("/dev/nvidia[0-9]*")), key=int)
+
+
+def share_gpus(gpus, nodes, nproc):
+    """Return the GPUs of each node: disjoint and equally many, or none at all where they do not suffice."""
+    each = nproc or len(gpus) // nodes
+    if each < 1 or each * nodes > len(gpus):
+        return [[] for _ in range(nodes)]
+    return [gpus[node * each : (node + 1) * each] for node in range(nodes)]
+
+
+class NodeEnvironments:
+    """Make the environment of each node of one job."""
+
+    def __init__(self, order, job_dir, addresses, port, base, interface):
+        self.order, self.job_dir = order, job_dir
+        self.addresses, self.port, self.interface = addresses, port, interface
+        self.base = {name: value for name, value in base.items() if not _STRAY.fullmatch(name)}
+        request = order["request"]
+        self.gpus = share_gpus(visible_gpus(base), request["nodes"], request["nproc_per_node"])
+
+    def of(self, node):
+        """Return the whole environment of a node, as a new mapping."""
+        request = self.order["request"]
+        nproc = request["nproc_per_node"] or len(self.gpus[node]) or 1
+        environment = {
+            **self.base,
+            "OMP_NUM_THREADS": self.base.get("OMP_NUM_THREADS")
+            or str(max(1, (os.cpu_count() or 1) // (request["nodes"] * nproc))),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus[node]),
+            **request["env"],
+            **self.order["secrets"],
+            "VC_WORKER_HOSTS": ",".join(self.addresses),
+            "VC_WORKER_NUM": str(request["nodes"]),
+            "VC_TASK_INDEX": str(node),
+            "MA_NUM_HOSTS": str(request["nodes"]),
+            "MA_NUM_GPUS": str(nproc),
+            "MA_TASK_NAME": "worker",
+            "MA_CURRENT_IP": self.addresses[node],
+            "MA_CURRENT_INSTANCE_NAME": "worker-%d" % node,
+            "MA_JOB_DIR": self.job_folder(node),
+            "MA_LOG_DIR": os.path.join(self.job_dir, "logs"),
+            "JOBSUBMIT_JOB_ID": request["job_id"],
+            "JOBSUBMIT_MASTER_PORT": str(self.port),
+            "JOBSUBMIT_LOCAL_JOB_DIR": self.job_dir,
+            "JOBSUBMIT_LOCAL_NODE": str(node),
+            "JOBSUBMIT_LOCAL_MODE": request["mode"],
+        }
+        if self.interface:
+            environment.setdefault("GLOO_SOCKET_IFNAME", self.interface)
+        environment["PYTHONPATH"] = _joined(HOOK_FOLDER, environment.get("PYTHONPATH"))
+        environment["PATH"] = _joined(self.order["python_folder"], environment.get("PATH"))
+        return environment
+
+    def job_folder(self, node):
+        """Return MA_JOB_DIR of a node: the parent of its code folder."""
+        return os.path.join(self.job_dir, "nodes", str(node))
+
+
+def _joined(first, rest):
+    return first + os.pathsep + rest if first and rest else first or rest or ""

@@ -1,0 +1,213 @@
+"""Report what happens inside a node's Python processes; Python imports this by itself, through PYTHONPATH.
+
+A launcher (torchrun, the boot file of mp.spawn, …) reports the exact exit status of every child it collects. A rank
+gets a log of its own and reports its start and an uncaught exception. The user's code sees nothing of it, and whatever
+goes wrong here is swallowed: a job must run as it would without.
+"""
+
+import os
+import sys
+
+_RANK_PID = "JOBSUBMIT_LOCAL_RANK_PID"  # set in a rank, for its own children are no ranks
+_SPAWN_RANK = "JOBSUBMIT_LOCAL_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
+_VICTIM_SIGNS = (
+    "closed by peer",
+    "reset by peer",
+    "recv operation",
+    "send operation",
+    "broken pipe",
+    "read error",
+    "write error",
+    "socket timeout",
+    "remote process exited",
+    "connection was likely closed",
+)
+
+
+def _load(name):
+    """Load a file of the gang under a name that no module of the user's can have."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    known = "_jobsubmit_gang_" + name
+    if known not in sys.modules:
+        spec = spec_from_file_location(known, os.path.join(os.path.dirname(_HERE), name + ".py"))
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[known] = module
+    return sys.modules[known]
+
+
+def _report(event, **fields):
+    _load("files").append_event(os.environ["JOBSUBMIT_LOCAL_JOB_DIR"], event, node=_node(), **fields)
+
+
+def _node():
+    return int(os.environ["JOBSUBMIT_LOCAL_NODE"])
+
+
+def _guarded(function):
+    def guarded(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            return None
+
+    return guarded
+
+
+@_guarded
+def _install():
+    if "JOBSUBMIT_LOCAL_JOB_DIR" not in os.environ or _RANK_PID in os.environ:
+        return
+    if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
+        _become_rank(int(os.environ["RANK"]))
+        _die_with_launcher()
+    elif _SPAWN_RANK in os.environ:
+        if "spawn_main" in _command_line():
+            _become_spawned_rank()
+    else:
+        _become_launcher()
+
+
+def _command_line():
+    if hasattr(sys, "orig_argv"):
+        return " ".join(sys.orig_argv)
+    with open("/proc/self/cmdline", "rb") as stream:
+        return stream.read().decode("utf-8", "replace")
+
+
+def _become_spawned_rank():
+    # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
+    local_rank = int(os.environ.pop(_SPAWN_RANK))
+    rank = int(os.environ["NODE_RANK"]) * int(os.environ["NPROC_PER_NODE"]) + local_rank
+    _become_rank(rank)
+    from multiprocessing import process
+
+    run = process.BaseProcess.run
+
+    def reporting_run(self):
+        try:
+            run(self)
+        except BaseException as error:
+            _report_exception(error)
+            raise
+
+    process.BaseProcess.run = reporting_run
+
+
+def _become_rank(rank):
+    files = _load("files")
+    os.environ[_RANK_PID] = str(os.getpid())
+    job_dir = os.environ["JOBSUBMIT_LOCAL_JOB_DIR"]
+    ours = os.stat(files.node_log(job_dir, _node()))
+    log = os.open(files.rank_log(job_dir, rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        # Only what still is our own file: a redirection of the user's is respected.
+        if os.path.samestat(os.fstat(stream), ours):
+            os.dup2(log, stream)
+    os.close(log)
+    _report("rank_start", rank=rank, pid=os.getpid())
+    show = sys.excepthook
+
+    def reporting_hook(kind, error, traceback):
+        _report_exception(error)
+        show(kind, error, traceback)
+
+    sys.excepthook = reporting_hook
+
+
+def _die_with_launcher():
+    _load("processes").die_with_parent(9)
+
+
+@_guarded
+def _report_exception(error):
+    names, text, seen = [], "", set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if not isinstance(error, SystemExit):
+            names.append(type(error).__name__)
+            text += str(error).lower()
+        error = error.__cause__ or error.__context__
+    if names:  # texts may hold anything, secrets too: only the kinds are written down
+        _report("rank_exception", pid=os.getpid(), kinds=names, is_victim=any(sign in text for sign in _VICTIM_SIGNS))
+
+
+def _become_launcher():
+    waitpid = os.waitpid
+
+    def reporting_waitpid(pid, options):
+        result = waitpid(pid, options)
+        _report_exit(*result)
+        return result
+
+    os.waitpid = reporting_waitpid
+    if os.environ.get("JOBSUBMIT_LOCAL_MODE") == "spawn":
+        _hand_over_spawn_ranks()
+
+
+@_guarded
+def _report_exit(pid, status):
+    if pid and os.WIFSIGNALED(status):
+        _report("child_exit", pid=pid, code=-os.WTERMSIG(status))
+    elif pid and os.WIFEXITED(status):
+        _report("child_exit", pid=pid, code=os.WEXITSTATUS(status))
+
+
+def _hand_over_spawn_ranks():
+    """Tell each process that mp.spawn (or a loop over Process) starts which rank it is, and outlive a SIGTERM with it."""
+    import signal
+    from multiprocessing import process
+
+    start = process.BaseProcess.start
+    started = []
+    nproc = int(os.environ.get("NPROC_PER_NODE", "0"))
+
+    def handing_start(self):
+        local_rank = _spawn_rank(self, len(started))
+        if local_rank is None or local_rank >= nproc:
+            return start(self)
+        started.append(self)
+        os.environ[_SPAWN_RANK] = str(local_rank)
+        try:
+            return start(self)
+        finally:
+            os.environ.pop(_SPAWN_RANK, None)
+
+    def wait_for_ranks(number, frame):
+        # The ranks got the signal too and may be saving a checkpoint; mp.spawn's join ends when they have.
+        if not started:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def become_forked_rank():
+        if _SPAWN_RANK in os.environ and _RANK_PID not in os.environ:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _guarded(_become_spawned_rank)()
+
+    process.BaseProcess.start = handing_start
+    os.register_at_fork(after_in_child=become_forked_rank)
+    signal.signal(signal.SIGTERM, wait_for_ranks)
+
+
+def _spawn_rank(child, count):
+    target = getattr(child, "_target", None)
+    if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":
+        return child._args[1]  # _wrap(fn, i, args, error_file)
+    return count
+
+
+def _chain():
+    """Run the sitecustomize that this one hides, if there is one."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path or ".") != _HERE])
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        spec.loader.exec_module(module_from_spec(spec))
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_install()
+_chain()

@@ -1,0 +1,71 @@
+"""A rendezvous port of its own for each job, and an address of its own for each node."""
+
+import errno
+import random
+import socket
+
+_PORTS = range(20000, 30000)  # below the range that outgoing connections take theirs from
+
+
+def lease_port(seed):
+    """Return (port, socket): nobody else gets the port while the socket is open, and torch can still listen on it.
+
+    The socket is bound without SO_REUSEADDR, so a second lease of the port is refused, and gets it afterwards, so that
+    the job's own store may bind beside it. It never listens.
+    """
+    start = random.Random(seed).randrange(len(_PORTS))
+    for step in range(len(_PORTS)):
+        port = _PORTS[(start + step) % len(_PORTS)]
+        held = _bind_everywhere(port)
+        if held is not None:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return port, held
+    raise OSError(errno.EADDRINUSE, "no free port in %d-%d" % (_PORTS[0], _PORTS[-1]))
+
+
+def _bind_everywhere(port):
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+        try:
+            held = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        try:
+            if family == socket.AF_INET6:
+                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            held.bind((address, port))
+            return held
+        except OSError as error:
+            held.close()
+            if error.errno == errno.EADDRINUSE:
+                return None
+    return None
+
+
+def node_addresses(nodes, usable=None):
+    """Return a loopback address per node, 127.0.0.101 and up, in an order that also sorts as text.
+
+    Where only 127.0.0.1 exists (macOS), all nodes share it.
+    """
+    usable = usable or _usable
+    wanted = ["127.0.%d.%d" % divmod_address(index) for index in range(nodes)]
+    return wanted if all(usable(address) for address in (wanted[0], wanted[-1])) else ["127.0.0.1"] * nodes
+
+
+def divmod_address(index):
+    """Return the last two parts of the address of a node: 99 nodes to a block, always three digits."""
+    return (100 + index // 99 if index >= 99 else 0), 101 + index % 99
+
+
+def _usable(address):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def loopback_interface():
+    """Return the name of the loopback interface, or nothing where it has another name."""
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), "")

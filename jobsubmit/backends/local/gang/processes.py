@@ -1,0 +1,87 @@
+"""Processes that must not get away: adopt what is orphaned, die with the parent, kill until nothing is left."""
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LINUX = sys.platform == "linux"
+_prctl = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
+
+
+def adopt_orphans():
+    """Become the parent of every orphan below this process, so that `kill_all` can prove that none is left."""
+    if _prctl:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent(number):
+    """Have the kernel send this process a signal when its parent ends."""
+    if _prctl:
+        _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def descendants():
+    """Return the pids below this process; only Linux can tell."""
+    if not _LINUX:
+        return []
+    children = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as stream:
+                    parent = int(stream.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, queue = [], [os.getpid()]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def kill_all(known=(), seconds=10.0):
+    """SIGKILL every descendant (and the known pids) until the kernel says that no child is left."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for pid in {*descendants(), *(() if _LINUX else known)}:
+            send(pid, signal.SIGKILL)
+        if not reap():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def reap():
+    """Collect every ended child; return whether any child still runs."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except OSError as error:
+            if error.errno == errno.ECHILD:
+                return False
+            raise
+        if pid == 0:
+            return True
+
+
+def send(pid, number):
+    """Send a signal to one process; that it is gone already is fine."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def send_group(pgid, number):
+    """Send a signal to a process group; that it is gone already is fine."""
+    try:
+        os.killpg(pgid, number)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,83 @@
+"""The errors a user may meet: where it is, what is wrong, what to do next, and the exit code that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Name one fault: `where` is `job.yaml:4`, a flag or a path; `field` is the dotted name in the spec, if any."""
+
+    where: str
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}  {self.field}: {self.text}" if self.field else f"{self.where}  {self.text}"
+
+
+class JobSubmitError(Exception):
+    """Be the root of every error that is not our bug."""
+
+    code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+
+
+class UsageError(JobSubmitError):
+    """Say that the command line asks for something that does not exist or does not go together."""
+
+    code = 2
+
+
+class SpecError(JobSubmitError):
+    """List every problem of a job file at once."""
+
+    code = 2
+
+    def __init__(self, problems: Sequence[Problem], hint: str = "") -> None:
+        super().__init__("\n".join(str(problem) for problem in problems), hint, problems[0].where)
+        self.problems = tuple(problems)
+
+
+class BundleError(JobSubmitError):
+    """Say why the code directory cannot be uploaded as it is."""
+
+    code = 2
+
+
+class CheckError(JobSubmitError):
+    """Say that a static check found that the job cannot work."""
+
+    code = 3
+
+
+class StoreError(JobSubmitError):
+    """Say that the object store refused, or that there are no credentials for it."""
+
+    code = 4
+
+
+class BackendError(JobSubmitError):
+    """Say that the engine which runs jobs refused or cannot be reached."""
+
+    code = 5
+
+
+class JobNotFoundError(JobSubmitError):
+    """Say that no job has this name, id or handle."""
+
+    code = 102
+
+
+JOB_FAILED = 100
+NOT_FINISHED = 101
+JOB_CANCELLED = 103
+INTERRUPTED = 130

@@ -1,0 +1,147 @@
+"""The record of each submitted job on this machine: one directory, readable by people."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from jobsubmit.backends import JobHandle, Request
+from jobsubmit.backends.local.gang import files
+from jobsubmit.errors import JobNotFoundError, UsageError
+from jobsubmit.render import SCRIPT_NAME, Script
+from jobsubmit.settings import Settings
+
+_RECORD = "record.json"
+_SUBMITTING = "submitting"
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
+_SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it."""
+
+    id: str
+    name: str
+    mode: str
+    backend: str
+    nodes: int
+    created: float
+    code: str
+    digest: str | None
+    script_sha256: str
+    handle: str = ""
+    problem: str = ""
+
+    @property
+    def created_at(self) -> str:
+        """Return the time of submission, to the second, with its offset."""
+        return datetime.fromtimestamp(self.created, timezone.utc).astimezone().isoformat(" ", "seconds")
+
+
+def new_job_id(name: str) -> str:
+    """Return a name with a suffix that no other job has."""
+    return f"{name}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(6))}"
+
+
+class JobRecords:
+    """Keep the records of all jobs below the state directory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def directory(self, job_id: str) -> Path:
+        """Return the one directory of a job."""
+        return self.settings.job_dir(job_id)
+
+    @contextmanager
+    def submitting(self, record: JobRecord, spec_text: str, script: Script, request: Request) -> Iterator[None]:
+        """Write a job down before it is submitted; while the block runs it counts as PENDING."""
+        if not _ID.fullmatch(record.id):
+            raise UsageError(f"--job-id {record.id}: must be letters, digits, `_` or `-`, at most 80")
+        directory = self.directory(record.id)
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError as error:
+            raise UsageError(f"--job-id {record.id}: there is such a job already", "give another, or none") from error
+        with (directory / _SUBMITTING).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / "job.yaml").write_text(spec_text, encoding="utf-8")
+            (directory / SCRIPT_NAME).write_bytes(script.data)
+            for name, text in request.documents.items():
+                (directory / name).write_text(text, encoding="utf-8")
+            self.save(record)
+            yield
+
+    def save(self, record: JobRecord) -> None:
+        """Replace the record, whole."""
+        directory = self.directory(record.id)
+        temporary = directory / f".{_RECORD}.{os.getpid()}"
+        temporary.write_text(json.dumps(asdict(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(directory / _RECORD)
+
+    def is_submitting(self, record: JobRecord) -> bool:
+        """Tell whether the client that submits the job is still at it."""
+        try:
+            with (self.directory(record.id) / _SUBMITTING).open("rb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def all(self) -> list[JobRecord]:
+        """Return every record, the newest first."""
+        records = []
+        for file in (self.settings.state_dir / "jobs").glob(f"*/{_RECORD}"):
+            try:
+                values = json.loads(file.read_bytes())
+                known = {name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__}
+                records.append(JobRecord(**known))
+            except (ValueError, TypeError, OSError):
+                continue  # being written, removed, or not ours
+        return sorted(records, key=lambda record: record.created, reverse=True)
+
+    def find(self, text: str) -> JobRecord:
+        """Return the job that a handle, an id or a name means; a name means its newest job."""
+        wanted = text.rstrip("/")
+        for key in ("handle", "id", "name"):
+            for record in self.all():
+                if getattr(record, key) == wanted:
+                    return record
+        raise JobNotFoundError(f"{text}: there is no such job on this machine", "`jobsubmit list` shows all")
+
+    def note_step(self, job_id: str, step: str, edge: str, moment: float | None = None) -> None:
+        """Record when a step of the client started or ended."""
+        when = time.time() if moment is None else moment
+        files.append_event(str(self.directory(job_id)), "step", step=step, edge=edge, t=when)
+
+    def steps(self, record: JobRecord) -> list[Mapping[str, Any]]:
+        """Return each recorded step with its start and end (seconds since the epoch), in order of their start."""
+        found: dict[str, dict[str, Any]] = {}
+        for event in files.EventReader(str(self.directory(record.id))).new():
+            if event["event"] == "step":
+                found.setdefault(event["step"], {"step": event["step"], "start": None, "end": None})
+                found[event["step"]][event["edge"]] = event["t"]
+        return sorted(found.values(), key=lambda step: step["start"] or 0)
+
+
+def submitted(record: JobRecord, handle: JobHandle) -> JobRecord:
+    """Return the record of a job that a backend has accepted."""
+    return replace(record, handle=str(handle))
+
+
+def refused(record: JobRecord, problem: str) -> JobRecord:
+    """Return the record of a job that never reached a backend."""
+    return replace(record, problem=problem)

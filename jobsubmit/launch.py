@@ -1,0 +1,80 @@
+"""A mode and a spec → the words that start training: what we inject, and how values are spelled."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from jobsubmit.spec.model import Flag, HyperparameterValue, JobSpec, RdzvBackendName, SpawnSpec, TorchrunSpec
+from jobsubmit.spec.rules import SINGLE_NODE_RANKS
+
+_TORCH_21 = re.compile(r"2\.1(\D|$)")
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Name torchrun's rendezvous backend and say why it was chosen."""
+
+    backend: RdzvBackendName
+    reason: str
+
+
+def arguments(spec: JobSpec) -> tuple[str, ...]:
+    """Return what follows the boot file on its command line, known before the nodes are."""
+    words = [word for name, value in hyperparameters(spec).items() for word in _spelled(name, value)]
+    match spec:
+        case SpawnSpec():
+            return tuple(words)
+        case _:
+            return (*words, *spec.args)
+
+
+def hyperparameters(spec: JobSpec) -> dict[str, HyperparameterValue]:
+    """Return the hyperparameters of the request: the user's, and in preset mode on one node world_size=1 and rank=0.
+
+    The trap: in preset mode `world_size` and `rank` count NODES; the boot file multiplies by the accelerators of its
+    node. On one node the platform asks the user for both, on several it appends them itself, per node, and refuses
+    them in the request (platform documentation, preset frameworks).
+    """
+    if isinstance(spec, SpawnSpec) and spec.resources.nodes == 1:
+        return {**spec.hyperparameters, **SINGLE_NODE_RANKS}
+    return dict(spec.hyperparameters)
+
+
+def rendezvous(spec: JobSpec) -> Rendezvous | None:
+    """Choose how torchrun's nodes find each other; None in the other modes."""
+    if not isinstance(spec, TorchrunSpec):
+        return None
+    if spec.rdzv_backend is not None:
+        return Rendezvous(spec.rdzv_backend, "chosen by rdzv_backend in the job file")
+    if spec.torch_version is None:
+        return Rendezvous("static", "the job file names no torch_version, and static works with every version")
+    if _is_torch_21(spec.torch_version):
+        return Rendezvous("static", "PyTorch 2.1 needs static (platform documentation)")
+    return Rendezvous("c10d", f"documented by the platform for torch {spec.torch_version}")
+
+
+def rendezvous_notes(spec: JobSpec) -> tuple[str, ...]:
+    """Say what is allowed but known to go wrong."""
+    if isinstance(spec, TorchrunSpec) and spec.rdzv_backend == "c10d" and _is_torch_21(spec.torch_version or ""):
+        return ("rdzv_backend: the platform's documentation says that PyTorch 2.1 needs static, not c10d",)
+    return ()
+
+
+def _is_torch_21(version: str) -> bool:
+    return _TORCH_21.match(version) is not None
+
+
+def _spelled(name: str, value: HyperparameterValue) -> list[str]:
+    match value:
+        case None:
+            return []
+        case Flag(flag=on):
+            return [f"--{name}"] if on else []
+        case bool():
+            return [f"--{name}={str(value).lower()}"]
+        case list():
+            return [f"--{name}={json.dumps(value, ensure_ascii=False)}"]
+        case _:
+            return [f"--{name}={value}"]

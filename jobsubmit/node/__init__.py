@@ -1,0 +1,1 @@
+"""What runs on a node: standard library only, any Python from 3.8."""

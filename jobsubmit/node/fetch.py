@@ -1,0 +1,183 @@
+"""Fetch the code and the start script of a job onto a node, and prove both before anything may run.
+
+Runs as one self-contained file: `python -I -S fetch.py TARGET < order.json`. The order, as JSON on standard input
+because its addresses may be signed:
+
+    {"script": {"url": …, "sha256": …},
+     "code":   {"layout": "archive", "manifest": url, "digest": hex, "archive": url}
+             | {"layout": "tree", "manifest": url, "digest": hex, "files": {path: url}}
+             | {"layout": "tree", "files": {path: url}, "sizes": {path: bytes}}      code that somebody else uploaded,
+     "code_name": folder below TARGET}
+
+On success TARGET holds the code folder and start.sh, and the digests are printed as JSON. A digest that differs, a
+path that leaves the folder or a file that is not in the manifest ends it with exit code 1 and one line on stderr; a
+half-fetched folder is never moved into place.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+ATTEMPTS = 4
+TIMEOUT_SECONDS = 60
+CHUNK = 1 << 20
+PARALLEL = 16
+
+
+class FetchError(Exception):
+    """Say in one line why the code is not on the node."""
+
+
+def tree_digest(files):
+    """Return the digest of a tree: sha256 over its (path, executable, sha256) lines; neither times nor packing count."""
+    lines = sorted(json.dumps([f["path"], f["mode"], f["sha256"]]) for f in files)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def fetch(order, target):
+    """Fetch what the order names into `target`; return the digests that were proven."""
+    os.makedirs(target, exist_ok=True)
+    work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
+    try:
+        script = os.path.join(work, "start.sh")
+        digest, _ = _download(order["script"]["url"], script)
+        if digest != order["script"]["sha256"]:
+            raise FetchError("the start script in the store is not the one that was submitted")
+        code = os.path.join(work, "code")
+        os.mkdir(code)
+        proven = _fetch_code(order["code"], code, work)
+        destination = os.path.join(target, order["code_name"])
+        if os.path.exists(destination):
+            shutil.rmtree(destination)
+        os.rename(code, destination)
+        os.rename(script, os.path.join(target, "start.sh"))
+        return {"script": digest, "code": proven}
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _fetch_code(code, folder, work):
+    if "manifest" not in code:
+        for path, size in _each_file(code["files"], folder):
+            if size != code["sizes"][path]:
+                raise FetchError("%s arrived with %d bytes instead of %d" % (path, size, code["sizes"][path]))
+        return None
+    manifest_file = os.path.join(work, "manifest.json")
+    _download(code["manifest"], manifest_file)
+    with open(manifest_file, encoding="utf-8") as stream:
+        files = {f["path"]: f for f in json.load(stream)["files"]}
+    if tree_digest(files.values()) != code["digest"]:
+        raise FetchError("the manifest in the store does not belong to the code that was submitted")
+    if code["layout"] == "archive":
+        archive = os.path.join(work, "code.tar.gz")
+        _download(code["archive"], archive)
+        _extract(archive, files, folder)
+    else:
+        missing = set(files) - set(code["files"])
+        if missing:
+            raise FetchError("no address was given for %s" % sorted(missing)[0])
+        list(_each_file({path: code["files"][path] for path in files}, folder))
+        for path, entry in files.items():
+            _prove(os.path.join(folder, path), path, entry)
+    return code["digest"]
+
+
+def _each_file(addresses, folder):
+    for path in addresses:
+        _safe_path(folder, path)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        sizes = pool.map(lambda path: _download(addresses[path], _safe_path(folder, path))[1], addresses)
+        return list(zip(addresses, sizes))
+
+
+def _extract(archive, files, folder):
+    seen = set()
+    with tarfile.open(archive, "r:gz") as tar:
+        for member in tar:
+            entry = files.get(member.name)
+            if entry is None or not member.isreg() or member.name in seen:
+                raise FetchError("the archive holds %r, which the manifest does not list" % member.name)
+            source = tar.extractfile(member)
+            destination = _safe_path(folder, member.name)
+            with open(destination, "wb") as sink:
+                shutil.copyfileobj(source, sink, CHUNK)
+            _prove(destination, member.name, entry)
+            seen.add(member.name)
+    if len(seen) != len(files):
+        raise FetchError("the archive lacks %s" % sorted(set(files) - seen)[0])
+
+
+def _prove(file, path, entry):
+    digest = hashlib.sha256()
+    with open(file, "rb") as stream:
+        for block in iter(lambda: stream.read(CHUNK), b""):
+            digest.update(block)
+    if digest.hexdigest() != entry["sha256"]:
+        raise FetchError("%s is not the file that was submitted" % path)
+    os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
+
+
+def _safe_path(folder, path):
+    parts = path.split("/")
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise FetchError("the path %r would leave the code folder" % path)
+    file = os.path.join(folder, *parts)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    return file
+
+
+def _download(url, file):
+    """Return (sha256, size in bytes) of what arrived; try again on whatever may pass."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _download_once(url, file)
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code != 429:
+                raise FetchError("the store answered %d for %s" % (error.code, _shown(url)))
+            problem = error
+        except OSError as error:
+            problem = error
+        if attempt < ATTEMPTS:
+            time.sleep(0.5 * 2**attempt)
+    raise FetchError("%s: %s" % (_shown(url), problem))
+
+
+def _download_once(url, file):
+    digest, size = hashlib.sha256(), 0
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source, open(file, "wb") as sink:
+        expected = source.headers.get("Content-Length")
+        for block in iter(lambda: source.read(CHUNK), b""):
+            digest.update(block)
+            sink.write(block)
+            size += len(block)
+    if expected is not None and size != int(expected):
+        raise OSError("the connection ended after %d of %s bytes" % (size, expected))
+    return digest.hexdigest(), size
+
+
+def _shown(url):
+    """Return an address without its signature."""
+    return url.partition("?")[0]
+
+
+def main():
+    """Fetch the order given on standard input."""
+    try:
+        proven = fetch(json.load(sys.stdin), sys.argv[1])
+    except (FetchError, OSError, tarfile.TarError, EOFError, ValueError, KeyError) as error:
+        sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (error or type(error).__name__))
+        return 1
+    json.dump(proven, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Create and follow a job: five steps decide, two act, one watches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from jobsubmit import plan as planning
+from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, open_backend
+from jobsubmit.bundle import Bundle, scan
+from jobsubmit.check import Finding, check_boot_file
+from jobsubmit.errors import CheckError, JobSubmitError, Problem, SpecError
+from jobsubmit.jobs import JobRecord, JobRecords, new_job_id, refused, submitted
+from jobsubmit.plan import LaunchPlan
+from jobsubmit.render import Script, render
+from jobsubmit.settings import Settings
+from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.upload import (
+    CodeRef,
+    Progress,
+    UploadSummary,
+    code_ref,
+    fetch_order,
+    require_boot_file,
+    upload,
+    upload_script,
+    uploaded_code_ref,
+)
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass
+class StepClock:
+    """Collect when each deciding step ran, before there is a job to write it to."""
+
+    times: list[tuple[str, float, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step."""
+        start = time.time()
+        yield
+        self.times.append((name, start, time.time()))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Hold everything that was decided about a job, exactly as it would be sent."""
+
+    spec_text: str
+    plan: LaunchPlan
+    bundle: Bundle | None
+    findings: tuple[Finding, ...]
+    script: Script
+    code: CodeRef
+    request: Request
+    times: tuple[tuple[str, float, float], ...]
+    notes: tuple[str, ...]
+
+
+def prepare(
+    loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None, checks: bool = True
+) -> Prepared:
+    """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
+    clock = StepClock()
+    plan = planning.plan(loaded.spec, settings)
+    backend = open_backend(plan.backend.kind, settings)
+    layout = plan.layout or backend.layout
+    with clock.step("bundle"):
+        bundle = scan(plan.code_dir) if not isinstance(plan.code_dir, str) else None
+    script = render(plan)
+    with clock.step("check"):
+        findings = tuple(check_boot_file(plan, bundle)) if bundle and checks else ()
+    _stop_at_errors(findings)
+    store_uri = (plan.store.uri or "").rstrip("/")
+    if bundle is not None:
+        code = code_ref(store_uri, plan.name, plan.code_name, bundle, layout)
+    else:
+        code = uploaded_code_ref(str(plan.code_dir), plan.code_name)
+    request = backend.request(plan, script, code, job_id or new_job_id(plan.name))
+    notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend))
+    return Prepared(loaded.text, plan, bundle, findings, script, code, request, tuple(clock.times), notes)
+
+
+def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        hint = next((finding.hint for finding in errors if finding.hint), "")
+        raise CheckError("\n".join(str(error) for error in errors), hint, errors[0].where)
+
+
+def _ignored(plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
+    if not backend.ignores_platform_fields or not plan.ignored:
+        return ()
+    return (f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, which uses this machine's Python",)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Hold what became of a submission."""
+
+    record: JobRecord
+    handle: JobHandle
+    summary: UploadSummary
+
+
+def submit(
+    prepared: Prepared,
+    settings: Settings,
+    *,
+    progress: Progress = lambda _: None,
+    environment: Mapping[str, str] = os.environ,
+) -> Submission:
+    """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
+    plan = prepared.plan
+    backend = open_backend(plan.backend.kind, settings)
+    secrets = _resolve_secrets(plan, environment)
+    backend.preflight(plan)
+    store = open_store(plan.store)
+    code_store = store if prepared.bundle else _store_above(plan)
+    records = JobRecords(settings)
+    record = _record(prepared)
+    with records.submitting(record, prepared.spec_text, prepared.script, prepared.request):
+        for name, start, end in prepared.times:
+            records.note_step(record.id, name, "start", start)
+            records.note_step(record.id, name, "end", end)
+        try:
+            records.note_step(record.id, "upload", "start")
+            summary = upload(store, prepared.bundle, prepared.code, progress) if prepared.bundle else UploadSummary()
+            upload_script(store, plan.name, prepared.script)
+            records.note_step(record.id, "upload", "end")
+            order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script)
+            require_boot_file(order, plan.boot_file, prepared.code)
+            handle = backend.submit(prepared.request, Delivery(secrets, order))
+        except BaseException as error:
+            problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
+            records.save(refused(record, problem))
+            raise
+        record = submitted(record, handle)
+        records.save(record)
+    return Submission(record, handle, summary)
+
+
+def _resolve_secrets(plan: LaunchPlan, environment: Mapping[str, str]) -> dict[str, str]:
+    missing = [
+        Problem("secrets", name, f"the environment variable {source} is not set here")
+        for name, source in plan.secrets
+        if source not in environment
+    ]
+    if missing:
+        raise SpecError(missing, "export it before you submit; its value is never written down")
+    return {name: environment[source] for name, source in plan.secrets}
+
+
+def _store_above(plan: LaunchPlan) -> ObjectStore:
+    """Return the store of code that is in a bucket already, opened at the folder above it."""
+    return open_store(plan.store.model_copy(update={"uri": str(plan.code_dir).rpartition("/")[0]}))
+
+
+def _record(prepared: Prepared) -> JobRecord:
+    return JobRecord(
+        id=prepared.request.job_id,
+        name=prepared.plan.name,
+        mode=prepared.plan.mode,
+        backend=prepared.plan.backend.kind,
+        nodes=prepared.plan.nodes,
+        created=time.time(),
+        code=prepared.code.uri,
+        digest=prepared.code.digest,
+        script_sha256=prepared.script.sha256,
+    )
+
+
+def status(record: JobRecord, settings: Settings) -> JobStatus:
+    """Return what is true of a job now, whether or not a backend ever saw it."""
+    if record.handle:
+        return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
+    if record.problem:
+        return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
+    if JobRecords(settings).is_submitting(record):
+        return JobStatus(State.PENDING, "SUBMITTING", "it is being submitted")
+    return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
+
+
+def logs(
+    record: JobRecord, settings: Settings, *, follow: bool = False, node: int | None = None, rank: int | None = None
+) -> Iterator[LogLine]:
+    """Yield a job's log lines; with `follow` until it has ended."""
+    if not record.handle:
+        return iter(())
+    backend = open_backend(record.backend, settings)
+    return backend.logs(JobHandle.parse(record.handle), follow=follow, node=node, rank=rank)
+
+
+def wait(record: JobRecord, settings: Settings, timeout: float | None = None) -> JobStatus:
+    """Return the status once it is final, or as it is after `timeout` seconds."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        now = status(record, settings)
+        if now.state.is_final or (deadline is not None and time.monotonic() >= deadline):
+            return now
+        record = replace(record, handle=JobRecords(settings).find(record.id).handle)
+        time.sleep(_POLL_SECONDS)
+
+
+def cancel(record: JobRecord, settings: Settings) -> None:
+    """Ask a job to end; on one that has ended this does nothing."""
+    if record.handle:
+        open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle))
+
+

@@ -1,0 +1,81 @@
+"""JobSpec → LaunchPlan: every decision about a job, made before anything is read, sent or started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from jobsubmit import launch
+from jobsubmit.launch import Rendezvous
+from jobsubmit.settings import Settings
+from jobsubmit.spec.model import REMOTE_SCHEMES, JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec, StoreSpec
+
+# The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
+BUNDLED_CODE_NAME = "code"
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Hold a job with nothing left open but what only a node can know."""
+
+    name: str
+    mode: Mode
+    nodes: int
+    nproc_per_node: int | None
+    code_dir: Path | str
+    code_name: str
+    boot_file: str | None
+    command: tuple[str, ...] | None
+    arguments: tuple[str, ...]
+    rdzv: Rendezvous | None
+    env: tuple[tuple[str, str], ...]
+    secrets: tuple[tuple[str, str], ...]
+    timeout: int | None
+    templates: Path | None
+    store: StoreSpec
+    layout: Layout | None
+    backend: LocalBackendSpec
+    ignored: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_bundled(self) -> bool:
+        """Tell a code directory of this machine from one that is uploaded already."""
+        return isinstance(self.code_dir, Path)
+
+
+def plan(spec: JobSpec, settings: Settings) -> LaunchPlan:
+    """Resolve every decision of a job; touches nothing."""
+    remote = spec.code_dir.startswith(REMOTE_SCHEMES)
+    return LaunchPlan(
+        name=spec.name,
+        mode=spec.mode,
+        nodes=spec.resources.nodes,
+        nproc_per_node=spec.resources.nproc_per_node,
+        code_dir=spec.code_dir.rstrip("/") if remote else Path(spec.code_dir),
+        code_name=PurePosixPath(spec.code_dir).name if remote else BUNDLED_CODE_NAME,
+        boot_file=spec.boot_file,
+        command=None if isinstance(spec, SpawnSpec) else spec.command,
+        arguments=launch.arguments(spec),
+        rdzv=launch.rendezvous(spec),
+        env=tuple(spec.env.items()),
+        secrets=tuple((name, ref.removeprefix("env:")) for name, ref in spec.secrets.items()),
+        timeout=spec.timeout,
+        templates=Path(spec.templates) if spec.templates else None,
+        store=settings.store(spec),
+        layout="tree" if remote else spec.layout,
+        backend=settings.backend(spec),
+        ignored=_platform_fields(spec),
+        notes=launch.rendezvous_notes(spec),
+    )
+
+
+def _platform_fields(spec: JobSpec) -> tuple[str, ...]:
+    """Name the given fields that only a platform with machine types and images reads."""
+    given = {
+        "framework" if isinstance(spec, SpawnSpec) else "image": (
+            spec.framework if isinstance(spec, SpawnSpec) else spec.image
+        ),
+        "resources.flavor": spec.resources.flavor,
+    }
+    return tuple(name for name, value in given.items() if value is not None)

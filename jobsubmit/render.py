@@ -1,0 +1,133 @@
+"""LaunchPlan → Script: the one place where a template becomes shell."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import jinja2
+
+from jobsubmit.assets import TEMPLATES
+from jobsubmit.errors import Problem, SpecError
+from jobsubmit.plan import LaunchPlan
+
+SCRIPT_NAME = "start.sh"
+_ENTRY = "startup.sh.j2"
+
+
+@dataclass(frozen=True)
+class Script:
+    """Hold the start script that every node of a job runs, byte for byte."""
+
+    text: str
+
+    @property
+    def data(self) -> bytes:
+        """Return the bytes that are shown, stored and executed."""
+        return self.text.encode()
+
+    @property
+    def sha256(self) -> str:
+        """Return the hex digest of the bytes."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+class _ShellText(str):
+    """Mark text that is safe to stand in a shell script."""
+
+    __slots__ = ()
+
+
+def _sh(value: object) -> _ShellText:
+    if isinstance(value, (list, tuple)):
+        return _ShellText(shlex.join(str(item) for item in value))
+    return _ShellText(shlex.quote(str(value)))
+
+
+def _only_quoted(value: object) -> object:
+    if not isinstance(value, _ShellText):
+        raise jinja2.TemplateRuntimeError("a value is put into the script without the filter `| sh`")
+    return value
+
+
+def render(plan: LaunchPlan) -> Script:
+    """Render the start script of a job; raise SpecError where a template of the user is wrong."""
+    folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
+    _check_folder(plan.templates)
+    environment = jinja2.Environment(  # noqa: S701 - shell, not HTML: `| sh` is what is enforced
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        finalize=_only_quoted,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{%#",  # `{#` would be found in ${#array[@]}
+        comment_end_string="#%}",
+    )
+    environment.filters["sh"] = _sh
+    try:
+        text = environment.get_template(_ENTRY).render(job=plan)
+    except jinja2.TemplateSyntaxError as error:
+        raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
+    except jinja2.TemplateNotFound as error:
+        raise _template_error(str(plan.templates), f"there is no template `{error.name}`") from error
+    except (jinja2.TemplateError, TypeError, ValueError, AttributeError) as error:
+        raise _template_error(_template_line(error.__traceback__), str(error)) from error
+    return Script(text)
+
+
+def _check_folder(templates: Path | None) -> None:
+    if templates is not None and not templates.is_dir():
+        raise SpecError([Problem(str(templates), "templates", "is not a folder")])
+
+
+def _template_error(where: str, text: str) -> SpecError:
+    return SpecError(
+        [Problem(where, "", text)], "every value needs the filter: {{ job.name | sh }} is a quoted word, a list is many"
+    )
+
+
+def _template_line(traceback: TracebackType | None) -> str:
+    place = _ENTRY
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file.endswith(".j2"):
+            place = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
+
+
+def paste_commands(plan: LaunchPlan, script: Script, hosts: Sequence[str], job_id: str, port: int) -> Iterable[str]:
+    """Yield one self-contained command per machine: the node contract by hand, and the script itself.
+
+    Each is to be pasted on its machine, in the folder that holds the code directory.
+    """
+    end = _delimiter(script.text)
+    for node_rank in range(len(hosts)):
+        environment = {
+            "VC_WORKER_HOSTS": ",".join(hosts),
+            "VC_WORKER_NUM": str(len(hosts)),
+            "VC_TASK_INDEX": str(node_rank),
+            "MA_NUM_HOSTS": str(len(hosts)),
+            "JOBSUBMIT_JOB_ID": job_id,
+            "JOBSUBMIT_MASTER_PORT": str(port),
+            **dict(plan.env),
+        }
+        words = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+        words += [f'{name}="${{{source}:?set {source} first}}"' for name, source in plan.secrets]
+        words.append('MA_JOB_DIR="${PWD}"')
+        if plan.nproc_per_node is None:
+            words.append('MA_NUM_GPUS="$(nvidia-smi --list-gpus | wc -l)"')
+        # Assignments before the command, not arguments of `env`: an argument is seen by every user of the machine.
+        yield " \\\n".join([*words, f"bash /dev/fd/3 3<<'{end}'"]) + f"\n{script.text}{end}\n"
+
+
+def _delimiter(text: str) -> str:
+    end = "END_OF_SCRIPT"
+    while end in text:
+        end += "_"
+    return end

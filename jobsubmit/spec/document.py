@@ -1,0 +1,215 @@
+"""YAML 1.2 text → plain values that remember their lines; whatever YAML readers disagree on is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from jobsubmit.errors import Problem, SpecError
+
+FieldPath = tuple[str | int, ...]
+
+_MAX_BYTES = 1 << 20
+_MAX_VALUES = 20_000
+_MAX_DEPTH = 40
+_INT64 = 1 << 63
+_AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def dotted(path: FieldPath) -> str:
+    """Spell a path as `resources.nodes` or `args[2]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+@dataclass
+class Document:
+    """Hold a mapping, where each of its values was written, and what was wrong with the text."""
+
+    source: str
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[FieldPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def where(self, path: FieldPath) -> str:
+        """Return the place of a value, or of the nearest thing around it."""
+        for end in range(len(path), -1, -1):
+            if place := self.places.get(path[:end]):
+                return place
+        return self.source
+
+
+def read_document(file: Path, source: str) -> Document:
+    """Read a job or configuration file; raise SpecError where no mapping can be had from it at all."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise SpecError(
+            [Problem(source, "", f"cannot be read: {error.strerror}")],
+            "give the path of a job file; `jobsubmit init` writes a first one",
+        ) from error
+    if len(raw) > _MAX_BYTES:
+        raise SpecError([Problem(source, "", f"is {len(raw):,} bytes long; a job file has at most {_MAX_BYTES:,}")])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise SpecError(
+            [Problem(f"{source}:{line}", "", f"is not UTF-8 (byte 0x{raw[error.start]:02x})")],
+            "save the file as UTF-8",
+        ) from error
+    return parse_document(text, source)
+
+
+def parse_document(text: str, source: str) -> Document:
+    """Parse YAML text whose top level must be a mapping."""
+    node = _compose(text, source)
+    if node is None:
+        raise SpecError([Problem(source, "", "is empty")], "`jobsubmit init` writes a job file to start from")
+    if not isinstance(node, MappingNode):
+        raise SpecError([Problem(_place(node, source), "", "must be a mapping of fields, like `name: my-job`")])
+    return _Reader(source).document(node)
+
+
+def parse_value(text: str, source: str) -> Any:  # noqa: ANN401 - a YAML value can be anything
+    """Parse one value given on the command line, by the same rules as in a file."""
+    node = _compose(text, source)
+    if node is None:
+        return None
+    reader = _Reader(source, lines=False)
+    value = reader.value(node, ())
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return value
+
+
+def _compose(text: str, source: str) -> Node | None:
+    yaml = YAML(typ="rt", pure=True)
+    try:
+        node: Node | None = yaml.compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{source}:{mark.line + 1}" if mark else source
+        problem = re.sub(r"\s+", " ", str(error.problem or error.context))
+        hint = "indent with spaces, not tabs" if "\\t" in problem else "text with special characters needs quotes"
+        raise SpecError([Problem(place, "", f"is not YAML: {problem}")], hint) from error
+    except YAMLError as error:
+        line = text[: getattr(error, "position", 0)].count("\n") + 1
+        reason = re.sub(r"\s+", " ", str(getattr(error, "reason", error)))
+        raise SpecError([Problem(f"{source}:{line}", "", f"is not YAML: {reason}")]) from error
+    except RecursionError as error:
+        raise SpecError([Problem(source, "", f"is nested deeper than {_MAX_DEPTH} levels")]) from error
+    except ValueError as error:
+        raise SpecError([Problem(source, "", f"is not YAML: {error}")]) from error
+    return node
+
+
+def _place(node: Node, source: str) -> str:
+    return f"{source}:{node.start_mark.line + 1}"
+
+
+class _Reader:
+    """Turn YAML nodes into values; collect problems instead of stopping at the first."""
+
+    def __init__(self, source: str, *, lines: bool = True) -> None:
+        self.source = source
+        self.lines = lines
+        self.problems: list[Problem] = []
+        self.places: dict[FieldPath, str] = {}
+        self.count = 0
+        self.open: set[int] = set()
+
+    def document(self, node: MappingNode) -> Document:
+        values = self.value(node, ())
+        return Document(self.source, values, self.places, self.problems)
+
+    def value(self, node: Node, path: FieldPath) -> Any:  # noqa: ANN401
+        self.places.setdefault(path, self.at(node))
+        self.count += 1
+        if self.count > _MAX_VALUES:
+            raise SpecError([Problem(self.at(node), "", f"holds more than {_MAX_VALUES:,} values, aliases expanded")])
+        if id(node) in self.open:
+            raise SpecError([Problem(self.at(node), dotted(path), "an alias contains itself")])
+        if len(self.open) > _MAX_DEPTH:
+            raise SpecError([Problem(self.at(node), "", f"is nested deeper than {_MAX_DEPTH} levels")])
+        if isinstance(node, ScalarNode):
+            return self.scalar(node, path)
+        self.open.add(id(node))
+        try:
+            if isinstance(node, SequenceNode):
+                return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+            return dict(self.entries(node, path))
+        finally:
+            self.open.discard(id(node))
+
+    def entries(self, node: Node, path: FieldPath) -> Iterator[tuple[str, Any]]:
+        seen: dict[str, str] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, ScalarNode) else None
+            if key is None:
+                self.problem(key_node, path, "a field name must be plain text")
+            elif key == "<<" and key_node.style is None:
+                self.problem(key_node, path, "merge keys (`<<`) are not YAML 1.2: write the fields out")
+            elif key in seen:
+                self.problem(key_node, (*path, key), f"is given twice (first at {seen[key]})")
+            else:
+                seen[key] = self.at(key_node)
+                self.places[(*path, key)] = self.at(key_node)
+                yield key, self.value(value_node, (*path, key))
+
+    def scalar(self, node: ScalarNode, path: FieldPath) -> Any:  # noqa: ANN401
+        text: str = node.value
+        if node.style is not None or node.tag == "tag:yaml.org,2002:str":
+            if node.style is None and _AMBIGUOUS_WORDS.fullmatch(text):
+                self.problem(node, path, f'`{text}` is true or false to some YAML readers: write "{text}" or a boolean')
+            elif node.style is None and _DATE.fullmatch(text):
+                self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
+            return text
+        kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        if kind in ("int", "float"):
+            return self.number(node, path)
+        if kind == "timestamp":
+            self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
+            return text
+        self.problem(node, path, f"the tag `{node.tag}` is not supported")
+        return text
+
+    def number(self, node: ScalarNode, path: FieldPath) -> int | float | str:
+        text: str = node.value
+        if _LEADING_ZERO.fullmatch(text):
+            self.problem(node, path, f'`{text}` starts with a zero: write "{text}" for text, or the number without it')
+            return text
+        if re.fullmatch(r"[-+]?(0[box])?[0-9a-fA-F_]+", text):
+            digits = text.replace("_", "")
+            if len(digits) > 70 or abs(int(digits, 0)) >= _INT64:  # noqa: PLR2004 - longer than 64 binary digits
+                self.problem(node, path, "is too big for a 64-bit integer: quote it to pass it as text")
+                return text
+            return int(digits, 0)
+        if _FLOAT.fullmatch(text):
+            number = float(text.replace("_", ""))
+            if number not in (float("inf"), float("-inf")):
+                return number
+        self.problem(node, path, f'`{text}` is not a finite number: write "{text}" to pass it as text')
+        return text
+
+    def problem(self, node: Node, path: FieldPath, text: str) -> None:
+        self.problems.append(Problem(self.at(node), dotted(path), text))
+
+    def at(self, node: Node) -> str:
+        return _place(node, self.source) if self.lines else self.source

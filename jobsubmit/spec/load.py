@@ -1,0 +1,229 @@
+"""job.yaml and the flags beside it → JobSpec, or one error that lists every problem with its line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from jobsubmit.errors import Problem, SpecError
+from jobsubmit.spec.document import Document, FieldPath, dotted, parse_value, read_document
+from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode
+from jobsubmit.spec.rules import complaints
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Override:
+    """Set one field to a value that a flag of the command line gave; `source` is the flag as it was typed."""
+
+    source: str
+    path: tuple[str, ...]
+    value: Any
+
+    @classmethod
+    def from_assignment(cls, text: str, flag: str = "--set") -> Override:
+        """Parse `a.b=value`, the value by the rules of the job file; raise SpecError where it cannot be."""
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise SpecError([Problem(f"{flag} {text}", "", "must look like field=value, e.g. resources.nodes=2")])
+        top, *rest = key.split(".")
+        # The names below these three are the user's own and may hold dots themselves.
+        names = [".".join(rest)] if rest and top in ("hyperparameters", "env", "secrets") else rest
+        source = f"{flag} {key}"
+        return cls(source, (top, *names), parse_value(value, source))
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """Hold a valid spec, the text it was read from, and what the reader should be told."""
+
+    spec: JobSpec
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
+    """Read a job file; raise SpecError with every problem in it. Relative paths resolve against the file."""
+    file = Path(file)
+    document = read_document(file, str(file))
+    notes = _apply_mode(document, mode)
+    for override in overrides:
+        _apply(document, override)
+    spec = _validated(document, file.absolute().parent)
+    return LoadedSpec(spec, file.read_text(encoding="utf-8-sig"), notes)
+
+
+def load_mapping(values: Mapping[str, Any], directory: Path | str = ".") -> JobSpec:
+    """Validate a job written as a Python mapping; raise SpecError with every problem in it."""
+    return _validated(Document("job", dict(values)), Path(directory).absolute())
+
+
+def load_defaults(file: Path) -> Defaults:
+    """Read the user's configuration file; raise SpecError with every problem in it."""
+    document = read_document(file, str(file))
+    defaults, problems = _parse(Defaults, document)
+    if defaults is None or problems:
+        raise SpecError(_in_file_order(problems))
+    uri = defaults.store.uri
+    store = defaults.store.model_copy(update={"uri": uri and _resolved(uri, file.absolute().parent)})
+    return defaults.model_copy(update={"store": store})
+
+
+def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
+    """Switch the document to another mode: fields only the old mode knows are dropped, and named."""
+    old = document.values.get("mode")
+    if mode is None or old == mode:
+        return ()
+    document.values["mode"] = mode
+    document.places[("mode",)] = "--mode"
+    if old not in MODES:
+        return ()
+    dropped = [
+        name
+        for name in document.values
+        if name in SPECS[old].model_fields and name not in SPECS[mode].model_fields
+    ]
+    for name in dropped:
+        del document.values[name]
+    return tuple(f"{document.where((name,))}  {name}: dropped, mode {mode} does not use it" for name in dropped)
+
+
+def _apply(document: Document, override: Override) -> None:
+    target: dict[str, Any] = document.values
+    for depth, name in enumerate(override.path[:-1], start=1):
+        inner = target.get(name)
+        if inner is None:
+            inner = {}
+        if not isinstance(inner, dict):
+            path = override.path[:depth]
+            raise SpecError([Problem(override.source, dotted(path), f"is {inner!r}, which has no fields to set")])
+        target[name] = dict(inner)
+        target = target[name]
+    target[override.path[-1]] = override.value
+    document.places[override.path] = override.source
+    if len(override.path) > 1:
+        document.places.setdefault(override.path[:1], override.source)
+
+
+def _validated(document: Document, directory: Path) -> JobSpec:
+    mode = document.values.get("mode")
+    known = mode in MODES
+    # Without a usable mode the fields that all modes share are still checked, so that one run shows everything.
+    model = SPECS[mode] if known else SPECS["torchrun"]
+    spec, problems = _parse(model, document)
+    if not known:
+        problems = [problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"]
+        problems.append(_mode_problem(document))
+    for path, text in complaints(mode if known else "", document.values) if known else ():
+        if not any(problem.field == dotted(path) for problem in problems):
+            problems.append(Problem(document.where(path), dotted(path), text))
+    if spec is None or problems:
+        raise SpecError(_in_file_order(problems))
+    return _resolve_paths(spec, directory)
+
+
+_ONE_MODE_FIELDS = {
+    name for spec in SPECS.values() for name in spec.model_fields if not all(name in m.model_fields for m in SPECS.values())
+} | {"boot_file"}
+
+
+def _mode_problem(document: Document) -> Problem:
+    wanted = f"must be one of {', '.join(MODES)}"
+    if "mode" not in document.values:
+        return Problem(document.where(()), "mode", f"is required: {wanted}")
+    close = difflib.get_close_matches(str(document.values["mode"]), MODES, 1)
+    return Problem(document.where(("mode",)), "mode", wanted + (f"; did you mean `{close[0]}`?" if close else ""))
+
+
+def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list[Problem]]:
+    problems = list(document.problems)
+    said = {problem.field for problem in problems}
+    try:
+        return model.model_validate(document.values), problems
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            problem = _problem(model, details, document)
+            if problem.field not in said:
+                problems.append(problem)
+        return None, problems
+
+
+def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) -> Problem:
+    path: FieldPath = tuple(part for part in details["loc"] if part != "[key]")
+    field = dotted(path)
+    if details["type"] == "extra_forbidden":
+        return Problem(document.where(path), field, _unknown_field(model, path))
+    return Problem(document.where(path), field, _sentence(details))
+
+
+def _sentence(details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    sentences = {
+        "missing": "is required",
+        "jobsubmit": str(context.get("text")),
+        "int_type": "must be a whole number",
+        "bool_type": "must be true or false",
+        "string_type": "must be text: quote it",
+        "string_too_short": "must not be empty",
+        "greater_than_equal": f"must be ≥ {context.get('ge')}",
+        "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
+        "dict_type": "must be a mapping of `name: value` lines",
+        "model_type": "must be a mapping of fields",
+        "model_attributes_type": "must be a mapping of fields",
+        "tuple_type": "must be a list, like `[a, b]`",
+        "string_pattern_mismatch": "must be an address like https://host or http://host:port",
+    }
+    return sentences.get(details["type"], details["msg"][:1].lower() + details["msg"][1:])
+
+
+def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
+    *parents, name = path
+    fields = list(_fields_at(model, tuple(parents)))
+    if not parents:
+        owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
+        if owners and model in SPECS.values():
+            return f"is a field of mode {' and '.join(owners)} only: remove it, or change `mode`"
+    close = difflib.get_close_matches(str(name), fields, 1, cutoff=0.6)
+    if close:
+        return f"is not a field; did you mean `{close[0]}`?"
+    return f"is not a field; there are {', '.join(fields)}"
+
+
+def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:
+    inner: type[BaseModel] = model
+    for name in parents:
+        annotation = inner.model_fields[str(name)].annotation
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        inner = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    yield from inner.model_fields
+
+
+def _in_file_order(problems: Sequence[Problem]) -> list[Problem]:
+    def line(problem: Problem) -> int:
+        number = problem.where.rpartition(":")[2]
+        return int(number) if number.isdigit() else 0
+
+    return sorted(problems, key=line)
+
+
+def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
+    changes: dict[str, Any] = {"code_dir": _resolved(spec.code_dir, directory)}
+    if spec.templates is not None:
+        changes["templates"] = _resolved(spec.templates, directory)
+    if spec.store.uri is not None:
+        changes["store"] = spec.store.model_copy(update={"uri": _resolved(spec.store.uri, directory)})
+    return spec.model_copy(update=changes)
+
+
+def _resolved(location: str, directory: Path) -> str:
+    """Return a folder as an absolute path; leave bucket addresses as they are."""
+    if location.startswith(REMOTE_SCHEMES):
+        return location
+    return str((directory / Path(location.removeprefix("file://")).expanduser()).resolve())

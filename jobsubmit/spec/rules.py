@@ -1,0 +1,83 @@
+"""Which fields may not be said together; the rules see raw values, so they report beside all other problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from jobsubmit.spec.document import FieldPath
+from jobsubmit.spec.model import REMOTE_SCHEMES
+
+Raw: TypeAlias = Mapping[str, Any]
+Complaint: TypeAlias = tuple[FieldPath, str]
+
+# Preset mode, one node: the platform wants the user to give these, so jobsubmit does (platform documentation).
+SINGLE_NODE_RANKS: Mapping[str, int] = {"world_size": 1, "rank": 0}
+# Preset mode: the platform appends this one on every node.
+INIT_METHOD = "init_method"
+
+
+def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
+    """Yield every pair of fields that contradict each other."""
+    yield from _secret_is_also_env(raw)
+    yield from _folder_with_server_fields(raw)
+    yield from _archive_of_uploaded_code(raw)
+    if mode == "spawn":
+        yield from _injected_hyperparameters(raw)
+    else:
+        yield from _one_thing_to_start(raw)
+
+
+def _secret_is_also_env(raw: Raw) -> Iterator[Complaint]:
+    for name in sorted(set(_mapping(raw, "env")) & set(_mapping(raw, "secrets")), key=str):
+        yield ("secrets", name), "is also in `env`: keep one of them"
+
+
+def _folder_with_server_fields(raw: Raw) -> Iterator[Complaint]:
+    store = _mapping(raw, "store")
+    uri = store.get("uri")
+    if isinstance(uri, str) and not uri.startswith(REMOTE_SCHEMES):
+        for name in ("endpoint_url", "region", "profile", "addressing"):
+            if store.get(name) is not None:
+                yield ("store", name), f"a folder has none: remove it, or give an s3:// or obs:// uri (uri is `{uri}`)"
+
+
+def _archive_of_uploaded_code(raw: Raw) -> Iterator[Complaint]:
+    code_dir = raw.get("code_dir")
+    if raw.get("layout") == "archive" and isinstance(code_dir, str) and code_dir.startswith(REMOTE_SCHEMES):
+        yield ("layout",), "code that is uploaded already lies there as a tree: remove `layout`"
+
+
+def _injected_hyperparameters(raw: Raw) -> Iterator[Complaint]:
+    hyperparameters = _mapping(raw, "hyperparameters")
+    nodes = _mapping(raw, "resources").get("nodes", 1)
+    if INIT_METHOD in hyperparameters:
+        yield ("hyperparameters", INIT_METHOD), "the platform appends --init_method on every node: remove it"
+    for name, injected in SINGLE_NODE_RANKS.items():
+        if name not in hyperparameters:
+            continue
+        value = hyperparameters[name]
+        if isinstance(nodes, int) and nodes > 1:
+            yield (
+                ("hyperparameters", name),
+                f"with {nodes} nodes the platform appends --{name} per node (it counts nodes), "
+                "and one value for all of them would give every node the same: remove it",
+            )
+        elif isinstance(value, bool) or str(value) != str(injected):
+            yield (
+                ("hyperparameters", name),
+                f"on one node it must be {injected} (world_size and rank count nodes here, not processes): "
+                "remove it, jobsubmit adds it",
+            )
+
+
+def _one_thing_to_start(raw: Raw) -> Iterator[Complaint]:
+    if raw.get("boot_file") is not None and raw.get("command") is not None:
+        yield ("command",), "is given beside `boot_file`: keep the one that should be started"
+    if raw.get("boot_file") is None and raw.get("command") is None:
+        yield ("boot_file",), "is required: the file to start, relative to code_dir (or `command`, your own start command)"
+
+
+def _mapping(raw: Raw, name: str) -> Mapping[Any, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, Mapping) else {}
