@@ -59,6 +59,11 @@ def uploaded_code_ref(uri: str, code_name: str) -> CodeRef:
     return CodeRef(uri, code_name, "tree", code_name, None)
 
 
+def tree_ref(uri: str, name: str, bundle: Bundle) -> CodeRef:
+    """Return the reference to a directory that is to lie at `uri`; the store to open is the folder above it."""
+    return CodeRef(uri, name, "tree", name, bundle.digest)
+
+
 def script_key(job_name: str, script: Script) -> str:
     """Return the key of a start script: its own digest, it is no part of the code's."""
     return f"{job_name}/scripts/{script.sha256}.sh"

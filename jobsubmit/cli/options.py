@@ -1,0 +1,110 @@
+"""The options that several commands share, and what they turn a job file into."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from jobsubmit.cli.output import out
+from jobsubmit.errors import Problem, SpecError
+from jobsubmit.spec.load import LoadedSpec, Override, load
+from jobsubmit.spec.model import REMOTE_SCHEMES, Mode
+
+DEFAULT_JOB_FILE = Path("job.yaml")
+
+
+class ModeOption(str, Enum):
+    """Name a launch mode on the command line."""
+
+    spawn = "spawn"
+    launch = "launch"
+    torchrun = "torchrun"
+
+
+class OutputFormat(str, Enum):
+    """Name a form of the results."""
+
+    text = "text"
+    json = "json"
+
+
+def _set_format(value: OutputFormat) -> OutputFormat:
+    out.json = value is OutputFormat.json
+    return value
+
+
+def _set_debug(value: bool) -> bool:
+    out.debug = out.debug or value
+    return value
+
+
+Format: TypeAlias = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", callback=_set_format, is_eager=True, help="text for people, json for programs."),
+]
+Debug: TypeAlias = Annotated[
+    bool, typer.Option("--debug", callback=_set_debug, is_eager=True, help="Show the traceback of an error.")
+]
+JobFile: TypeAlias = Annotated[
+    Path, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default=str(DEFAULT_JOB_FILE))
+]
+JobName: TypeAlias = Annotated[str, typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB")]
+Set: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Set any field, e.g. hyperparameters.lr=0.1. May be repeated."),
+]
+Nodes: TypeAlias = Annotated[int | None, typer.Option("--nodes", metavar="N", help="Set resources.nodes.")]
+ModeChoice: TypeAlias = Annotated[
+    ModeOption | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
+]
+BackendKind: TypeAlias = Annotated[str | None, typer.Option("--backend", metavar="KIND", help="Set backend.kind.")]
+StoreUri: TypeAlias = Annotated[
+    str | None, typer.Option("--store", metavar="URI", help="Set store.uri: s3://…, obs://… or a folder.")
+]
+Env: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set an environment variable of the nodes. May be repeated."),
+]
+Templates: TypeAlias = Annotated[
+    Path | None, typer.Option("--templates", metavar="DIR", help="Look here for templates first, then in ours.")
+]
+
+
+def overrides(
+    *,
+    assignments: list[str] | None = None,
+    nodes: int | None = None,
+    backend: str | None = None,
+    store: str | None = None,
+    env: list[str] | None = None,
+    templates: Path | None = None,
+) -> list[Override]:
+    """Return what the flags say, in the order in which the later one wins."""
+    found = [Override.from_assignment(text) for text in assignments or ()]
+    if nodes is not None:
+        found.append(Override("--nodes", ("resources", "nodes"), nodes))
+    if backend is not None:
+        found.append(Override("--backend", ("backend", "kind"), backend))
+    if store is not None:
+        # A folder on the command line is meant from here, not from the job file.
+        uri = store if store.startswith(REMOTE_SCHEMES) or "://" in store else str(Path(store).absolute())
+        found.append(Override("--store", ("store",), {"uri": uri}))
+    if templates is not None:
+        found.append(Override("--templates", ("templates",), str(templates.absolute())))
+    return found + [_env(text) for text in env or ()]
+
+
+def _env(text: str) -> Override:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise SpecError([Problem(f"-e {text}", "", "must look like NAME=VALUE")])
+    return Override(f"-e {name}", ("env", name), value)
+
+
+def read_job(file: Path, mode: ModeOption | None, changes: list[Override]) -> LoadedSpec:
+    """Read a job file with the flags applied, and say what was dropped."""
+    wanted: Mode | None = mode.value if mode else None
+    return load(file, changes, wanted)

@@ -1,0 +1,271 @@
+"""The commands that decide and act: create, render, validate, upload."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobsubmit import pipeline
+from jobsubmit import upload as uploading
+from jobsubmit.assets import starter_job
+from jobsubmit.bundle import scan
+from jobsubmit.cli import output
+from jobsubmit.cli.options import (
+    DEFAULT_JOB_FILE,
+    BackendKind,
+    Debug,
+    Env,
+    Format,
+    JobFile,
+    ModeChoice,
+    ModeOption,
+    Nodes,
+    OutputFormat,
+    Set,
+    StoreUri,
+    Templates,
+    overrides,
+    read_job,
+)
+from jobsubmit.cli.output import out
+from jobsubmit.cli.watch import follow_to_the_end
+from jobsubmit.errors import UsageError
+from jobsubmit.jobs import new_job_id
+from jobsubmit.pipeline import Prepared
+from jobsubmit.plan import plan
+from jobsubmit.render import paste_commands
+from jobsubmit.render import render as render_script
+from jobsubmit.settings import load_settings
+from jobsubmit.spec.model import REMOTE_SCHEMES
+from jobsubmit.stores import open_store
+
+
+def create(
+    job: JobFile = DEFAULT_JOB_FILE,
+    set_: Set = None,
+    nodes: Nodes = None,
+    mode: ModeChoice = None,
+    backend: BackendKind = None,
+    store: StoreUri = None,
+    env: Env = None,
+    templates: Templates = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
+    ] = False,
+    follow: Annotated[
+        bool | None,
+        typer.Option("--follow/--detach", help="Follow the job to its end, or return once it is submitted.",
+                     show_default="follow on a terminal"),
+    ] = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Check the code before anything is sent.")] = True,
+    propagate: Annotated[
+        bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
+    ] = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Submit a job and follow it.
+
+    The first line on stdout is the job's handle. Exit codes: 0 the job succeeded (or was submitted), 2 the job file is
+    wrong, 3 a check failed, 4 the store refused, 5 the backend refused, 100 the job failed, 103 it was cancelled, 130
+    you pressed Ctrl-C (the job goes on).
+
+    Examples: jobsubmit create job.yaml --dry-run · jobsubmit create job.yaml --nodes 2 --set hyperparameters.lr=0.1
+    """
+    settings = load_settings()
+    changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
+    prepared = pipeline.prepare(read_job(job, mode, changes), settings, job_id=job_id, checks=check)
+    _show_notes(prepared)
+    if dry_run:
+        _show_dry_run(prepared)
+        return
+    with output.upload_progress(prepared.bundle.size if prepared.bundle else 0) as progress:
+        submission = pipeline.submit(prepared, settings, progress=progress)
+    if not out.json:
+        out.data(str(submission.handle))
+    if submission.summary.skipped:
+        out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
+    if out.stdout.is_terminal if follow is None else follow:
+        follow_to_the_end(submission.record, settings, propagate=propagate)
+    elif out.json:
+        out.document(output.job_document(submission.record, pipeline.status(submission.record, settings)))
+    else:
+        out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
+
+
+def _show_notes(prepared: Prepared) -> None:
+    for note in prepared.notes:
+        out.talk(f"note: {note}")
+    for finding in prepared.findings:
+        out.talk(f"{finding.level}: {finding}")
+
+
+def _show_dry_run(prepared: Prepared) -> None:
+    files = [file.entry() for file in prepared.bundle.files] if prepared.bundle else []
+    left_out = [(left.path, left.reason) for left in prepared.bundle.left_out] if prepared.bundle else []
+    if out.json:
+        out.document(
+            {
+                "job_id": prepared.request.job_id,
+                "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
+                "bundle": {"files": files, "left_out": [{"path": path, "reason": reason} for path, reason in left_out]},
+                "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
+                "request": dict(prepared.request.documents),
+                "notes": list(prepared.notes),
+            }
+        )
+        return
+    out.data(f"# ── bundle → {prepared.code.uri} ({prepared.code.layout})")
+    for file in files:
+        out.data(f"{file['mode']} {file['size']:>12,}  {json.dumps(file['path'], ensure_ascii=False)}")
+    if prepared.bundle is None:
+        out.data("the code is in the bucket already; nothing is uploaded")
+    for path, reason in left_out:
+        out.data(f"left out: {json.dumps(path, ensure_ascii=False)} ({reason})")
+    out.data(f"# ── script, sha256 {prepared.script.sha256}")
+    out.script(prepared.script.text)
+    for name, text in prepared.request.documents.items():
+        out.data(f"# ── request {name}")
+        out.data(text.rstrip("\n"))
+
+
+def render(
+    job: Annotated[
+        Path | None, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, or the starter")
+    ] = None,
+    mode: ModeChoice = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."),
+    ] = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one.")
+    ] = None,
+    set_: Set = None,
+    nodes: Nodes = None,
+    env: Env = None,
+    templates: Templates = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print the start script of a job, exactly as every node will run it.
+
+    Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
+
+    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --hosts gpu1,gpu2
+    """
+    machines = _machines(hosts) if hosts is not None else []
+    changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
+    loaded = read_job(_file_to_render(job, mode), mode, changes)
+    job_plan = plan(loaded.spec, load_settings())
+    for note in (*loaded.notes, *job_plan.notes):
+        out.talk(f"note: {note}")
+    script = render_script(job_plan)
+    if hosts is not None:
+        shared_id = job_id or new_job_id(job_plan.name)
+        port = random.Random(shared_id).randrange(20000, 30000)  # noqa: S311 - two jobs should differ, no secret
+        commands = list(paste_commands(job_plan, script, machines, shared_id, port))
+        _show_commands(machines, commands, job_plan.code_name)
+    elif out.json:
+        out.document(
+            {"name": job_plan.name, "mode": job_plan.mode, "script": script.text, "sha256": script.sha256,
+             "notes": [*loaded.notes, *job_plan.notes]}
+        )
+    else:
+        out.script(script.text)
+
+
+def _file_to_render(job: Path | None, mode: ModeOption | None) -> Path:
+    if job is not None or DEFAULT_JOB_FILE.exists():
+        return job or DEFAULT_JOB_FILE
+    if mode is None:
+        raise UsageError("there is no ./job.yaml", "give a job file, or a mode: jobsubmit render --mode torchrun")
+    return starter_job(mode.value)
+
+
+def _machines(hosts: str) -> list[str]:
+    machines = [host.strip() for host in hosts.split(",")]
+    if not all(machines) or any(c.isspace() for host in machines for c in host):
+        raise UsageError(f"--hosts {hosts!r}: must be names or addresses with commas between", "e.g. --hosts gpu1,gpu2")
+    return machines
+
+
+def _show_commands(machines: list[str], commands: list[str], code_name: str) -> None:
+    if out.json:
+        out.document([{"host": host, "command": command} for host, command in zip(machines, commands, strict=True)])
+        return
+    for node_rank, (host, command) in enumerate(zip(machines, commands, strict=True)):
+        out.data(f"# ── node {node_rank}: paste on {host}, in the folder that holds {code_name}/")
+        out.script(command)
+
+
+def validate(
+    job: JobFile = DEFAULT_JOB_FILE,
+    set_: Set = None,
+    nodes: Nodes = None,
+    mode: ModeChoice = None,
+    backend: BackendKind = None,
+    store: StoreUri = None,
+    env: Env = None,
+    templates: Templates = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Check a job file and its code without touching anything.
+
+    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 the code cannot work.
+
+    Example: jobsubmit validate job.yaml
+    """
+    changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
+    prepared = pipeline.prepare(read_job(job, mode, changes), load_settings())
+    _show_notes(prepared)
+    if out.json:
+        findings = [{"level": f.level, "where": f.where, "text": f.text, "hint": f.hint} for f in prepared.findings]
+        out.document({"valid": True, "notes": list(prepared.notes), "findings": findings})
+    else:
+        files = f"{len(prepared.bundle.files)} files, {prepared.bundle.size:,} bytes" if prepared.bundle else "uploaded code"
+        out.data(f"{job} is valid: mode {prepared.plan.mode}, {prepared.plan.nodes} nodes, {files}")
+        out.talk(f"next: jobsubmit create {job}")
+
+
+def upload(
+    directory: Annotated[Path, typer.Argument(help="The directory to upload.", metavar="DIR")],
+    uri: Annotated[str, typer.Argument(help="s3://bucket/path, obs://bucket/path or a folder.", metavar="URI")],
+    endpoint_url: Annotated[
+        str | None, typer.Option("--endpoint-url", metavar="URL", help="Server of an OBS or MinIO bucket.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option("--profile", help="Named profile of the AWS credentials files.")] = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Upload a directory, one object per file, verified; send nothing when it is there already.
+
+    Ignore rules as for jobs. A manifest beside it (URI.manifest.json), written last, says that it is whole.
+
+    Example: jobsubmit upload ./code s3://bucket/team/code
+    """
+    above, separator, name = uri.rstrip("/").rpartition("/")
+    if "://" in uri and (not separator or above.endswith(":/")):
+        raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
+    bundle = scan(directory)
+    defaults = load_settings().defaults.store
+    spec = defaults.model_copy(update={"uri": above or ("/" if separator else ".")})
+    if uri.startswith(REMOTE_SCHEMES):
+        given = {"endpoint_url": endpoint_url, "profile": profile}
+        spec = spec.model_copy(update={key: value for key, value in given.items() if value is not None})
+    with output.upload_progress(bundle.size) as progress:
+        summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle), progress)
+    if out.json:
+        out.document({"uri": uri, "digest": bundle.digest, "files": summary.files, "bytes": summary.size,
+                      "skipped": summary.skipped})
+    else:
+        out.data(f"{uri}: {summary.files} files sent ({summary.size:,} bytes), {summary.skipped} unchanged")
+        out.talk(f"use it in a job file: code_dir: {uri}")

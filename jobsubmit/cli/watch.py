@@ -1,0 +1,157 @@
+"""The commands that watch: status, logs, list, wait, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from jobsubmit import pipeline
+from jobsubmit.backends import LogLine
+from jobsubmit.cli import output
+from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
+from jobsubmit.cli.output import out
+from jobsubmit.errors import INTERRUPTED
+from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.settings import Settings, load_settings
+
+_CANCEL_SECONDS = 30.0
+
+
+def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool) -> None:
+    """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
+    try:
+        for line in pipeline.logs(record, settings, follow=True):
+            out.stderr.print(output.log_text(line))
+        status = pipeline.wait(record, settings)
+    except KeyboardInterrupt:
+        out.talk(f"\ndetached: the job goes on. Attach again: jobsubmit logs -f {record.id} · end it: "
+                 f"jobsubmit cancel {record.id}")
+        raise typer.Exit(INTERRUPTED) from None
+    output.show_report(out.stderr, record, status)
+    if out.json:
+        out.document(output.job_document(record, status))
+    raise typer.Exit(output.exit_code(status, propagate=propagate))
+
+
+def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """Show how a job is, how long each step took, and if it failed which node and rank did first.
+
+    Example: jobsubmit status my-job
+    """
+    settings = load_settings()
+    records = JobRecords(settings)
+    record = records.find(job)
+    now = pipeline.status(record, settings)
+    steps = records.steps(record)
+    if out.json:
+        out.document({**output.job_document(record, now), "steps": steps})
+        return
+    output.show_report(out.stdout, record, now)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("handle", record.handle or "none")
+    table.add_row("mode", f"{record.mode}, {record.nodes} nodes")
+    table.add_row("created", record.created_at)
+    table.add_row("code", record.code)
+    table.add_row("folder", str(records.directory(record.id)))
+    out.stdout.print(table)
+    timeline = Table("step", "began after", "took", box=None, pad_edge=False, header_style="bold")
+    for row in output.step_rows(steps):
+        timeline.add_row(*row)
+    out.stdout.print(timeline)
+
+
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    node: Annotated[int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print what the nodes and ranks of a job said, each line with its origin.
+
+    Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3
+    """
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    show = _show_json if out.json else _show_text
+    try:
+        for line in pipeline.logs(record, settings, follow=follow, node=node, rank=rank):
+            show(line)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _show_json(line: LogLine) -> None:
+    out.data(output.json.dumps({"node": line.node, "rank": line.rank, "text": line.text}, ensure_ascii=False))
+
+
+def _show_text(line: LogLine) -> None:
+    if out.stdout.is_terminal:
+        out.stdout.print(output.log_text(line))
+    else:
+        out.data(f"{output.log_prefix(line)} {line.text}")
+
+
+def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """List the jobs submitted from this machine, the newest first.
+
+    Example: jobsubmit list -o json
+    """
+    settings = load_settings()
+    jobs = [(record, pipeline.status(record, settings)) for record in JobRecords(settings).all()]
+    if out.json:
+        out.document([output.job_document(record, now) for record, now in jobs])
+        return
+    if not jobs:
+        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
+        return
+    table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
+    for record, now in jobs:
+        table.add_row(record.id, output.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at)
+    out.stdout.print(table)
+
+
+def wait(
+    job: JobName,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this long (exit 101).")
+    ] = None,
+    propagate: Annotated[
+        bool, typer.Option("--propagate-exit-code", help="If the job failed, exit as its first failing process did.")
+    ] = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Wait until a job has ended, and exit as it did: 0, 100 failed, 103 cancelled, 101 not finished in time.
+
+    Example: jobsubmit wait my-job --timeout 3600
+    """
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    now = pipeline.wait(record, settings, timeout)
+    if out.json:
+        out.document(output.job_document(record, now))
+    else:
+        output.show_report(out.stdout, record, now)
+    raise typer.Exit(output.exit_code(now, propagate=propagate))
+
+
+def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """End a job: its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing.
+
+    Example: jobsubmit cancel my-job
+    """
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    before = pipeline.status(record, settings)
+    if not before.state.is_final:
+        pipeline.cancel(record, settings)
+        out.talk(f"asked {record.id} to end")
+    now = pipeline.wait(record, settings, _CANCEL_SECONDS)
+    if out.json:
+        out.document(output.job_document(record, now))
+    else:
+        output.show_report(out.stdout, record, now)
