@@ -16,24 +16,24 @@ from jobsubmit.errors import BundleError
 from jobsubmit.node.fetch import tree_digest
 
 # What nobody wants on a node; a `!pattern` in the ignore file brings any of it back.
-DEFAULT_IGNORES = """
-.git
-.hg
-.svn
-__pycache__/
-*.py[co]
-.venv/
-venv/
-node_modules/
-.mypy_cache/
-.ruff_cache/
-.pytest_cache/
-.ipynb_checkpoints/
-.tox/
-.nox/
-*.egg-info/
-.DS_Store
-""".split()
+DEFAULT_IGNORES = [
+    ".git",
+    ".hg",
+    ".svn",
+    "__pycache__/",
+    "*.py[co]",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".pytest_cache/",
+    ".ipynb_checkpoints/",
+    ".tox/",
+    ".nox/",
+    "*.egg-info/",
+    ".DS_Store",
+]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def scan(root: Path, on_file: Callable[[BundleFile], object] = lambda _: None) -
         files.append(file)
     files.sort(key=lambda file: file.path)
     if not files:
-        raise BundleError(f"code_dir holds no file to upload: {root}", "check the ignore rules in .jobignore or .gitignore")
+        raise BundleError(
+            f"code_dir holds no file to upload: {root}", "check the ignore rules in .jobignore or .gitignore"
+        )
     digest = tree_digest([file.entry() for file in files])
     return Bundle(root, tuple(files), tuple(sorted(scanner.left_out, key=lambda left: left.path)), digest)
 
@@ -120,7 +122,9 @@ class _Scanner:
     def _walk(self, folder: Path, prefix: str, rules: list[_Rules], above: tuple[Path, ...]) -> Iterator[BundleFile]:
         real = folder.resolve()
         if real in above:
-            raise BundleError(f"the link {prefix.rstrip('/')} leads back to a folder above it", "remove it or ignore it")
+            raise BundleError(
+                f"the link {prefix.rstrip('/')} leads back to a folder above it", "remove it or ignore it"
+            )
         rules = [*rules, *self._own_rules(folder, prefix)]
         for entry in sorted(_entries(folder, prefix), key=lambda entry: entry.name):
             path = prefix + _utf8_name(entry.name, prefix)
@@ -188,7 +192,9 @@ def _entries(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        raise BundleError(f"{prefix or folder} cannot be read: {error.strerror}", "make it readable or ignore it") from error
+        raise BundleError(
+            f"{prefix or folder} cannot be read: {error.strerror}", "make it readable or ignore it"
+        ) from error
 
 
 def _utf8_name(name: str, prefix: str) -> str:

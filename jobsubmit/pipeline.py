@@ -63,9 +63,7 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(
-    loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None, checks: bool = True
-) -> Prepared:
+def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None, checks: bool = True) -> Prepared:
     """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
     clock = StepClock()
     plan = planning.plan(loaded.spec, settings)
@@ -97,7 +95,9 @@ def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
 def _ignored(plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
     if not backend.ignores_platform_fields or not plan.ignored:
         return ()
-    return (f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, which uses this machine's Python",)
+    return (
+        f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, which uses this machine's Python",
+    )
 
 
 @dataclass(frozen=True)
@@ -212,5 +212,3 @@ def cancel(record: JobRecord, settings: Settings) -> None:
     """Ask a job to end; on one that has ended this does nothing."""
     if record.handle:
         open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle))
-
-

@@ -58,7 +58,7 @@ def render(plan: LaunchPlan) -> Script:
     """Render the start script of a job; raise SpecError where a template of the user is wrong."""
     folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
     _check_folder(plan.templates)
-    environment = jinja2.Environment(  # noqa: S701 - shell, not HTML: `| sh` is what is enforced
+    environment = jinja2.Environment(  # noqa: S701 - shell, not HTML: `| sh` is enforced instead
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         finalize=_only_quoted,

@@ -102,7 +102,7 @@ def _manifest_digest(store: ObjectStore, code_key: str) -> str | None:
     if store.head(code_key + _MANIFEST) is None:
         return None
     try:
-        return tree_digest(json.loads(store.get(code_key + _MANIFEST))["files"])  # type: ignore[no-untyped-call,no-any-return]
+        return tree_digest(json.loads(store.get(code_key + _MANIFEST))["files"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -170,7 +170,9 @@ class _HashingReader:
         return block
 
 
-def fetch_order(store: ObjectStore, code_store: ObjectStore, code: CodeRef, job_name: str, script: Script) -> FetchOrder:
+def fetch_order(
+    store: ObjectStore, code_store: ObjectStore, code: CodeRef, job_name: str, script: Script
+) -> FetchOrder:
     """Return what a node needs to fetch code and script, as `node/fetch.py` reads it; its addresses are secrets.
 
     `code_store` is where the code lies: the job's store, or for uploaded code the folder above it.
@@ -180,7 +182,7 @@ def fetch_order(store: ObjectStore, code_store: ObjectStore, code: CodeRef, job_
     if manifest is not None:
         files = json.loads(manifest)["files"]
         order_code["manifest"] = code_store.url(code.key + _MANIFEST, _FETCH_WITHIN_SECONDS)
-        order_code["digest"] = code.digest or tree_digest(files)  # type: ignore[no-untyped-call]
+        order_code["digest"] = code.digest or tree_digest(files)
         paths = [file["path"] for file in files]
     elif code.digest is not None:
         raise StoreError(f"{code.uri}: its manifest is gone", "submit again: the code will be uploaded again")

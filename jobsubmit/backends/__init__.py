@@ -67,7 +67,7 @@ class JobHandle:
 
 @dataclass(frozen=True)
 class Failure:
-    """Name the process that failed first; `rank` is None when no rank can be told. Signals and codes exclude each other."""
+    """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal."""
 
     node: int
     rank: int | None
@@ -112,7 +112,7 @@ class Backend(Protocol):
     """Whether image, framework and flavor mean nothing here."""
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
-        """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, nothing is read or touched."""
+        """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, and nothing is read."""
 
     def preflight(self, plan: LaunchPlan) -> None:
         """Raise BackendError for what can be known to be missing before anything is uploaded. MUST change nothing."""
@@ -126,7 +126,7 @@ class Backend(Protocol):
     def logs(
         self, handle: JobHandle, *, follow: bool = False, node: int | None = None, rank: int | None = None
     ) -> Iterator[LogLine]:
-        """Yield lines, each once, in order per rank; with `follow` until the job is final and every line was yielded."""
+        """Yield lines, each once, in order per rank; with `follow` until the job is final and all were yielded."""
 
     def cancel(self, handle: JobHandle) -> None:
         """Ask the job to end and return; `status` tells when it has. Twice, or on a job that ended, is fine."""

@@ -67,14 +67,6 @@ def _run() -> int:
         return app(standalone_mode=False) or 0
     except typer.Exit as done:
         return done.exit_code
-    except JobSubmitError as error:
-        if out.debug:
-            raise
-        show_error(error)
-        return error.code
-    except TyperException as error:
-        show_error(UsageError(error.format_message(), "`jobsubmit COMMAND --help` shows what there is"))
-        return UsageError.code
     except (KeyboardInterrupt, typer.Abort):
         out.talk("interrupted: nothing was submitted")
         return INTERRUPTED
@@ -84,5 +76,14 @@ def _run() -> int:
     except Exception as error:
         if out.debug:
             raise
-        show_error(JobSubmitError(f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it with --debug"))
-        return JobSubmitError.code
+        known = _known(error)
+        show_error(known)
+        return known.code
+
+
+def _known(error: Exception) -> JobSubmitError:
+    if isinstance(error, JobSubmitError):
+        return error
+    if isinstance(error, TyperException):
+        return UsageError(error.format_message(), "`jobsubmit COMMAND --help` shows what there is")
+    return JobSubmitError(f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it again with --debug")

@@ -66,7 +66,9 @@ StoreUri: TypeAlias = Annotated[
 ]
 Env: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set an environment variable of the nodes. May be repeated."),
+    typer.Option(
+        "--env", "-e", metavar="NAME=VALUE", help="Set an environment variable of the nodes. May be repeated."
+    ),
 ]
 Templates: TypeAlias = Annotated[
     Path | None, typer.Option("--templates", metavar="DIR", help="Look here for templates first, then in ours.")

@@ -54,7 +54,7 @@ class Output:
         sys.stdout.buffer.write((text + "\n").encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
 
-    def document(self, value: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+    def document(self, value: Any) -> None:
         """Write one JSON document."""
         self.data(json.dumps(value, ensure_ascii=False, indent=2))
 
@@ -150,7 +150,9 @@ def state_text(status: JobStatus) -> Text:
 
 def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
     """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
-    console.print(Text.assemble(f"job {record.id} ", state_text(status), f": {status.message}" if status.message else ""))
+    console.print(
+        Text.assemble(f"job {record.id} ", state_text(status), f": {status.message}" if status.message else "")
+    )
     for note in status.details.get("notes", ()):
         console.print(f"  note: {note}")
     failure = status.failure

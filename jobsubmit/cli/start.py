@@ -32,7 +32,9 @@ def init(
         raise UsageError(f"{job} exists already", "remove it, or give another directory")
     code = directory / _CODE
     text = starter_job(mode.value).read_text(encoding="utf-8")
-    text = text.replace("code_dir: ../../code", f"code_dir: {_CODE}").replace(f"create {mode.value}.yaml", "create job.yaml")
+    text = text.replace("code_dir: ../../code", f"code_dir: {_CODE}").replace(
+        f"create {mode.value}.yaml", "create job.yaml"
+    )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not code.exists():

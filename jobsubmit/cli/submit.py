@@ -58,11 +58,15 @@ def create(
     ] = False,
     follow: Annotated[
         bool | None,
-        typer.Option("--follow/--detach", help="Follow the job to its end, or return once it is submitted.",
-                     show_default="follow on a terminal"),
+        typer.Option(
+            "--follow/--detach",
+            help="Follow the job to its end, or return once it is submitted.",
+            show_default="follow on a terminal",
+        ),
     ] = None,
     job_id: Annotated[
-        str | None, typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix.")
+        str | None,
+        typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix."),
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check the code before anything is sent.")] = True,
     propagate: Annotated[
@@ -143,10 +147,13 @@ def render(
     mode: ModeChoice = None,
     hosts: Annotated[
         str | None,
-        typer.Option("--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."),
+        typer.Option(
+            "--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."
+        ),
     ] = None,
     job_id: Annotated[
-        str | None, typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one.")
+        str | None,
+        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one."),
     ] = None,
     set_: Set = None,
     nodes: Nodes = None,
@@ -170,13 +177,18 @@ def render(
     script = render_script(job_plan)
     if hosts is not None:
         shared_id = job_id or new_job_id(job_plan.name)
-        port = random.Random(shared_id).randrange(20000, 30000)  # noqa: S311 - two jobs should differ, no secret
+        port = random.Random(shared_id).randrange(20000, 30000)
         commands = list(paste_commands(job_plan, script, machines, shared_id, port))
         _show_commands(machines, commands, job_plan.code_name)
     elif out.json:
         out.document(
-            {"name": job_plan.name, "mode": job_plan.mode, "script": script.text, "sha256": script.sha256,
-             "notes": [*loaded.notes, *job_plan.notes]}
+            {
+                "name": job_plan.name,
+                "mode": job_plan.mode,
+                "script": script.text,
+                "sha256": script.sha256,
+                "notes": [*loaded.notes, *job_plan.notes],
+            }
         )
     else:
         out.script(script.text)
@@ -231,7 +243,11 @@ def validate(
         findings = [{"level": f.level, "where": f.where, "text": f.text, "hint": f.hint} for f in prepared.findings]
         out.document({"valid": True, "notes": list(prepared.notes), "findings": findings})
     else:
-        files = f"{len(prepared.bundle.files)} files, {prepared.bundle.size:,} bytes" if prepared.bundle else "uploaded code"
+        files = (
+            f"{len(prepared.bundle.files)} files, {prepared.bundle.size:,} bytes"
+            if prepared.bundle
+            else "uploaded code"
+        )
         out.data(f"{job} is valid: mode {prepared.plan.mode}, {prepared.plan.nodes} nodes, {files}")
         out.talk(f"next: jobsubmit create {job}")
 
@@ -242,7 +258,9 @@ def upload(
     endpoint_url: Annotated[
         str | None, typer.Option("--endpoint-url", metavar="URL", help="Server of an OBS or MinIO bucket.")
     ] = None,
-    profile: Annotated[str | None, typer.Option("--profile", help="Named profile of the AWS credentials files.")] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="Named profile of the AWS credentials files.")
+    ] = None,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
@@ -264,8 +282,15 @@ def upload(
     with output.upload_progress(bundle.size) as progress:
         summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle), progress)
     if out.json:
-        out.document({"uri": uri, "digest": bundle.digest, "files": summary.files, "bytes": summary.size,
-                      "skipped": summary.skipped})
+        out.document(
+            {
+                "uri": uri,
+                "digest": bundle.digest,
+                "files": summary.files,
+                "bytes": summary.size,
+                "skipped": summary.skipped,
+            }
+        )
     else:
         out.data(f"{uri}: {summary.files} files sent ({summary.size:,} bytes), {summary.skipped} unchanged")
         out.talk(f"use it in a job file: code_dir: {uri}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -26,8 +27,10 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
             out.stderr.print(output.log_text(line))
         status = pipeline.wait(record, settings)
     except KeyboardInterrupt:
-        out.talk(f"\ndetached: the job goes on. Attach again: jobsubmit logs -f {record.id} · end it: "
-                 f"jobsubmit cancel {record.id}")
+        out.talk(
+            f"\ndetached: the job goes on. Attach again: jobsubmit logs -f {record.id} · end it: "
+            f"jobsubmit cancel {record.id}"
+        )
         raise typer.Exit(INTERRUPTED) from None
     output.show_report(out.stderr, record, status)
     if out.json:
@@ -65,7 +68,9 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
 def logs(
     job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    node: Annotated[int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
+    ] = None,
     rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
@@ -85,7 +90,7 @@ def logs(
 
 
 def _show_json(line: LogLine) -> None:
-    out.data(output.json.dumps({"node": line.node, "rank": line.rank, "text": line.text}, ensure_ascii=False))
+    out.data(json.dumps({"node": line.node, "rank": line.rank, "text": line.text}, ensure_ascii=False))
 
 
 def _show_text(line: LogLine) -> None:
@@ -110,7 +115,9 @@ def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
         return
     table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
     for record, now in jobs:
-        table.add_row(record.id, output.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at)
+        table.add_row(
+            record.id, output.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at
+        )
     out.stdout.print(table)
 
 

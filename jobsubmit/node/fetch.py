@@ -14,6 +14,8 @@ path that leaves the folder or a file that is not in the manifest ends it with e
 half-fetched folder is never moved into place.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -26,23 +28,29 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
 ATTEMPTS = 4
 TIMEOUT_SECONDS = 60
 CHUNK = 1 << 20
 PARALLEL = 16
+PASSING = (429, 500, 502, 503, 504)
 
 
 class FetchError(Exception):
     """Say in one line why the code is not on the node."""
 
 
-def tree_digest(files):
-    """Return the digest of a tree: sha256 over its (path, executable, sha256) lines; neither times nor packing count."""
+def tree_digest(files: Iterable[Mapping[str, Any]]) -> str:
+    """Return the digest of a tree: sha256 over its (path, mode, sha256) lines; neither times nor packing count."""
     lines = sorted(json.dumps([f["path"], f["mode"], f["sha256"]]) for f in files)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def fetch(order, target):
+def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
     """Fetch what the order names into `target`; return the digests that were proven."""
     os.makedirs(target, exist_ok=True)
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
@@ -64,7 +72,7 @@ def fetch(order, target):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _fetch_code(code, folder, work):
+def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if "manifest" not in code:
         for path, size in _each_file(code["files"], folder):
             if size != code["sizes"][path]:
@@ -87,10 +95,10 @@ def _fetch_code(code, folder, work):
         list(_each_file({path: code["files"][path] for path in files}, folder))
         for path, entry in files.items():
             _prove(os.path.join(folder, path), path, entry)
-    return code["digest"]
+    return str(code["digest"])
 
 
-def _each_file(addresses, folder):
+def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, int]]:
     for path in addresses:
         _safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -98,7 +106,7 @@ def _each_file(addresses, folder):
         return list(zip(addresses, sizes))
 
 
-def _extract(archive, files, folder):
+def _extract(archive: str, files: dict[str, Any], folder: str) -> None:
     seen = set()
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -106,6 +114,7 @@ def _extract(archive, files, folder):
             if entry is None or not member.isreg() or member.name in seen:
                 raise FetchError("the archive holds %r, which the manifest does not list" % member.name)
             source = tar.extractfile(member)
+            assert source
             destination = _safe_path(folder, member.name)
             with open(destination, "wb") as sink:
                 shutil.copyfileobj(source, sink, CHUNK)
@@ -115,7 +124,7 @@ def _extract(archive, files, folder):
         raise FetchError("the archive lacks %s" % sorted(set(files) - seen)[0])
 
 
-def _prove(file, path, entry):
+def _prove(file: str, path: str, entry: dict[str, Any]) -> None:
     digest = hashlib.sha256()
     with open(file, "rb") as stream:
         for block in iter(lambda: stream.read(CHUNK), b""):
@@ -125,7 +134,7 @@ def _prove(file, path, entry):
     os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
 
 
-def _safe_path(folder, path):
+def _safe_path(folder: str, path: str) -> str:
     parts = path.split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FetchError("the path %r would leave the code folder" % path)
@@ -134,14 +143,15 @@ def _safe_path(folder, path):
     return file
 
 
-def _download(url, file):
+def _download(url: str, file: str) -> tuple[str, int]:
     """Return (sha256, size in bytes) of what arrived; try again on whatever may pass."""
+    problem = None  # type: OSError | None
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _download_once(url, file)
         except urllib.error.HTTPError as error:
-            if error.code < 500 and error.code != 429:
-                raise FetchError("the store answered %d for %s" % (error.code, _shown(url)))
+            if error.code not in PASSING:
+                raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
             problem = error
         except OSError as error:
             problem = error
@@ -150,7 +160,7 @@ def _download(url, file):
     raise FetchError("%s: %s" % (_shown(url), problem))
 
 
-def _download_once(url, file):
+def _download_once(url: str, file: str) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source, open(file, "wb") as sink:
         expected = source.headers.get("Content-Length")
@@ -163,17 +173,17 @@ def _download_once(url, file):
     return digest.hexdigest(), size
 
 
-def _shown(url):
+def _shown(url: str) -> str:
     """Return an address without its signature."""
     return url.partition("?")[0]
 
 
-def main():
+def main() -> int:
     """Fetch the order given on standard input."""
     try:
         proven = fetch(json.load(sys.stdin), sys.argv[1])
     except (FetchError, OSError, tarfile.TarError, EOFError, ValueError, KeyError) as error:
-        sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (error or type(error).__name__))
+        sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
         return 1
     json.dump(proven, sys.stdout)
     return 0

@@ -20,6 +20,7 @@ _MAX_BYTES = 1 << 20
 _MAX_VALUES = 20_000
 _MAX_DEPTH = 40
 _INT64 = 1 << 63
+_MAX_DIGITS = 70  # 64 binary ones, and a prefix
 _AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
@@ -83,7 +84,7 @@ def parse_document(text: str, source: str) -> Document:
     return _Reader(source).document(node)
 
 
-def parse_value(text: str, source: str) -> Any:  # noqa: ANN401 - a YAML value can be anything
+def parse_value(text: str, source: str) -> Any:
     """Parse one value given on the command line, by the same rules as in a file."""
     node = _compose(text, source)
     if node is None:
@@ -135,7 +136,7 @@ class _Reader:
         values = self.value(node, ())
         return Document(self.source, values, self.places, self.problems)
 
-    def value(self, node: Node, path: FieldPath) -> Any:  # noqa: ANN401
+    def value(self, node: Node, path: FieldPath) -> Any:
         self.places.setdefault(path, self.at(node))
         self.count += 1
         if self.count > _MAX_VALUES:
@@ -166,10 +167,11 @@ class _Reader:
                 self.problem(key_node, (*path, key), f"is given twice (first at {seen[key]})")
             else:
                 seen[key] = self.at(key_node)
-                self.places[(*path, key)] = self.at(key_node)
+                place = (*path, key)
+                self.places[place] = self.at(key_node)
                 yield key, self.value(value_node, (*path, key))
 
-    def scalar(self, node: ScalarNode, path: FieldPath) -> Any:  # noqa: ANN401
+    def scalar(self, node: ScalarNode, path: FieldPath) -> Any:
         text: str = node.value
         if node.style is not None or node.tag == "tag:yaml.org,2002:str":
             if node.style is None and _AMBIGUOUS_WORDS.fullmatch(text):
@@ -197,7 +199,7 @@ class _Reader:
             return text
         if re.fullmatch(r"[-+]?(0[box])?[0-9a-fA-F_]+", text):
             digits = text.replace("_", "")
-            if len(digits) > 70 or abs(int(digits, 0)) >= _INT64:  # noqa: PLR2004 - longer than 64 binary digits
+            if len(digits) > _MAX_DIGITS or abs(int(digits, 0)) >= _INT64:
                 self.problem(node, path, "is too big for a 64-bit integer: quote it to pass it as text")
                 return text
             return int(digits, 0)

@@ -86,9 +86,7 @@ def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
     if old not in MODES:
         return ()
     dropped = [
-        name
-        for name in document.values
-        if name in SPECS[old].model_fields and name not in SPECS[mode].model_fields
+        name for name in document.values if name in SPECS[old].model_fields and name not in SPECS[mode].model_fields
     ]
     for name in dropped:
         del document.values[name]
@@ -113,15 +111,17 @@ def _apply(document: Document, override: Override) -> None:
 
 
 def _validated(document: Document, directory: Path) -> JobSpec:
-    mode = document.values.get("mode")
-    known = mode in MODES
+    mode: Any = document.values.get("mode")
+    known = isinstance(mode, str) and mode in MODES
     # Without a usable mode the fields that all modes share are still checked, so that one run shows everything.
     model = SPECS[mode] if known else SPECS["torchrun"]
     spec, problems = _parse(model, document)
     if not known:
-        problems = [problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"]
+        problems = [
+            problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"
+        ]
         problems.append(_mode_problem(document))
-    for path, text in complaints(mode if known else "", document.values) if known else ():
+    for path, text in complaints(mode, document.values) if known else ():
         if not any(problem.field == dotted(path) for problem in problems):
             problems.append(Problem(document.where(path), dotted(path), text))
     if spec is None or problems:
@@ -130,7 +130,10 @@ def _validated(document: Document, directory: Path) -> JobSpec:
 
 
 _ONE_MODE_FIELDS = {
-    name for spec in SPECS.values() for name in spec.model_fields if not all(name in m.model_fields for m in SPECS.values())
+    name
+    for spec in SPECS.values()
+    for name in spec.model_fields
+    if not all(name in m.model_fields for m in SPECS.values())
 } | {"boot_file"}
 
 

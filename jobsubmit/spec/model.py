@@ -34,11 +34,26 @@ ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 # The launcher's and the platform's own words: a job that sets one would contradict what the node is told.
 RESERVED_ENV = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR "
-    "MASTER_PORT NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR RDZV_ID".split()
+    [
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NNODES",
+        "NODE_RANK",
+        "NPROC_PER_NODE",
+        "NODE_ADDR",
+        "RDZV_ID",
+    ]
 )
 RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_")
-SHELL_READONLY_ENV = frozenset("BASHOPTS SHELLOPTS BASH_VERSINFO UID EUID PPID BASH_ENV".split())
+SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -175,7 +190,7 @@ def _check_list(items: list[Any]) -> None:
 def _command(value: object) -> tuple[str, ...]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
-        raise _wrong('must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words')
+        raise _wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
     if isinstance(value, str) and re.search(r"[\"'`$\\|&;<>(){}*?#~\n]", value):
         raise _wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
     return tuple(_scalar_text(item) for item in items)
@@ -187,9 +202,7 @@ HyperparameterName = Annotated[
     str, _matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`")
 ]
 ScalarText = Annotated[str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"]})]
-SecretRef = Annotated[
-    str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": f"^env:{ENV_NAME}$"})
-]
+SecretRef = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": f"^env:{ENV_NAME}$"})]
 RelativeFile = Annotated[str, BeforeValidator(_relative_file), WithJsonSchema({"type": "string", "minLength": 1})]
 Location = Annotated[str, BeforeValidator(_location), WithJsonSchema({"type": "string", "minLength": 1})]
 StoreUri = Annotated[str, BeforeValidator(_store_uri), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -222,7 +235,7 @@ class Flag(_Spec):
     flag: StrictBool = Field(description="Whether the flag is on.")
 
 
-HyperparameterValue: TypeAlias = str | int | float | bool | None | list[Any] | Flag
+HyperparameterValue: TypeAlias = str | int | float | bool | list[Any] | Flag | None
 Hyperparameter = Annotated[
     HyperparameterValue,
     PlainValidator(_hyperparameter),
@@ -270,7 +283,9 @@ class StoreSpec(_Spec):
         None, description="s3://bucket/prefix, obs://bucket/prefix, or a folder (the embedded default)."
     )
     endpoint_url: StrictStr | None = Field(
-        None, pattern=r"^https?://[^/\s]+/?$", description="Server address for OBS, MinIO and other S3-compatible stores."
+        None,
+        pattern=r"^https?://[^/\s]+/?$",
+        description="Server address for OBS, MinIO and other S3-compatible stores.",
     )
     region: StrictStr | None = Field(None, min_length=1, description="Region name the requests are signed for.")
     profile: StrictStr | None = Field(None, min_length=1, description="Named profile of the AWS credentials files.")
@@ -304,9 +319,7 @@ class _CommonSpec(_Spec):
         default_factory=dict,
         description="Environment variables taken from yours at submission (`env:NAME`), and never written down.",
     )
-    resources: ResourcesSpec = Field(
-        default_factory=lambda: ResourcesSpec(), description="Machines and processes of the job."
-    )
+    resources: ResourcesSpec = Field(default_factory=ResourcesSpec, description="Machines and processes of the job.")
     torch_version: TorchVersion | None = Field(
         None, description='Version of torch on the nodes, e.g. "2.9"; decides the rendezvous of torchrun.'
     )
@@ -316,10 +329,8 @@ class _CommonSpec(_Spec):
     timeout: Timeout | None = Field(
         None, description="Longest run time, in seconds or as 90s, 30m, 12h, 2d; after it the job is stopped."
     )
-    store: StoreSpec = Field(default_factory=lambda: StoreSpec(), description="Where the code is uploaded to.")
-    backend: LocalBackendSpec = Field(
-        default_factory=lambda: LocalBackendSpec(), description="What runs the job: {kind: local}."
-    )
+    store: StoreSpec = Field(default_factory=StoreSpec, description="Where the code is uploaded to.")
+    backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="What runs the job: {kind: local}.")
     layout: Layout | None = Field(
         None, description="How the code lies in the store: one object per file (tree) or one archive."
     )
@@ -378,8 +389,8 @@ class Defaults(_Spec):
 
     FIELDS: ClassVar[tuple[str, ...]] = ("store", "backend")
 
-    store: StoreSpec = Field(default_factory=lambda: StoreSpec(), description="Default store of all jobs.")
-    backend: LocalBackendSpec = Field(default_factory=lambda: LocalBackendSpec(), description="Default backend.")
+    store: StoreSpec = Field(default_factory=StoreSpec, description="Default store of all jobs.")
+    backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="Default backend.")
 
 
 def json_schema() -> dict[str, Any]:

@@ -75,7 +75,10 @@ def _one_thing_to_start(raw: Raw) -> Iterator[Complaint]:
     if raw.get("boot_file") is not None and raw.get("command") is not None:
         yield ("command",), "is given beside `boot_file`: keep the one that should be started"
     if raw.get("boot_file") is None and raw.get("command") is None:
-        yield ("boot_file",), "is required: the file to start, relative to code_dir (or `command`, your own start command)"
+        yield (
+            ("boot_file",),
+            "is required: the file to start, relative to code_dir (or `command`, your own start command)",
+        )
 
 
 def _mapping(raw: Raw, name: str) -> Mapping[Any, Any]:

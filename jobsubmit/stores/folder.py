@@ -33,7 +33,9 @@ class FolderStore:
                 with os.fdopen(descriptor, "wb") as sink:
                     written = _copy(source, sink)
                 if written != sha256:
-                    raise BundleError(f"{source if isinstance(source, Path) else key} changed while it was read", "run again")
+                    raise BundleError(
+                        f"{source if isinstance(source, Path) else key} changed while it was read", "run again"
+                    )
                 temporary.chmod(0o644)
                 temporary.replace(target)
             finally:
@@ -82,7 +84,7 @@ class FolderStore:
         except OSError as error:
             raise self._error(key, error) from error
 
-    def url(self, key: str, expires: int) -> str:  # noqa: ARG002 - a file's address does not expire
+    def url(self, key: str, expires: int) -> str:
         """Return a file:// address (see ObjectStore)."""
         return self._path(key).as_uri()
 

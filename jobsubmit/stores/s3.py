@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -45,10 +45,10 @@ class S3Store:
     def __init__(self, spec: StoreSpec) -> None:
         self.spec = spec
         self.uri = (spec.uri or "").rstrip("/")
-        parts = urlsplit(self.uri)
-        self.bucket = parts.netloc
-        self.prefix = self.uri.split("/", 3)[3] + "/" if self.uri.count("/") > 2 else ""  # noqa: PLR2004 - scheme://b/…
-        if parts.scheme == "obs" and not spec.endpoint_url:
+        scheme, _, rest = self.uri.partition("://")
+        self.bucket, _, folder = rest.partition("/")
+        self.prefix = f"{folder}/" if folder else ""
+        if scheme == "obs" and not spec.endpoint_url:
             raise StoreError(
                 f"{self.uri}: obs:// needs store.endpoint_url",
                 "e.g. endpoint_url: https://obs.REGION.myhuaweicloud.com",
@@ -57,7 +57,7 @@ class S3Store:
 
     @cached_property
     def _client(self) -> S3Client:
-        # OBS refuses path style and signed streaming trailers (its documentation); MinIO on an address needs path style.
+        # OBS refuses path style and signed trailers (its documentation); MinIO on an address needs path style.
         config = Config(
             signature_version="s3v4",
             s3={"addressing_style": self._addressing, "payload_signing_enabled": False},
@@ -142,7 +142,9 @@ class S3Store:
         except ClientError as error:
             code = error.response["Error"]["Code"]
             hint = _HINTS.get(code, "see the server's message; `--debug` shows where it happened")
-            raise StoreError(f"{address}: {code} {error.response['Error'].get('Message', '')}", hint, self.uri) from error
+            raise StoreError(
+                f"{address}: {code} {error.response['Error'].get('Message', '')}", hint, self.uri
+            ) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StoreError(f"{address}: there are no credentials for it", _CREDENTIALS_HINT, self.uri) from error
         except ProfileNotFound as error:
@@ -171,7 +173,7 @@ def _blocks(source: Source) -> Iterator[bytes]:
         return
     try:
         with source.open("rb") as stream:
-            read: Callable[[], bytes] = lambda: stream.read(1 << 20)  # noqa: E731
-            yield from iter(read, b"")
+            while block := stream.read(1 << 20):
+                yield block
     except OSError as error:
         raise BundleError(f"{source} cannot be read: {error.strerror}", "run again") from error

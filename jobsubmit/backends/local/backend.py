@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,11 @@ class LocalBackend:
                 start_new_session=True,
                 cwd=job_dir,
             )
-        with keeper.stdin or open(os.devnull, "wb") as stdin, keeper.stdout or open(os.devnull, "rb") as stdout:  # noqa: PTH123
-            stdin.write(json.dumps(order).encode())
-            stdin.close()
-            ready = stdout.readline()
+        assert keeper.stdin and keeper.stdout
+        with keeper.stdout as said:
+            with suppress(BrokenPipeError), keeper.stdin as order_pipe:  # it says in its log why it would not read
+                order_pipe.write(json.dumps(order).encode())
+            ready = said.readline()
         # The keeper lives on by itself; it is not this process's to wait for.
         keeper.returncode = 0
         if ready != b"ready\n":

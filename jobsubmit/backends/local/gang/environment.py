@@ -1,8 +1,17 @@
 """What a node finds in its environment: the platform's contract, and nothing stray of the user's shell."""
 
+from __future__ import annotations
+
 import glob
 import os
 import re
+
+from . import network
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 
@@ -13,7 +22,7 @@ _STRAY = re.compile(
 )
 
 
-def visible_gpus(environment):
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     """Return the ids of the GPUs this job may use, in order."""
     told = environment.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
@@ -21,7 +30,7 @@ def visible_gpus(environment):
     return sorted((path[len("/dev/nvidia") :] for path in glob.glob("/dev/nvidia[0-9]*")), key=int)
 
 
-def share_gpus(gpus, nodes, nproc):
+def share_gpus(gpus: list[str], nodes: int, nproc: int | None) -> list[list[str]]:
     """Return the GPUs of each node: disjoint and equally many, or none at all where they do not suffice."""
     each = nproc or len(gpus) // nodes
     if each < 1 or each * nodes > len(gpus):
@@ -32,14 +41,14 @@ def share_gpus(gpus, nodes, nproc):
 class NodeEnvironments:
     """Make the environment of each node of one job."""
 
-    def __init__(self, order, job_dir, addresses, port, base, interface):
+    def __init__(self, order: dict[str, Any], job_dir: str, addresses: list[str], port: int) -> None:
         self.order, self.job_dir = order, job_dir
-        self.addresses, self.port, self.interface = addresses, port, interface
-        self.base = {name: value for name, value in base.items() if not _STRAY.fullmatch(name)}
+        self.addresses, self.port = addresses, port
+        self.base = {name: value for name, value in os.environ.items() if not _STRAY.fullmatch(name)}
         request = order["request"]
-        self.gpus = share_gpus(visible_gpus(base), request["nodes"], request["nproc_per_node"])
+        self.gpus = share_gpus(visible_gpus(os.environ), request["nodes"], request["nproc_per_node"])
 
-    def of(self, node):
+    def of(self, node: int) -> dict[str, str]:
         """Return the whole environment of a node, as a new mapping."""
         request = self.order["request"]
         nproc = request["nproc_per_node"] or len(self.gpus[node]) or 1
@@ -66,16 +75,17 @@ class NodeEnvironments:
             "JOBSUBMIT_LOCAL_NODE": str(node),
             "JOBSUBMIT_LOCAL_MODE": request["mode"],
         }
-        if self.interface:
-            environment.setdefault("GLOO_SOCKET_IFNAME", self.interface)
+        interface = network.loopback_interface()
+        if interface:
+            environment.setdefault("GLOO_SOCKET_IFNAME", interface)
         environment["PYTHONPATH"] = _joined(HOOK_FOLDER, environment.get("PYTHONPATH"))
         environment["PATH"] = _joined(self.order["python_folder"], environment.get("PATH"))
         return environment
 
-    def job_folder(self, node):
+    def job_folder(self, node: int) -> str:
         """Return MA_JOB_DIR of a node: the parent of its code folder."""
         return os.path.join(self.job_dir, "nodes", str(node))
 
 
-def _joined(first, rest):
+def _joined(first: str, rest: str | None) -> str:
     return first + os.pathsep + rest if first and rest else first or rest or ""

@@ -1,8 +1,14 @@
 """The files of a local job's directory: who writes what, and how."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
 
 EVENTS = "events.jsonl"  # one line an event, appended by client, supervisor and hook
 STATUS = "status.json"  # replaced whole, by the supervisor (or by the keeper when that is dead)
@@ -13,17 +19,17 @@ LOGS = "logs"
 NODES = "nodes"
 
 
-def node_log(job_dir, node):
+def node_log(job_dir: str, node: int) -> str:
     """Return the log of what a node says before and around its ranks."""
     return os.path.join(job_dir, LOGS, "node-%d.log" % node)
 
 
-def rank_log(job_dir, rank):
+def rank_log(job_dir: str, rank: int) -> str:
     """Return the log of one rank."""
     return os.path.join(job_dir, LOGS, "rank-%d.log" % rank)
 
 
-def append_event(job_dir, event, **fields):
+def append_event(job_dir: str, event: str, **fields: object) -> None:
     """Append one event with the time it happened; one write, so that lines of several processes never mix."""
     line = json.dumps({"t": time.time(), "event": event, **fields}, ensure_ascii=False) + "\n"
     descriptor = os.open(os.path.join(job_dir, EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -36,11 +42,11 @@ def append_event(job_dir, event, **fields):
 class EventReader:
     """Read each event once, whole lines only."""
 
-    def __init__(self, job_dir):
+    def __init__(self, job_dir: str) -> None:
         self.path = os.path.join(job_dir, EVENTS)
         self.offset = 0
 
-    def new(self):
+    def new(self) -> list[dict[str, Any]]:
         """Return the events appended since the last call."""
         try:
             if os.stat(self.path).st_size == self.offset:
@@ -55,7 +61,7 @@ class EventReader:
         return [json.loads(line) for line in data[:end].splitlines()]
 
 
-def write_status(job_dir, status):
+def write_status(job_dir: str, status: dict[str, Any]) -> None:
     """Replace the status, whole."""
     path = os.path.join(job_dir, STATUS)
     temporary = "%s.%d" % (path, os.getpid())
@@ -64,16 +70,17 @@ def write_status(job_dir, status):
     os.replace(temporary, path)
 
 
-def read_status(job_dir):
+def read_status(job_dir: str) -> dict[str, Any]:
     """Return the status, or an empty mapping before there is one."""
     try:
         with open(os.path.join(job_dir, STATUS), encoding="utf-8") as stream:
-            return json.load(stream)
+            status: dict[str, Any] = json.load(stream)
+            return status
     except FileNotFoundError:
         return {}
 
 
-def last_lines(path, count, limit=16384):
+def last_lines(path: str, count: int, limit: int = 16384) -> list[str]:
     """Return the last non-empty lines of a log, as text."""
     try:
         with open(path, "rb") as stream:

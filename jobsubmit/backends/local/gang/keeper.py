@@ -1,5 +1,7 @@
 """Outlive the supervisor: whatever happens to it, nothing of the job stays behind and the status tells the truth."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -11,8 +13,12 @@ import traceback
 from . import files, processes
 from .supervisor import Supervisor
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
 
-def main():
+
+def main() -> None:
     """Read the order from standard input, take the job's lock, say `ready`, and see the job through."""
     job_dir = sys.argv[1]
     order = json.load(sys.stdin)
@@ -31,13 +37,13 @@ def main():
     processes.kill_all()
     status = files.read_status(job_dir)
     if "ended" not in status:
-        message = "the process that watched the job died (%s)" % _spelled(wait_status)
+        message = "the process that watched the job died ({})".format(_spelled(wait_status))
         status.update(state="LOST", reason="SUPERVISOR_DIED", message=message, ended=time.time())
         files.append_event(job_dir, "end", state="LOST", reason="SUPERVISOR_DIED")
         files.write_status(job_dir, status)
 
 
-def _supervise(job_dir, order):
+def _supervise(job_dir: str, order: dict[str, Any]) -> None:
     processes.die_with_parent(signal.SIGTERM)
     processes.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -53,14 +59,14 @@ def _supervise(job_dir, order):
     os._exit(0)
 
 
-def _let_go_of_client():
+def _let_go_of_client() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
 
 
-def _spelled(wait_status):
+def _spelled(wait_status: int) -> str:
     if os.WIFSIGNALED(wait_status):
         return "signal %d" % os.WTERMSIG(wait_status)
     return "exit code %d, see %s" % (os.WEXITSTATUS(wait_status), files.GANG_LOG)

@@ -1,13 +1,20 @@
 """A rendezvous port of its own for each job, and an address of its own for each node."""
 
+from __future__ import annotations
+
 import errno
 import random
 import socket
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NODES_PER_BLOCK = 99
 _PORTS = range(20000, 30000)  # below the range that outgoing connections take theirs from
 
 
-def lease_port(seed):
+def lease_port(seed: str) -> tuple[int, socket.socket]:
     """Return (port, socket): nobody else gets the port while the socket is open, and torch can still listen on it.
 
     The socket is bound without SO_REUSEADDR, so a second lease of the port is refused, and gets it afterwards, so that
@@ -23,8 +30,8 @@ def lease_port(seed):
     raise OSError(errno.EADDRINUSE, "no free port in %d-%d" % (_PORTS[0], _PORTS[-1]))
 
 
-def _bind_everywhere(port):
-    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+def _bind_everywhere(port: int) -> socket.socket | None:
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 - it never listens
         try:
             held = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
@@ -41,22 +48,23 @@ def _bind_everywhere(port):
     return None
 
 
-def node_addresses(nodes, usable=None):
+def node_addresses(nodes: int, usable: Callable[[str], bool] | None = None) -> list[str]:
     """Return a loopback address per node, 127.0.0.101 and up, in an order that also sorts as text.
 
     Where only 127.0.0.1 exists (macOS), all nodes share it.
     """
     usable = usable or _usable
-    wanted = ["127.0.%d.%d" % divmod_address(index) for index in range(nodes)]
+    wanted = ["127.0.%d.%d" % _last_parts(index) for index in range(nodes)]
     return wanted if all(usable(address) for address in (wanted[0], wanted[-1])) else ["127.0.0.1"] * nodes
 
 
-def divmod_address(index):
+def _last_parts(index: int) -> tuple[int, int]:
     """Return the last two parts of the address of a node: 99 nodes to a block, always three digits."""
-    return (100 + index // 99 if index >= 99 else 0), 101 + index % 99
+    block, place = divmod(index, _NODES_PER_BLOCK)
+    return (100 + block if block else 0), 101 + place
 
 
-def _usable(address):
+def _usable(address: str) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address, 0))
@@ -65,7 +73,7 @@ def _usable(address):
     return True
 
 
-def loopback_interface():
+def loopback_interface() -> str:
     """Return the name of the loopback interface, or nothing where it has another name."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), "")

@@ -1,5 +1,7 @@
 """Processes that must not get away: adopt what is orphaned, die with the parent, kill until nothing is left."""
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import os
@@ -7,33 +9,37 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform == "linux"
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
 
-def adopt_orphans():
+def adopt_orphans() -> None:
     """Become the parent of every orphan below this process, so that `kill_all` can prove that none is left."""
     if _prctl:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent(number):
+def die_with_parent(number: int) -> None:
     """Have the kernel send this process a signal when its parent ends."""
     if _prctl:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def descendants():
+def descendants() -> list[int]:
     """Return the pids below this process; only Linux can tell."""
     if not _LINUX:
         return []
-    children = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open("/proc/%s/stat" % name, "rb") as stream:
+                with open("/proc/{}/stat".format(name), "rb") as stream:
                     parent = int(stream.read().rpartition(b")")[2].split()[1])
             except (OSError, IndexError, ValueError):
                 continue
@@ -46,7 +52,7 @@ def descendants():
     return found
 
 
-def kill_all(known=(), seconds=10.0):
+def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:
     """SIGKILL every descendant (and the known pids) until the kernel says that no child is left."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -58,7 +64,7 @@ def kill_all(known=(), seconds=10.0):
     return False
 
 
-def reap():
+def reap() -> bool:
     """Collect every ended child; return whether any child still runs."""
     while True:
         try:
@@ -71,7 +77,7 @@ def reap():
             return True
 
 
-def send(pid, number):
+def send(pid: int, number: int) -> None:
     """Send a signal to one process; that it is gone already is fine."""
     try:
         os.kill(pid, number)
@@ -79,7 +85,7 @@ def send(pid, number):
         pass
 
 
-def send_group(pgid, number):
+def send_group(pgid: int, number: int) -> None:
     """Send a signal to a process group; that it is gone already is fine."""
     try:
         os.killpg(pgid, number)

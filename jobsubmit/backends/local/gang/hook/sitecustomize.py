@@ -5,8 +5,16 @@ gets a log of its own and reports its start and an uncaught exception. The user'
 goes wrong here is swallowed: a job must run as it would without.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing import process
+    from typing import Any
 
 _RANK_PID = "JOBSUBMIT_LOCAL_RANK_PID"  # set in a rank, for its own children are no ranks
 _SPAWN_RANK = "JOBSUBMIT_LOCAL_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
@@ -24,29 +32,30 @@ _VICTIM_SIGNS = (
 )
 
 
-def _load(name):
+def _load(name: str) -> Any:
     """Load a file of the gang under a name that no module of the user's can have."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     known = "_jobsubmit_gang_" + name
     if known not in sys.modules:
         spec = spec_from_file_location(known, os.path.join(os.path.dirname(_HERE), name + ".py"))
+        assert spec and spec.loader
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
         sys.modules[known] = module
     return sys.modules[known]
 
 
-def _report(event, **fields):
+def _report(event: str, **fields: object) -> None:
     _load("files").append_event(os.environ["JOBSUBMIT_LOCAL_JOB_DIR"], event, node=_node(), **fields)
 
 
-def _node():
+def _node() -> int:
     return int(os.environ["JOBSUBMIT_LOCAL_NODE"])
 
 
-def _guarded(function):
-    def guarded(*args, **kwargs):
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except Exception:
@@ -56,11 +65,12 @@ def _guarded(function):
 
 
 @_guarded
-def _install():
+def _install() -> None:
     if "JOBSUBMIT_LOCAL_JOB_DIR" not in os.environ or _RANK_PID in os.environ:
         return
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         _become_rank(int(os.environ["RANK"]))
+        _report_asked_exit()
         _die_with_launcher()
     elif _SPAWN_RANK in os.environ:
         if "spawn_main" in _command_line():
@@ -69,14 +79,14 @@ def _install():
         _become_launcher()
 
 
-def _command_line():
+def _command_line() -> str:
     if hasattr(sys, "orig_argv"):
         return " ".join(sys.orig_argv)
     with open("/proc/self/cmdline", "rb") as stream:
         return stream.read().decode("utf-8", "replace")
 
 
-def _become_spawned_rank():
+def _become_spawned_rank() -> None:
     # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
     local_rank = int(os.environ.pop(_SPAWN_RANK))
     rank = int(os.environ["NODE_RANK"]) * int(os.environ["NPROC_PER_NODE"]) + local_rank
@@ -85,17 +95,18 @@ def _become_spawned_rank():
 
     run = process.BaseProcess.run
 
-    def reporting_run(self):
+    def reporting_run(self: process.BaseProcess) -> None:
         try:
             run(self)
         except BaseException as error:
             _report_exception(error)
+            _print_cause(error)
             raise
 
-    process.BaseProcess.run = reporting_run
+    process.BaseProcess.run = reporting_run  # type: ignore[method-assign]
 
 
-def _become_rank(rank):
+def _become_rank(rank: int) -> None:
     files = _load("files")
     os.environ[_RANK_PID] = str(os.getpid())
     job_dir = os.environ["JOBSUBMIT_LOCAL_JOB_DIR"]
@@ -109,19 +120,43 @@ def _become_rank(rank):
     _report("rank_start", rank=rank, pid=os.getpid())
     show = sys.excepthook
 
-    def reporting_hook(kind, error, traceback):
+    def reporting_hook(kind: Any, error: BaseException, traceback: Any) -> None:
         _report_exception(error)
         show(kind, error, traceback)
 
     sys.excepthook = reporting_hook
 
 
-def _die_with_launcher():
+def _die_with_launcher() -> None:
     _load("processes").die_with_parent(9)
 
 
 @_guarded
-def _report_exception(error):
+def _report_asked_exit() -> None:
+    """Report the code a rank asks to exit with: torch may abort while it shuts down, and hide it behind a signal."""
+    leave = sys.exit
+
+    def reporting_exit(status: Any = None) -> None:
+        if status:
+            _guarded(_report)("rank_asked_exit", pid=os.getpid(), code=status if isinstance(status, int) else 1)
+        leave(status)
+
+    sys.exit = reporting_exit  # type: ignore[assignment]
+
+
+@_guarded
+def _print_cause(error: BaseException) -> None:
+    """Show a spawned rank's traceback in its own log; mp.spawn shows it only in its parent's."""
+    import traceback
+
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    if cause is not None:
+        traceback.print_exception(type(cause), cause, cause.__traceback__)
+        sys.stderr.flush()
+
+
+@_guarded
+def _report_exception(error: BaseException | None) -> None:
     names, text, seen = [], "", set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -133,10 +168,10 @@ def _report_exception(error):
         _report("rank_exception", pid=os.getpid(), kinds=names, is_victim=any(sign in text for sign in _VICTIM_SIGNS))
 
 
-def _become_launcher():
+def _become_launcher() -> None:
     waitpid = os.waitpid
 
-    def reporting_waitpid(pid, options):
+    def reporting_waitpid(pid: int, options: int) -> tuple[int, int]:
         result = waitpid(pid, options)
         _report_exit(*result)
         return result
@@ -147,23 +182,23 @@ def _become_launcher():
 
 
 @_guarded
-def _report_exit(pid, status):
+def _report_exit(pid: int, status: int) -> None:
     if pid and os.WIFSIGNALED(status):
         _report("child_exit", pid=pid, code=-os.WTERMSIG(status))
     elif pid and os.WIFEXITED(status):
         _report("child_exit", pid=pid, code=os.WEXITSTATUS(status))
 
 
-def _hand_over_spawn_ranks():
-    """Tell each process that mp.spawn (or a loop over Process) starts which rank it is, and outlive a SIGTERM with it."""
+def _hand_over_spawn_ranks() -> None:
+    """Tell each process that mp.spawn (or a loop over Process) starts which rank it is; outlive a SIGTERM with it."""
     import signal
     from multiprocessing import process
 
     start = process.BaseProcess.start
-    started = []
+    started: list[object] = []
     nproc = int(os.environ.get("NPROC_PER_NODE", "0"))
 
-    def handing_start(self):
+    def handing_start(self: process.BaseProcess) -> None:
         local_rank = _spawn_rank(self, len(started))
         if local_rank is None or local_rank >= nproc:
             return start(self)
@@ -174,30 +209,30 @@ def _hand_over_spawn_ranks():
         finally:
             os.environ.pop(_SPAWN_RANK, None)
 
-    def wait_for_ranks(number, frame):
+    def wait_for_ranks(number: int, frame: object) -> None:
         # The ranks got the signal too and may be saving a checkpoint; mp.spawn's join ends when they have.
         if not started:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def become_forked_rank():
+    def become_forked_rank() -> None:
         if _SPAWN_RANK in os.environ and _RANK_PID not in os.environ:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _guarded(_become_spawned_rank)()
 
-    process.BaseProcess.start = handing_start
+    process.BaseProcess.start = handing_start  # type: ignore[method-assign]
     os.register_at_fork(after_in_child=become_forked_rank)
     signal.signal(signal.SIGTERM, wait_for_ranks)
 
 
-def _spawn_rank(child, count):
+def _spawn_rank(child: Any, count: int) -> Any:
     target = getattr(child, "_target", None)
     if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":
         return child._args[1]  # _wrap(fn, i, args, error_file)
     return count
 
 
-def _chain():
+def _chain() -> None:
     """Run the sitecustomize that this one hides, if there is one."""
     from importlib.machinery import PathFinder
 
