@@ -10,7 +10,7 @@ import os
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch_ddp import STEPS, pick_device, train
+from torch_ddp import STEPS, finish, pick_device, train
 
 
 def processes_of_this_node():
@@ -29,7 +29,7 @@ def worker(local_rank, nproc, args):
         rank=args.rank * nproc + local_rank,
     )
     train(backend, device, args.lr, args.steps)
-    dist.destroy_process_group()
+    finish()
 
 
 def main():

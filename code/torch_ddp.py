@@ -6,6 +6,7 @@ as arguments.
 """
 
 import argparse
+import gc
 import os
 
 import torch
@@ -76,6 +77,16 @@ def assert_equal_on_all_ranks(model):
         assert torch.equal(of_rank_0, parameter), f"{name} differs between ranks"
 
 
+def finish():
+    """End the process group, its threads included.
+
+    DDP keeps the group in a reference cycle. Unless that is collected first, Gloo's threads outlive Python's end, and
+    one that still has a tensor to free then aborts the process ("terminate called without an active exception").
+    """
+    gc.collect()
+    dist.destroy_process_group()
+
+
 def main():
     """Train as one process of a launcher."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -86,7 +97,7 @@ def main():
     backend, device = pick_device(int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     dist.init_process_group(backend)
     train(backend, device, args.lr, args.steps)
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ _MAX_DIGITS = 70  # 64 binary ones, and a prefix
 _AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_INT = re.compile(r"[-+]?(\d[\d_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+)")
 _FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -101,9 +102,11 @@ def _compose(text: str, source: str) -> Node | None:
     try:
         node: Node | None = yaml.compose(text)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{source}:{mark.line + 1}" if mark else source
         problem = re.sub(r"\s+", " ", str(error.problem or error.context))
+        # What was never closed is found at the end of the file; where it was opened is what helps.
+        marks = (error.context_mark, error.problem_mark) if "end" in problem else (error.problem_mark, error.context_mark)
+        mark = next((mark for mark in marks if mark), None)
+        place = f"{source}:{mark.line + 1}" if mark else source
         hint = "indent with spaces, not tabs" if "\\t" in problem else "text with special characters needs quotes"
         raise SpecError([Problem(place, "", f"is not YAML: {problem}")], hint) from error
     except YAMLError as error:
@@ -185,19 +188,19 @@ class _Reader:
         if kind == "bool":
             return text.lower() == "true"
         if kind in ("int", "float"):
-            return self.number(node, path)
+            return self.number(node, path, kind)
         if kind == "timestamp":
             self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
             return text
         self.problem(node, path, f"the tag `{node.tag}` is not supported")
         return text
 
-    def number(self, node: ScalarNode, path: FieldPath) -> int | float | str:
+    def number(self, node: ScalarNode, path: FieldPath, kind: str) -> int | float | str:
         text: str = node.value
         if _LEADING_ZERO.fullmatch(text):
             self.problem(node, path, f'`{text}` starts with a zero: write "{text}" for text, or the number without it')
             return text
-        if re.fullmatch(r"[-+]?(0[box])?[0-9a-fA-F_]+", text):
+        if kind == "int" and _INT.fullmatch(text):
             digits = text.replace("_", "")
             if len(digits) > _MAX_DIGITS or abs(int(digits, 0)) >= _INT64:
                 self.problem(node, path, "is too big for a 64-bit integer: quote it to pass it as text")

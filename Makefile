@@ -1,0 +1,45 @@
+PYTHON ?= python3
+BIN := .venv/bin
+TRAIN := .venv/.installed-train
+DEV := .venv/.installed-dev
+
+.PHONY: help demo test check clean
+
+help:
+	@echo 'make demo    train on 2 emulated nodes x 2 processes, from nothing'
+	@echo 'make test    everything: lint, types, layers, unit tests, real MinIO, real training'
+	@echo 'make check   the fast half: format, lint, types, layers, unit tests'
+
+demo: $(TRAIN)
+	$(BIN)/jobsubmit create templates/jobs/torchrun.yaml --follow
+
+test: $(DEV) $(TRAIN)
+	$(MAKE) --no-print-directory static
+	$(BIN)/python tests/minio_server.py
+	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest
+
+check: $(DEV)
+	$(MAKE) --no-print-directory static
+	$(BIN)/pytest tests/unit tests/golden
+
+.PHONY: static
+static:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "jobsubmit needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+
+$(TRAIN): .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[train]'
+	@touch $@
+
+$(DEV): .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,82 @@
+"""Run the command line as a user does, and read what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
+
+
+class Command:
+    """Run `jobsubmit …` in a folder; the state directory is the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(
+        self, *args: str | Path, code: int | None = 0, timeout: float = 120, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to the end; fail unless the exit code is the expected one (None: any) and there is no traceback."""
+        done = subprocess.run(
+            [*JOBSUBMIT, *map(str, args)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout,
+            env={**os.environ, **(env or {})},
+        )
+        assert "Traceback" not in done.stderr or "│" in done.stderr or "[rank" in done.stderr, done.stderr
+        if code is not None:
+            assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *args: str | Path, code: int | None = 0, timeout: float = 120) -> Any:
+        """Run with -o json and return the document."""
+        return json.loads(self(*args, "-o", "json", code=code, timeout=timeout).stdout)
+
+    def start(self, *args: str | Path, **options: Any) -> subprocess.Popen[str]:
+        """Start and return at once."""
+        return subprocess.Popen(
+            [*JOBSUBMIT, *map(str, args)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=self.folder,
+            **options,
+        )
+
+
+def job_id(handle_line: str) -> str:
+    """Return the id in the handle that `create` printed."""
+    return handle_line.splitlines()[0].partition("://")[2]
+
+
+def job_dir(job: str) -> Path:
+    """Return the directory of a job of this test."""
+    return Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs" / job
+
+
+def events(job: str) -> list[dict[str, Any]]:
+    """Return the recorded events of a job."""
+    return [json.loads(line) for line in (job_dir(job) / "events.jsonl").read_text().splitlines()]
+
+
+def processes_of(job: str) -> list[int]:
+    """Return the pids of living processes that carry the job's id in their environment or command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if job.encode() in words and state != "Z" and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found

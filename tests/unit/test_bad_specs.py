@@ -1,0 +1,212 @@
+"""Every bad job file gives one clear error with its line, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Command
+
+from jobsubmit.errors import SpecError
+from jobsubmit.spec import load
+
+GOOD = """\
+name: ok
+mode: torchrun
+code_dir: .
+boot_file: train.py
+"""
+SPAWN = GOOD.replace("torchrun", "spawn")
+
+# (text, the line of the problem or None, what the message must say)
+BAD: dict[str, tuple[str | bytes, int | None, str]] = {
+    "empty file": ("", None, "is empty"),
+    "only a comment": ("# nothing\n", None, "is empty"),
+    "a list": ("- name: x\n", 1, "must be a mapping"),
+    "a word": ("hello\n", 1, "must be a mapping"),
+    "a number": ("42\n", 1, "must be a mapping"),
+    "tab indentation": (GOOD + "resources:\n\tnodes: 2\n", 6, "is not YAML"),
+    "unclosed bracket": (GOOD + "args: [1, 2\n", 5, "is not YAML"),
+    "unclosed quote": ('name: "ok\nmode: torchrun\n', None, "is not YAML"),
+    "colon in plain text": (GOOD + "image: a: b\n", 5, "is not YAML"),
+    "bad escape": (GOOD + 'image: "\\q"\n', 5, "is not YAML"),
+    "two documents": (GOOD + "---\nname: second\n", 5, "is not YAML"),
+    "unknown alias": (GOOD + "env: *base\n", 5, "undefined alias"),
+    "alias of itself": (GOOD + "args: &a [*a]\n", 5, "contains itself"),
+    "alias bomb": (
+        GOOD
+        + "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"{n}: &{n} [{','.join(['*' + p] * 10)}]\n" for p, n in zip("abcdef", "bcdefg", strict=True)),
+        None,
+        "values, aliases expanded",
+    ),
+    "nested too deep": (GOOD + "args: " + "[" * 60 + "]" * 60 + "\n", 5, "nested deeper"),
+    "nested absurdly deep": ("[" * 20000, None, "nested deeper"),
+    "not UTF-8": (GOOD.encode() + b"image: caf\xe9\n", 5, "is not UTF-8"),
+    "UTF-16": (GOOD.encode("utf-16"), 1, "is not UTF-8"),
+    "control character": (GOOD + "image: a\x00b\n", 5, "is not YAML"),
+    "too large": ("#" * (1 << 20) + "\n", None, "bytes long"),
+    "duplicate key": (GOOD + "name: again\n", 5, "is given twice (first at"),
+    "duplicate nested key": (GOOD + "resources:\n  nodes: 1\n  nodes: 2\n", 7, "is given twice"),
+    "merge key": (GOOD + "x: &x {nodes: 1}\nresources:\n  <<: *x\n", 7, "merge keys"),
+    "list as key": (GOOD + "? [1]\n: 2\n", 5, "must be plain text"),
+    "unknown tag": (GOOD + "image: !custom x\n", 5, "tag"),
+    "YAML 1.1 no": (GOOD + "hyperparameters:\n  shuffle: no\n", 6, "`no` is true or false to some"),
+    "YAML 1.1 on": (GOOD + "hyperparameters:\n  amp: on\n", 6, "`on` is true or false to some"),
+    "YAML 1.1 Yes": (GOOD + "env: {X: Yes}\n", 5, "`Yes` is true or false to some"),
+    "date": (GOOD + "hyperparameters:\n  day: 2026-01-31\n", 6, "a date is no value here"),
+    "timestamp": (GOOD + "hyperparameters:\n  at: 2026-01-31T10:00:00Z\n", 6, "a date is no value here"),
+    "big int": (GOOD + "hyperparameters:\n  seed: 99999999999999999999\n", 6, "too big for a 64-bit"),
+    "absurdly big int": (GOOD + "hyperparameters:\n  seed: " + "9" * 6000 + "\n", 6, "too big for a 64-bit"),
+    "leading zero": (GOOD + "hyperparameters:\n  fold: 007\n", 6, "starts with a zero"),
+    "infinity": (GOOD + "hyperparameters:\n  lr: .inf\n", 6, "not a finite number"),
+    "not a number": (GOOD + "hyperparameters:\n  lr: .nan\n", 6, "not a finite number"),
+    "overflowing float": (GOOD + "hyperparameters:\n  lr: 1e999\n", 6, "not a finite number"),
+    "missing name": (GOOD.replace("name: ok\n", ""), 1, "name: is required"),
+    "missing mode": (GOOD.replace("mode: torchrun\n", ""), 1, "mode: is required"),
+    "missing code_dir": (GOOD.replace("code_dir: .\n", ""), 1, "code_dir: is required"),
+    "nothing to start": (GOOD.replace("boot_file: train.py\n", ""), 1, "boot_file: is required"),
+    "spawn without boot_file": (SPAWN.replace("boot_file: train.py\n", ""), 1, "boot_file: is required"),
+    "boot_file and command": (GOOD + "command: [bash, run.sh]\n", 5, "is given beside `boot_file`"),
+    "misspelled mode": (GOOD.replace("torchrun", "torch_run"), 2, "did you mean `torchrun`"),
+    "mode is null": (GOOD.replace("torchrun", ""), 2, "must be one of"),
+    "mode is a list": (GOOD.replace("torchrun", "[torchrun]"), 2, "must be one of"),
+    "misspelled field": (GOOD + "hyperparamters: {lr: 1}\n", 5, "did you mean `hyperparameters`"),
+    "misspelled nested field": (GOOD + "resources:\n  node: 2\n", 6, "did you mean `nodes`"),
+    "unknown field": (GOOD + "zzz: 1\n", 5, "is not a field"),
+    "image in spawn": (SPAWN + "image: x\n", 5, "is a field of mode launch and torchrun only"),
+    "args in spawn": (SPAWN + "args: [x]\n", 5, "is a field of mode launch and torchrun only"),
+    "framework in torchrun": (GOOD + "framework: {name: PyTorch, version: x}\n", 5, "is a field of mode spawn only"),
+    "rdzv_backend in launch": (
+        GOOD.replace("torchrun", "launch") + "rdzv_backend: c10d\n",
+        5,
+        "is a field of mode torchrun only",
+    ),
+    "unknown rdzv_backend": (GOOD + "rdzv_backend: etcd\n", 5, "`static` or `c10d`"),
+    "name with a space": (GOOD.replace("ok", "my job"), 1, "letters, digits"),
+    "name too long": (GOOD.replace("ok", "x" * 65), 1, "1 to 64"),
+    "name with a slash": (GOOD.replace("ok", "a/b"), 1, "letters, digits"),
+    "name starts with a dash": (GOOD.replace("ok", "-a"), 1, "not starting with `-`"),
+    "name is a number": (GOOD.replace("ok", "42"), 1, "quote it"),
+    "nodes is zero": (GOOD + "resources: {nodes: 0}\n", 5, "resources.nodes: must be ≥ 1"),
+    "nodes is text": (GOOD + 'resources: {nodes: "2"}\n', 5, "must be a whole number"),
+    "nodes is a float": (GOOD + "resources: {nodes: 2.5}\n", 5, "must be a whole number"),
+    "nodes is true": (GOOD + "resources: {nodes: true}\n", 5, "must be a whole number"),
+    "nproc is negative": (GOOD + "resources: {nproc_per_node: -1}\n", 5, "must be ≥ 1"),
+    "resources is a list": (GOOD + "resources: [2]\n", 5, "must be a mapping"),
+    "torch_version unquoted": (GOOD + "torch_version: 2.10\n", 5, "quote it"),
+    "torch_version a word": (GOOD + "torch_version: latest\n", 5, 'must look like "2.9"'),
+    "boot_file absolute": (GOOD.replace("train.py", "/train.py"), 4, "inside code_dir"),
+    "boot_file climbs out": (GOOD.replace("train.py", "../train.py"), 4, "without `..`"),
+    "hyperparameter is a mapping": (GOOD + "hyperparameters: {a: {b: 1}}\n", 5, "store-true flag"),
+    "hyperparameter name with a space": (GOOD + 'hyperparameters: {"a b": 1}\n', 5, "letters, digits"),
+    "hyperparameter name with a dash first": (GOOD + "hyperparameters: {--lr: 1}\n", 5, "not starting with `-`"),
+    "hyperparameters is a list": (GOOD + "hyperparameters: [lr]\n", 5, "must be a mapping"),
+    "NUL in a value": (GOOD + 'hyperparameters: {a: "x\\0y"}\n', 5, "NUL"),
+    "world_size wrong on one node": (SPAWN + "hyperparameters: {world_size: 8}\n", 5, "on one node it must be 1"),
+    "rank wrong on one node": (SPAWN + "hyperparameters: {rank: 1}\n", 5, "on one node it must be 0"),
+    "rank true on one node": (SPAWN + "hyperparameters: {rank: false}\n", 5, "on one node it must be 0"),
+    "world_size on two nodes": (
+        SPAWN + "resources: {nodes: 2}\nhyperparameters: {world_size: 2}\n",
+        6,
+        "the platform appends --world_size per node",
+    ),
+    "init_method in spawn": (SPAWN + "hyperparameters: {init_method: x}\n", 5, "appends --init_method"),
+    "reserved env": (GOOD + "env: {MA_JOB_DIR: /x}\n", 5, "reserved for the platform"),
+    "launcher's env": (GOOD + "env: {WORLD_SIZE: 4}\n", 5, "set by the launcher"),
+    "shell's env": (GOOD + "env: {UID: 0}\n", 5, "belongs to the shell"),
+    "env name with a dash": (GOOD + "env: {A-B: 1}\n", 5, "letters, digits and `_`"),
+    "env is a boolean": (GOOD + "env: {DEBUG: true}\n", 5, 'write "true"'),
+    "secret is a value": (GOOD + "secrets: {TOKEN: abc123}\n", 5, "must be a reference like `env:"),
+    "secret is also env": (GOOD + "env: {T: x}\nsecrets: {T: env:T}\n", 6, "is also in `env`"),
+    "timeout without unit": (GOOD + "timeout: soon\n", 5, "whole number of seconds"),
+    "timeout zero": (GOOD + "timeout: 0s\n", 5, "at least 1 second"),
+    "store scheme": (GOOD + "store: {uri: gs://bucket}\n", 5, "unknown scheme `gs://`"),
+    "store without bucket": (GOOD + 'store: {uri: "s3://"}\n', 5, "must name a bucket"),
+    "folder store with endpoint": (GOOD + "store: {uri: ./s, endpoint_url: http://x}\n", 5, "a folder has none"),
+    "endpoint without scheme": (GOOD + "store: {uri: s3://bucket, endpoint_url: x:9000}\n", 5, "must be an address"),
+    "unknown backend": (GOOD + "backend: {kind: kubernetes}\n", 5, "must be `local`"),
+    "backend is a word": (GOOD + "backend: local\n", 5, "must be a mapping"),
+    "unknown layout": (GOOD + "layout: zip\n", 5, "`tree` or `archive`"),
+    "archive of uploaded code": (
+        GOOD.replace("code_dir: .", "code_dir: s3://b/c") + "layout: archive\n",
+        5,
+        "lies there as a tree",
+    ),
+    "args is text": (GOOD + "args: --fast\n", 5, "must be a list"),
+    "args holds a mapping": (GOOD + "args: [{a: 1}]\n", 5, "must be text"),
+    "command needs a shell": (GOOD.replace("boot_file: train.py", "command: a && b"), 4, "no shell reads"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_spec_is_one_clear_error(case: str, tmp_path: Path) -> None:
+    text, line, message = BAD[case]
+    file = tmp_path / "job.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(SpecError) as caught:
+        load(file)
+    assert message in caught.value.message
+    assert caught.value.code == 2
+    if line is not None:
+        assert f"{file}:{line}  " in caught.value.message
+
+
+def test_the_good_ones_are_good(tmp_path: Path) -> None:
+    for text in (GOOD, SPAWN):
+        (tmp_path / "job.yaml").write_text(text)
+        assert load(tmp_path / "job.yaml").spec.name == "ok"
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(BAD) >= 60
+
+
+def test_all_errors_are_shown_at_once_in_file_order(tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "name: a b\nmode: spawn\ncode_dir: .\nboot_file: /x\nimage: y\nresources: {nodes: 0}\n"
+        "hyperparameters: {world_size: 3}\nenv: {MA_X: 1}\n"
+    )
+    done = jobsubmit("validate", "job.yaml", code=2)
+    lines = [line.removeprefix("error: ").split("  ")[0] for line in done.stderr.splitlines() if "job.yaml:" in line]
+    assert lines == [f"job.yaml:{n}" for n in (1, 4, 5, 6, 7, 8)]
+
+
+@pytest.mark.parametrize("case", ["duplicate key", "nodes is zero", "not UTF-8", "alias bomb", "tab indentation"])
+def test_the_command_line_exits_2_without_a_traceback(case: str, tmp_path: Path, jobsubmit: Command) -> None:
+    text, _, message = BAD[case]
+    (tmp_path / "job.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = jobsubmit("create", "job.yaml", code=2)
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--set", "resources.nodes=0"), "--set resources.nodes  resources.nodes: must be ≥ 1"),
+        (("--set", "nodes"), "must look like field=value"),
+        (("--set", "name.x=1"), "has no fields to set"),
+        (("--set", "a=[1"), "is not YAML"),
+        (("--nodes", "0"), "--nodes  resources.nodes: must be ≥ 1"),
+        (("--nodes", "two"), "valid integer"),
+        (("--mode", "mpi"), "mpi"),
+        (("--backend", "slurm"), "--backend  backend.kind: must be `local`"),
+        (("--store", "gs://x"), "--store  store.uri: has the unknown scheme"),
+        (("-e", "NOVALUE"), "must look like NAME=VALUE"),
+        (("-e", "RANK=1"), "-e RANK  env.RANK: is set by the launcher"),
+        (("--bogus", "2"), "--bogus"),
+    ],
+)
+def test_bad_flags_are_validated_like_the_file(
+    flags: tuple[str, ...], message: str, tmp_path: Path, jobsubmit: Command
+) -> None:
+    (tmp_path / "job.yaml").write_text(GOOD)
+    done = jobsubmit("create", "job.yaml", *flags, code=2)
+    assert message in done.stderr
+
+
+def test_a_missing_file_says_what_to_do(jobsubmit: Command) -> None:
+    done = jobsubmit("create", "nowhere.yaml", code=2)
+    assert "nowhere.yaml" in done.stderr
+    assert "jobsubmit init" in done.stderr
