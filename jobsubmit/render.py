@@ -120,10 +120,12 @@ def paste_commands(plan: LaunchPlan, script: Script, hosts: Sequence[str], job_i
         words = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
         words += [f'{name}="${{{source}:?set {source} first}}"' for name, source in plan.secrets]
         words.append('MA_JOB_DIR="${PWD}"')
+        count = ""
         if plan.nproc_per_node is None:
-            words.append('MA_NUM_GPUS="$(nvidia-smi --list-gpus | wc -l)"')
+            count = "gpus=$(nvidia-smi --id=0 --query-gpu=count --format=csv,noheader)\n"
+            words.append('MA_NUM_GPUS="${gpus}"')
         # Assignments before the command, not arguments of `env`: an argument is seen by every user of the machine.
-        yield " \\\n".join([*words, f"bash /dev/fd/3 3<<'{end}'"]) + f"\n{script.text}{end}\n"
+        yield count + " \\\n".join([*words, f"bash /dev/fd/3 3<<'{end}'"]) + f"\n{script.text}{end}\n"
 
 
 def _delimiter(text: str) -> str:
