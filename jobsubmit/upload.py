@@ -71,11 +71,13 @@ def script_key(job_name: str, script: Script) -> str:
 
 def upload(store: ObjectStore, bundle: Bundle, code: CodeRef, progress: Progress = lambda _: None) -> UploadSummary:
     """Make the store hold the bundle, whole; send nothing where it does already. Safe to run twice and at once."""
-    if _manifest_digest(store, code.key) == bundle.digest:
-        return UploadSummary(skipped=len(bundle.files))
     manifest_key = code.key + _MANIFEST
-    # A manifest of other content must not vouch for a half-replaced tree.
-    store.delete(manifest_key)
+    vouched = _vouched_digest(store, manifest_key)
+    if vouched == bundle.digest:
+        return UploadSummary(skipped=len(bundle.files))
+    if vouched is not None:
+        # A manifest of other content must not vouch for a half-replaced tree.
+        store.delete(manifest_key)
     if code.layout == "archive":
         summary = _upload_archive(store, bundle, code.key, progress)
     else:
@@ -97,14 +99,14 @@ def _manifest(bundle: Bundle, layout: Layout) -> bytes:
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def _manifest_digest(store: ObjectStore, code_key: str) -> str | None:
-    """Return the digest that a manifest proves, or None where there is none that can be trusted."""
-    if store.head(code_key + _MANIFEST) is None:
+def _vouched_digest(store: ObjectStore, manifest_key: str) -> str | None:
+    """Return the digest of the tree that a manifest lists: None without a manifest, empty where it is none of ours."""
+    if store.head(manifest_key) is None:
         return None
     try:
-        return tree_digest(json.loads(store.get(code_key + _MANIFEST))["files"])
+        return tree_digest(json.loads(store.get(manifest_key))["files"])
     except (ValueError, KeyError, TypeError):
-        return None
+        return ""
 
 
 def _upload_tree(store: ObjectStore, bundle: Bundle, key: str, progress: Progress) -> UploadSummary:

@@ -104,7 +104,9 @@ def _compose(text: str, source: str) -> Node | None:
     except MarkedYAMLError as error:
         problem = re.sub(r"\s+", " ", str(error.problem or error.context))
         # What was never closed is found at the end of the file; where it was opened is what helps.
-        marks = (error.context_mark, error.problem_mark) if "end" in problem else (error.problem_mark, error.context_mark)
+        marks = (
+            (error.context_mark, error.problem_mark) if "end" in problem else (error.problem_mark, error.context_mark)
+        )
         mark = next((mark for mark in marks if mark), None)
         place = f"{source}:{mark.line + 1}" if mark else source
         hint = "indent with spaces, not tabs" if "\\t" in problem else "text with special characters needs quotes"

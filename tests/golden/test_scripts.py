@@ -111,7 +111,9 @@ def test_shellcheck_finds_nothing(case: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_shellcheck_finds_nothing_in_hostile_scripts_and_paste_commands(mode: str) -> None:
-    spec = job(mode, hyperparameters={"x": "\n".join(HOSTILE[:-1])}, env={"E": "a'b"}, boot_file="a'; echo x/t $(id).py")
+    spec = job(
+        mode, hyperparameters={"x": "\n".join(HOSTILE[:-1])}, env={"E": "a'b"}, boot_file="a'; echo x/t $(id).py"
+    )
     job_plan = plan(spec, load_settings())
     script = render(job_plan)
     for text in (script.text, "#!/bin/bash\n" + "".join(paste_commands(job_plan, script, ["a"], "id", 2000))):

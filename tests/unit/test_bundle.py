@@ -116,7 +116,11 @@ def test_an_ignored_link_may_lead_anywhere(tmp_path: Path) -> None:
 def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    for name, message in (("nowhere", "does not exist"), ("empty", "no file to upload"), ("file", "is not a directory")):
+    for name, message in (
+        ("nowhere", "does not exist"),
+        ("empty", "no file to upload"),
+        ("file", "is not a directory"),
+    ):
         with pytest.raises(BundleError, match=message):
             scan(tmp_path / name)
 

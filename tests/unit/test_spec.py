@@ -98,9 +98,7 @@ def test_overrides_win_in_order_and_keep_dots_of_the_users_own_names(tmp_path: P
     assert spec.resources.nodes == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("2d", 172800)]
-)
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("2d", 172800)])
 def test_timeouts(text: str, seconds: int, tmp_path: Path) -> None:
     file = write(tmp_path, f"name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\ntimeout: {text}\n")
     assert load(file).spec.timeout == seconds

@@ -1,0 +1,193 @@
+"""One suite that every store passes; the S3 one runs against a real MinIO, path style and virtual-host style."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import minio_server
+import pytest
+from hostile import HOSTILE
+from minio_server import Server
+
+from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.spec import StoreSpec
+from jobsubmit.stores import ObjectStore, open_store
+
+HEX = hashlib.sha256(b"").hexdigest()
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "folder":
+        return open_store(StoreSpec(uri=str(tmp_path / "store")))
+    bucket, server = request.getfixturevalue("s3")
+    return open_store(StoreSpec(uri=f"s3://{bucket}/team/jobs", endpoint_url=server.endpoint))
+
+
+def test_what_is_put_can_be_had_again(store: ObjectStore, tmp_path: Path) -> None:
+    store.put("a/b.txt", b"hello", sha(b"hello"))
+    (tmp_path / "file").write_bytes(b"from a file")
+    store.put("a/c.txt", tmp_path / "file", sha(b"from a file"))
+    assert store.get("a/b.txt") == b"hello"
+    assert store.get("a/c.txt") == b"from a file"
+    info = store.head("a/b.txt")
+    assert info is not None
+    assert (info.key, info.size) == ("a/b.txt", 5)
+
+
+def test_put_replaces(store: ObjectStore) -> None:
+    store.put("k", b"one", sha(b"one"))
+    store.put("k", b"two", sha(b"two"))
+    assert store.get("k") == b"two"
+
+
+def test_head_of_nothing_is_none_and_get_is_an_error(store: ObjectStore) -> None:
+    assert store.head("nothing") is None
+    with pytest.raises(StoreError, match="nothing"):
+        store.get("nothing")
+
+
+def test_a_source_that_is_not_what_it_was_is_refused_and_nothing_is_stored(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"changed")
+    for source in (b"changed", tmp_path / "file"):
+        with pytest.raises(BundleError, match="changed while it was read"):
+            store.put("k", source, sha(b"as it was"))
+    assert store.head("k") is None
+    assert list(store.list("")) == []
+
+
+def test_list_is_by_prefix_and_in_order(store: ObjectStore) -> None:
+    for key in ("b", "a/2", "a/1", "a/10", "ab/1"):
+        store.put(key, b"x", sha(b"x"))
+    assert [info.key for info in store.list("a/")] == ["a/1", "a/10", "a/2"]
+    assert [info.key for info in store.list("a")] == ["a/1", "a/10", "a/2", "ab/1"]
+    assert [info.key for info in store.list("")] == ["a/1", "a/10", "a/2", "ab/1", "b"]
+    assert list(store.list("zzz/")) == []
+
+
+def test_more_objects_than_one_page_of_a_listing(store: ObjectStore) -> None:
+    keys = [f"many/{number:05}" for number in range(1005)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: store.put(key, b"", HEX), keys))
+    assert [info.key for info in store.list("many/")] == keys
+
+
+def test_delete_twice_is_fine(store: ObjectStore) -> None:
+    store.put("a/b", b"x", sha(b"x"))
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.head("a/b") is None
+
+
+def test_anybody_may_get_its_url(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("a b/#1?.txt", b"hello", sha(b"hello"))
+    address = store.url("a b/#1?.txt", 60)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        assert answer.read() == b"hello"
+
+
+@pytest.mark.parametrize("name", [name[:200] for name in HOSTILE if name and not set(name) & set("\n\r\x01")])
+def test_hostile_names(store: ObjectStore, name: str) -> None:
+    store.put(f"h/{name}/file", name.encode(), sha(name.encode()))
+    assert store.get(f"h/{name}/file") == name.encode()
+    assert [info.key for info in store.list("h/")] == [f"h/{name}/file"]
+
+
+def test_control_characters_are_kept_or_refused_but_never_changed(store: ObjectStore) -> None:
+    for name in ("line\nbreak", "return\r", "bell\x07"):
+        try:
+            store.put(name, b"x", sha(b"x"))
+        except StoreError:
+            continue
+        assert [info.key for info in store.list(name[:3])] == [name]
+
+
+@pytest.mark.needs("minio")
+class TestS3:
+    """What only a server can refuse: each refusal names the address and the next step."""
+
+    def open(self, uri: str, server: Server) -> ObjectStore:
+        return open_store(StoreSpec(uri=uri, endpoint_url=server.endpoint))
+
+    def test_the_prefix_and_nothing_else_is_used(self, s3: tuple[str, Server]) -> None:
+        bucket, server = s3
+        self.open(f"s3://{bucket}/deep/er/", server).put("k", b"x", sha(b"x"))
+        assert [info.key for info in self.open(f"s3://{bucket}", server).list("")] == ["deep/er/k"]
+
+    def test_obs_means_the_configured_endpoint(self, s3: tuple[str, Server]) -> None:
+        bucket, server = s3
+        spec = StoreSpec(uri=f"obs://{bucket}/x", endpoint_url=server.endpoint, addressing="path")
+        open_store(spec).put("k", b"x", sha(b"x"))
+        assert open_store(spec).get("k") == b"x"
+        with pytest.raises(StoreError, match="obs:// needs store.endpoint_url"):
+            open_store(StoreSpec(uri=f"obs://{bucket}/x"))
+
+    def refusal(self, act: Callable[[], object]) -> StoreError:
+        with pytest.raises(StoreError) as caught:
+            act()
+        assert caught.value.hint
+        return caught.value
+
+    def test_missing_bucket(self, s3: tuple[str, Server]) -> None:
+        error = self.refusal(lambda: self.open("s3://no-such-bucket-here", s3[1]).put("k", b"", HEX))
+        assert "NoSuchBucket" in error.message
+        assert "create the bucket" in error.hint
+
+    def test_no_credentials(self, s3: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        error = self.refusal(lambda: self.open(f"s3://{s3[0]}", s3[1]).put("k", b"", HEX))
+        assert "no credentials" in error.message
+
+    def test_wrong_key_and_wrong_secret(self, s3: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
+        error = self.refusal(lambda: self.open(f"s3://{s3[0]}", s3[1]).put("k", b"", HEX))
+        assert "SignatureDoesNotMatch" in error.message
+        assert "wrong-secret" not in error.message + error.hint
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        assert (
+            "InvalidAccessKeyId" in self.refusal(lambda: self.open(f"s3://{s3[0]}", s3[1]).put("k", b"", HEX)).message
+        )
+
+    def test_nobody_listens(self, s3: tuple[str, Server]) -> None:
+        dead = StoreSpec(uri=f"s3://{s3[0]}", endpoint_url="http://127.0.0.1:9")
+        assert "reachable" in self.refusal(lambda: open_store(dead).put("k", b"", HEX)).hint
+
+    def test_unknown_profile(self, s3: tuple[str, Server]) -> None:
+        spec = StoreSpec(uri=f"s3://{s3[0]}", endpoint_url=s3[1].endpoint, profile="nobody")
+        assert "profile" in self.refusal(lambda: open_store(spec).head("k")).hint
+
+
+@pytest.mark.needs("minio")
+@pytest.mark.skipif("JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ, reason="needs a server of our own domain")
+def test_virtual_host_addressing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with minio_server.running(tmp_path, domain="localhost") as server:
+        endpoint = server.endpoint.replace("127.0.0.1", "localhost")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+        client.create_bucket(Bucket="virtual")
+        client.close()
+        # Not every machine resolves names below localhost; the request is the same one.
+        resolve = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *args, **kw: resolve("127.0.0.1" if "virtual" in host else host, *args, **kw),
+        )
+        store = open_store(StoreSpec(uri="s3://virtual/p", endpoint_url=endpoint, addressing="virtual"))
+        assert store.url("k", 60).startswith(endpoint.replace("localhost", "virtual.localhost"))
+        store.put("k", b"x", sha(b"x"))
+        assert [info.key for info in store.list("")] == ["k"]
