@@ -26,7 +26,7 @@ SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 RECORDER = """\
 #!{python} -IS
 import json, os, sys
-names = "NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR MASTER_ADDR MASTER_PORT RDZV_ID RANK WORLD_SIZE OMP_NUM_THREADS".split()
+names = "NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR MASTER_ADDR MASTER_PORT RDZV_ID RANK WORLD_SIZE".split()
 record = {{"argv": sys.argv[1:], "cwd": os.getcwd(), "env": {{n: os.environ[n] for n in names if n in os.environ}}}}
 open(os.environ["RECORD"], "w", encoding="utf-8").write(json.dumps(record))
 """

@@ -126,7 +126,6 @@ def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
 
 
 def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
-    with open(os.fsencode(tmp_path) + b"/caf\xe9.py", "wb"):
-        pass
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.py")).touch()
     with pytest.raises(BundleError, match="not UTF-8"):
         scan(tmp_path)

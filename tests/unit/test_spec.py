@@ -131,7 +131,7 @@ def test_a_python_mapping_is_validated_like_a_file(tmp_path: Path) -> None:
 def test_a_spec_cannot_be_changed() -> None:
     spec = load_mapping({"name": "a", "mode": "launch", "code_dir": ".", "boot_file": "t.py"})
     with pytest.raises(ValueError, match="frozen"):
-        spec.name = "b"
+        spec.name = "b"  # type: ignore[misc]
 
 
 def test_schema_describes_every_field_and_accepts_every_starter() -> None:

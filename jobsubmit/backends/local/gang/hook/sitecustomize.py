@@ -70,7 +70,6 @@ def _install() -> None:
         return
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         _become_rank(int(os.environ["RANK"]))
-        _report_asked_exit()
         _die_with_launcher()
     elif _SPAWN_RANK in os.environ:
         if "spawn_main" in _command_line():
@@ -125,6 +124,7 @@ def _become_rank(rank: int) -> None:
         show(kind, error, traceback)
 
     sys.excepthook = reporting_hook
+    _report_asked_exit()
 
 
 def _die_with_launcher() -> None:

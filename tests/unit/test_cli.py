@@ -1,0 +1,208 @@
+"""The command line: what it prints where, what it does not touch, and what it does not load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import Command
+
+from jobsubmit.assets import SAMPLE_CODE, starter_job
+
+MODES = ("spawn", "launch", "torchrun")
+COMMANDS = "create render validate upload status logs list wait cancel init schema".split()
+
+# Fails when a socket is made, and prints what was loaded at the end.
+GUARD = """
+import sys
+def guard(event, args):
+    if event.startswith("socket.") and event != "socket.gethostname":
+        raise SystemExit("a socket was used: " + event)
+sys.addaudithook(guard)
+sys.argv[0] = "jobsubmit"
+from jobsubmit.cli.app import main
+try:
+    main()
+finally:
+    print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def guarded(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-B", "-c", GUARD, *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=60
+    )
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, str]]:
+    return {
+        str(file): (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
+        for file in root.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("store", ["s3://some-bucket/x", None])
+def test_render_and_dry_run_touch_nothing(mode: str, store: str | None, tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    code_before = snapshot(SAMPLE_CODE)
+    rendered = guarded("render", starter_job(mode), cwd=tmp_path)
+    flags = ["--store", store] if store else []
+    dry = guarded("create", starter_job(mode), "--dry-run", "-o", "json", *flags, cwd=tmp_path)
+    for done in (rendered, dry):
+        assert done.returncode == 0, done.stderr
+        loaded = done.stderr.rpartition("LOADED")[2].split()
+        assert not {"boto3", "botocore", "torch", "kubernetes"} & set(loaded)
+    assert snapshot(tmp_path) == before
+    assert snapshot(SAMPLE_CODE) == code_before
+    document = json.loads(dry.stdout)
+    assert document["script"]["text"] == rendered.stdout
+    assert document["script"]["sha256"] == hashlib.sha256(rendered.stdout.encode()).hexdigest()
+
+
+def test_dry_run_prints_bundle_script_and_request(jobsubmit: Command) -> None:
+    done = jobsubmit("create", starter_job("torchrun"), "--dryrun", "--job-id", "fixed", "-e", "A=b c")
+    assert '"torch_ddp.py"' in done.stdout
+    assert jobsubmit("render", starter_job("torchrun")).stdout in done.stdout
+    request = json.loads(done.stdout.rpartition("request local.json\n")[2])
+    assert request["job_id"] == "fixed"
+    assert request["env"] == {"A": "b c"}
+    assert jobsubmit("create", starter_job("torchrun"), "--dry-run", "--job-id", "fixed", "-e", "A=b c").stdout == done.stdout
+
+
+@pytest.mark.parametrize("args", [["--help"], *([command, "--help"] for command in COMMANDS)])
+def test_help_is_quick_to_load_and_tells_what_to_type_next(args: list[str], tmp_path: Path) -> None:
+    done = guarded(*args, cwd=tmp_path)
+    assert done.returncode == 0
+    loaded = done.stderr.rpartition("LOADED")[2].split()
+    assert not {"boto3", "botocore", "torch", "kubernetes"} & set(loaded)
+    assert "jobsubmit" in done.stdout.partition("Options")[0].split("\n", 1)[1] or "Begin with" in done.stdout
+
+
+def test_render_without_a_file_takes_job_yaml_then_the_starter(jobsubmit: Command, tmp_path: Path) -> None:
+    starter = jobsubmit("render", "--mode", "launch").stdout
+    assert starter == jobsubmit("render", starter_job("launch")).stdout
+    assert "give a job file, or a mode" in jobsubmit("render", code=2).stderr
+    (tmp_path / "job.yaml").write_text("name: mine\nmode: launch\ncode_dir: nowhere\nboot_file: t.py\n")
+    assert "job mine" in jobsubmit("render").stdout
+
+
+def test_render_in_another_mode_names_what_it_drops(jobsubmit: Command) -> None:
+    done = jobsubmit("render", starter_job("torchrun"), "--mode", "spawn")
+    assert "mode spawn" in done.stdout
+    assert "torchrun.yaml:4  image: dropped, mode spawn does not use it" in done.stderr
+
+
+def test_render_for_hosts_prints_a_command_per_machine(jobsubmit: Command) -> None:
+    commands = jobsubmit.json("render", starter_job("torchrun"), "--hosts", "gpu1,gpu2,gpu3")
+    assert [command["host"] for command in commands] == ["gpu1", "gpu2", "gpu3"]
+    script = jobsubmit("render", starter_job("torchrun"), "--nodes", "3").stdout
+    ids = set()
+    for node, command in enumerate(commands):
+        assert f"VC_TASK_INDEX={node}" in command["command"]
+        assert script in command["command"]
+        ids.add(command["command"].partition("JOBSUBMIT_JOB_ID=")[2].split()[0])
+    assert len(ids) == 1
+    assert "paste on gpu2" in jobsubmit("render", starter_job("torchrun"), "--hosts", "gpu1,gpu2").stdout
+    assert "names or addresses" in jobsubmit("render", starter_job("torchrun"), "--hosts", "a,,b", code=2).stderr
+
+
+def test_errors_are_json_for_programs(jobsubmit: Command) -> None:
+    error = jobsubmit.json("status", "nobody", code=102)
+    assert set(error) == {"code", "message", "hint", "where"}
+    assert error["code"] == 102
+    error = jobsubmit.json("validate", "nowhere.yaml", code=2)
+    assert error["where"] == "nowhere.yaml"
+
+
+def test_an_error_of_ours_has_a_traceback_only_with_debug(jobsubmit: Command) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jobsubmit", "status", "nobody", "--debug"], capture_output=True, text=True, timeout=30
+    )
+    assert "Traceback" in done.stderr
+    assert "Traceback" not in jobsubmit("status", "nobody", code=102).stderr
+
+
+def test_validate_finds_what_the_code_lacks(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/other.py").write_text("pass\n")
+    (tmp_path / "code/broken.py").write_text("def f(:\n")
+    (tmp_path / "code/hidden.py").write_text("pass\n")
+    (tmp_path / "code/.jobignore").write_text("hidden.py\n")
+    text = "name: a\nmode: launch\ncode_dir: code\nboot_file: {}\n"
+    for boot, message in (
+        ("nowhere.py", "there is broken.py, other.py"),
+        ("broken.py", "broken.py:1  is not Python"),
+        ("hidden.py", "hidden.py is ignored by .jobignore"),
+    ):
+        (tmp_path / "job.yaml").write_text(text.format(boot))
+        assert message in jobsubmit("validate", code=3).stderr
+        assert message in jobsubmit("create", "--dry-run", code=3).stderr
+    (tmp_path / "job.yaml").write_text(text.format("other.py"))
+    done = jobsubmit("validate")
+    assert "job.yaml is valid" in done.stdout
+    assert jobsubmit.json("validate")["valid"] is True
+
+
+def test_what_the_backend_ignores_is_said_once(jobsubmit: Command) -> None:
+    done = jobsubmit("validate", starter_job("torchrun"))
+    assert done.stderr.count("image: ignored by the local backend") == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_init_writes_a_job_that_is_valid(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
+    assert jobsubmit("init", "demo", "--mode", mode).stdout == "demo/job.yaml\n"
+    jobsubmit("validate", "demo/job.yaml")
+    assert "exists already" in jobsubmit("init", "demo", code=2).stderr
+    assert jobsubmit("render", "demo/job.yaml").stdout == jobsubmit("render", starter_job(mode)).stdout
+
+
+def test_init_keeps_the_users_own_code(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/mine.py").write_text("pass\n")
+    jobsubmit("init")
+    assert [file.name for file in (tmp_path / "code").iterdir()] == ["mine.py"]
+
+
+def test_schema_is_json(jobsubmit: Command) -> None:
+    assert json.loads(jobsubmit("schema").stdout)["title"] == "jobsubmit job file"
+
+
+def test_the_configuration_file_gives_defaults(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    monkeypatch.setenv("JOBSUBMIT_CONFIG", str(config))
+    config.write_text("store: {uri: s3://ours/jobs, endpoint_url: http://127.0.0.1:9, profile: work}\n")
+    shown = jobsubmit.json("create", starter_job("torchrun"), "--dry-run")
+    assert shown["code"]["uri"].startswith("s3://ours/jobs/ddp-toy/")
+    shown = jobsubmit.json("create", starter_job("torchrun"), "--dry-run", "--store", "here")
+    assert shown["code"]["uri"].startswith(str(tmp_path / "here"))
+    config.write_text("store: {uri: s3://ours}\nbackends: {}\n")
+    assert f"{config}:2  backends: is not a field; did you mean `backend`" in jobsubmit("list", code=2).stderr
+
+
+def test_no_jobs_yet(jobsubmit: Command) -> None:
+    assert "no jobs yet" in jobsubmit("list").stderr
+    assert jobsubmit.json("list") == []
+
+
+def test_upload_of_a_directory_to_a_folder(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("1\n")
+    assert jobsubmit.json("upload", "src", "out/code")["files"] == 1
+    assert jobsubmit.json("upload", "src", "out/code") == {
+        **jobsubmit.json("upload", "src", str(tmp_path / "out/code")),
+        "uri": "out/code",
+        "files": 0,
+        "skipped": 1,
+    }
+    (tmp_path / "src/a.py").write_text("2\n")
+    assert jobsubmit.json("upload", "src", "out/code")["files"] == 1
+    assert (tmp_path / "out/code/a.py").read_text() == "2\n"
+    assert "must name a folder in the bucket" in jobsubmit("upload", "src", "s3://bucket", code=2).stderr
+    assert "does not exist" in jobsubmit("upload", "nowhere", "out/x", code=2).stderr

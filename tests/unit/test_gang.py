@@ -1,0 +1,198 @@
+"""The parts of the local gang that decide without processes: who failed first, ports, addresses, environments."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsubmit.backends.local.gang import files, network
+from jobsubmit.backends.local.gang.environment import NodeEnvironments, share_gpus
+from jobsubmit.backends.local.gang.verdict import Gang, is_clear
+
+
+def gang(*events: dict[str, Any], ranks: int = 4) -> Gang:
+    found = Gang()
+    for rank in range(ranks):
+        found.take({"event": "rank_start", "t": 0.0, "node": rank // 2, "rank": rank, "pid": 100 + rank})
+    for event in events:
+        found.take(event)
+    return found
+
+
+def ended(rank: int, code: int, t: float) -> dict[str, Any]:
+    return {"event": "child_exit", "pid": 100 + rank, "code": code, "t": t}
+
+
+def raised(rank: int, t: float, *, victim: bool) -> dict[str, Any]:
+    return {"event": "rank_exception", "pid": 100 + rank, "is_victim": victim, "t": t}
+
+
+def first(found: Gang) -> tuple[int | None, int]:
+    failure = found.failures()[0]
+    return failure["rank"], failure["code"]
+
+
+def test_nothing_failed() -> None:
+    assert gang(ended(0, 0, 1.0)).failures() == []
+
+
+def test_the_first_in_time() -> None:
+    assert first(gang(ended(1, 5, 2.0), ended(2, 7, 1.0))) == (2, 7)
+
+
+def test_a_victim_that_raises_before_the_cause_is_collected_is_not_the_first() -> None:
+    found = gang(raised(0, 1.0, victim=True), ended(3, 7, 1.03), ended(0, 1, 1.04))
+    assert first(found) == (3, 7)
+    assert is_clear(found.failures()[0])
+
+
+def test_only_victims_are_not_clear() -> None:
+    assert not is_clear(gang(raised(0, 1.0, victim=True)).failures()[0])
+
+
+def test_a_sigterm_of_ours_is_no_cause() -> None:
+    found = gang(ended(1, -15, 1.0), ended(3, -9, 2.0))
+    assert first(found) == (3, -9)
+
+
+def test_what_ends_after_we_stopped_the_gang_is_no_cause() -> None:
+    found = gang(ended(3, 7, 1.0))
+    found.stopped_at = 1.2
+    found.take(ended(0, 3, 1.1 + 0.5))
+    assert first(found) == (3, 7)
+
+
+def test_a_leader_is_explained_by_its_ranks_unless_a_signal_killed_it() -> None:
+    found = gang(ended(3, 7, 1.0))
+    found.leader_exited(1, 1, 0.9)
+    assert first(found) == (3, 7)
+    found.leader_exited(0, -signal.SIGKILL, 0.8)
+    assert first(found) == (None, -signal.SIGKILL)
+
+
+def test_a_recorded_exception_means_exit_code_1_however_the_process_ended() -> None:
+    for code in (-15, -9, -6, 0):
+        assert first(gang(raised(2, 1.0, victim=False), ended(2, code, 1.5))) == (2, 1)
+
+
+def test_a_crash_on_the_way_out_does_not_hide_what_the_rank_asked_for() -> None:
+    asked = {"event": "rank_asked_exit", "pid": 103, "code": 7, "t": 1.0}
+    failure = gang(asked, ended(3, -signal.SIGABRT, 1.1)).failures()[0]
+    assert (failure["rank"], failure["code"], failure["crashed_by"]) == (3, 7, signal.SIGABRT)
+    assert first(gang(ended(3, -signal.SIGABRT, 1.1))) == (3, -signal.SIGABRT)
+
+
+def test_where_ranks_may_be_restarted_only_leaders_count() -> None:
+    found = gang(ended(3, 7, 1.0))
+    assert found.failures(ranks_count=False) == []
+    found.leader_exited(1, 1, 2.0)
+    assert found.failures(ranks_count=False)[0]["node"] == 1
+
+
+def test_a_leased_port_is_refused_to_the_next_lease_but_not_to_the_job() -> None:
+    port, held = network.lease_port("job")
+    with held:
+        other, other_held = network.lease_port("job")
+        other_held.close()
+        assert other != port
+        assert 20000 <= port < 30000
+        with socket.socket() as store:
+            store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            store.bind(("0.0.0.0", port))
+            store.listen()
+        with socket.socket() as stranger, pytest.raises(OSError) as caught:  # noqa: PT011 - errno is asserted
+            stranger.bind(("0.0.0.0", port))
+        assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_every_node_has_an_address_and_their_order_is_that_of_text() -> None:
+    addresses = network.node_addresses(250, usable=lambda _: True)
+    assert addresses[:2] == ["127.0.0.101", "127.0.0.102"]
+    assert len(set(addresses)) == 250
+    assert addresses == sorted(addresses)
+    assert all(max(map(int, address.split("."))) < 256 for address in addresses)
+
+
+def test_where_only_one_loopback_address_exists_the_nodes_share_it() -> None:
+    assert network.node_addresses(3, usable=lambda address: address == "127.0.0.1") == ["127.0.0.1"] * 3
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "nproc", "shares"),
+    [
+        (8, 2, 2, [["0", "1"], ["2", "3"]]),
+        (8, 2, None, [["0", "1", "2", "3"], ["4", "5", "6", "7"]]),
+        (1, 1, None, [["0"]]),
+        (1, 2, None, [[], []]),
+        (2, 2, 2, [[], []]),
+        (0, 2, 1, [[], []]),
+    ],
+)
+def test_gpus_are_shared_out_evenly_or_not_at_all(
+    gpus: int, nodes: int, nproc: int | None, shares: list[list[str]]
+) -> None:
+    assert share_gpus([str(gpu) for gpu in range(gpus)], nodes, nproc) == shares
+
+
+def environment(node: int, **request: Any) -> dict[str, str]:
+    document = {"nodes": 2, "nproc_per_node": 2, "job_id": "j", "mode": "torchrun", "env": {}, **request}
+    order = {"request": document, "secrets": {"TOKEN": "hush"}, "python_folder": "/py"}
+    return NodeEnvironments(order, "/jobs/j", ["127.0.0.101", "127.0.0.102"], 23456).of(node)
+
+
+def test_a_node_finds_the_whole_contract() -> None:
+    found = environment(1, env={"MINE": "x"})
+    expected = {
+        "VC_WORKER_HOSTS": "127.0.0.101,127.0.0.102",
+        "VC_WORKER_NUM": "2",
+        "VC_TASK_INDEX": "1",
+        "MA_NUM_HOSTS": "2",
+        "MA_NUM_GPUS": "2",
+        "MA_TASK_NAME": "worker",
+        "MA_CURRENT_IP": "127.0.0.102",
+        "MA_CURRENT_INSTANCE_NAME": "worker-1",
+        "MA_JOB_DIR": "/jobs/j/nodes/1",
+        "JOBSUBMIT_JOB_ID": "j",
+        "JOBSUBMIT_MASTER_PORT": "23456",
+        "MINE": "x",
+        "TOKEN": "hush",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_nothing_stray_of_the_shell_reaches_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    stray = "RANK WORLD_SIZE LOCAL_RANK NODE_RANK MASTER_ADDR MASTER_PORT PET_NNODES PET_LOG_DIR BASH_ENV MA_X CDPATH".split()
+    for name in stray:
+        monkeypatch.setenv(name, "stray")
+    monkeypatch.setenv("KEPT", "yes")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    found = environment(0)
+    assert not set(stray) & set(found)
+    assert found["KEPT"] == "yes"
+    assert found["PYTHONPATH"].endswith(":/mine")
+
+
+def test_an_explicit_setting_of_the_job_is_kept() -> None:
+    assert environment(0, env={"PET_LOG_DIR": "x", "GLOO_SOCKET_IFNAME": "eth9"})["PET_LOG_DIR"] == "x"
+    assert environment(0, env={"GLOO_SOCKET_IFNAME": "eth9"})["GLOO_SOCKET_IFNAME"] == "eth9"
+
+
+def test_without_gpus_and_nproc_a_node_says_one() -> None:
+    assert environment(0, nproc_per_node=None)["MA_NUM_GPUS"] == "1"
+
+
+def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
+    reader = files.EventReader(str(tmp_path))
+    assert reader.new() == []
+    files.append_event(str(tmp_path), "one", text="é\n")
+    with (tmp_path / files.EVENTS).open("a") as stream:
+        stream.write('{"event": "ha')
+    assert [event["event"] for event in reader.new()] == ["one"]
+    with (tmp_path / files.EVENTS).open("a") as stream:
+        stream.write('lf"}\n')
+    assert [event["event"] for event in reader.new()] == ["half"]
