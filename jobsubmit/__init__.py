@@ -1,3 +1,24 @@
-"""Submit PyTorch distributed training jobs to ModelArts-like platforms."""
+"""Submit PyTorch distributed training jobs to ModelArts-like platforms.
+
+job = jobsubmit.load("job.yaml")
+handle = jobsubmit.create(job)
+print(jobsubmit.wait(handle).state)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsubmit.api import cancel, create, list_jobs, load, logs, prepare, render_script, status, wait
 
 __version__ = "0.1.0"
+__all__ = ["cancel", "create", "list_jobs", "load", "logs", "prepare", "render_script", "status", "wait"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the interface when it is used: the parts that run on nodes import this package too."""
+    if name in __all__:
+        return getattr(import_module("jobsubmit.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,13 @@ def parse_value(text: str, source: str) -> Any:
     if reader.problems:
         raise SpecError(reader.problems)
     return value
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Return a mapping as the text of a job file."""
+    stream = io.StringIO()
+    YAML(typ="safe", pure=True).dump(dict(values), stream)
+    return stream.getvalue()
 
 
 def _compose(text: str, source: str) -> Node | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from jobsubmit.errors import Problem, SpecError
-from jobsubmit.spec.document import Document, FieldPath, dotted, parse_value, read_document
+from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
 from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode
 from jobsubmit.spec.rules import complaints
 
@@ -60,9 +60,10 @@ def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None
     return LoadedSpec(spec, file.read_text(encoding="utf-8-sig"), notes)
 
 
-def load_mapping(values: Mapping[str, Any], directory: Path | str = ".") -> JobSpec:
+def load_mapping(values: Mapping[str, Any], directory: Path | str = ".") -> LoadedSpec:
     """Validate a job written as a Python mapping; raise SpecError with every problem in it."""
-    return _validated(Document("job", dict(values)), Path(directory).absolute())
+    spec = _validated(Document("job", dict(values)), Path(directory).absolute())
+    return LoadedSpec(spec, as_yaml(values))
 
 
 def load_defaults(file: Path) -> Defaults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from command import Command, events, job_dir, job_id, processes_of
 MODES = ("spawn", "launch", "torchrun")
 SECONDS = 10  # promised; a tried design needs under 2
 
-BOOT = '''
+BOOT = """
 import argparse, os, signal, sys, time
 import torch, torch.distributed as dist
 import torch.multiprocessing as mp
@@ -49,7 +50,7 @@ if __name__ == "__main__":
         train(args.how)
     else:
         mp.spawn(spawned, args=(args,), nprocs=2)
-'''
+"""
 
 
 def write_job(folder: Path, mode: str, boot: str, extra: str = "") -> Path:
@@ -169,7 +170,9 @@ def test_code_that_vanished_from_the_store(jobsubmit: Command, tmp_path: Path) -
 
 
 SLEEPER = "import signal, sys, time\nprint('up', flush=True)\ntime.sleep(600)\n"
-STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+STUBBORN = (
+    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+)
 
 
 def started(jobsubmit: Command, job_file: Path) -> str:
@@ -229,7 +232,7 @@ def test_a_client_killed_while_it_follows_does_not_matter(jobsubmit: Command, tm
 
 def gang_pids(job: str) -> tuple[int, int]:
     """Return the pids of keeper and supervisor."""
-    supervisor = int(__import__("json").loads((job_dir(job) / "status.json").read_text())["pid"])
+    supervisor = int(json.loads((job_dir(job) / "status.json").read_text())["pid"])
     keeper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
     return keeper, supervisor
 

@@ -35,7 +35,7 @@ def test_hostile_values_arrive_unmodified(mode: str, jobsubmit: Command, tmp_pat
         "mode": mode,
         "code_dir": "code",
         "boot_file": boot,
-        "hyperparameters": {f"h{i}": value for i, value in enumerate(HOSTILE)},
+        "hyperparameters": {f"h{i:02}": value for i, value in enumerate(HOSTILE)},
         "env": {f"E{i}": value for i, value in enumerate(HOSTILE)},
         "resources": {"nodes": 1, "nproc_per_node": 1},
     }
@@ -46,7 +46,7 @@ def test_hostile_values_arrive_unmodified(mode: str, jobsubmit: Command, tmp_pat
     done = jobsubmit("create", "job.yaml", "--follow", timeout=60)
     record = json.loads((job_dir(job_id(done.stdout)) / "nodes/0/code/record.json").read_text())
     words = record["argv"][1:]
-    assert words[: len(HOSTILE)] == [f"--h{i}={value}" for i, value in enumerate(HOSTILE)]
+    assert words[: len(HOSTILE)] == [f"--h{i:02}={value}" for i, value in enumerate(HOSTILE)]
     if mode != "spawn":
         assert words[len(HOSTILE) :] == list(HOSTILE)
     assert {name: record["env"][name] for name in job["env"]} == job["env"]

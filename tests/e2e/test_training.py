@@ -87,8 +87,6 @@ def test_training_through_a_bucket(
     assert json.loads(manifest)["digest"] == bundle.digest
 
 
-
-
 def test_all_modes_train_the_same_model(jobsubmit: Command) -> None:
     runs = [jobsubmit("create", starter_job(mode), "--follow", timeout=180) for mode in MODES]
     assert len({tuple(assert_trained(done.stderr, 4)) for done in runs}) == 1

@@ -21,7 +21,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(build, check=True, capture_output=True, timeout=300)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)
-    pip = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel]
+    pip = [str(folder / "venv/bin/python"), "-m", "pip", "install", "--quiet", str(wheel)]
     subprocess.run(pip, check=True, timeout=600, env={**os.environ, "PYTHONPATH": ""})
     return folder / "venv/bin/jobsubmit"
 
@@ -44,7 +44,9 @@ def test_it_renders_what_the_checkout_renders(installed: Path, tmp_path: Path) -
 def test_it_runs_a_job_and_needs_no_torch_itself(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/boot.py").write_text("import sys\nprint('hello from', sys.argv[-1])\n")
-    (tmp_path / "job.yaml").write_text("name: w\nmode: spawn\ncode_dir: code\nboot_file: boot.py\nresources: {nodes: 2}\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: w\nmode: spawn\ncode_dir: code\nboot_file: boot.py\nresources: {nodes: 2}\n"
+    )
     handle = run(installed, "create", "job.yaml", "--follow", cwd=tmp_path)
     logs = run(installed, "logs", handle.strip(), cwd=tmp_path)
     assert "[node 0] hello from --rank=0" in logs

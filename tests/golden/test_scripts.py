@@ -33,7 +33,7 @@ open(os.environ["RECORD"], "w", encoding="utf-8").write(json.dumps(record))
 
 
 def job(mode: str, **fields: Any) -> JobSpec:
-    return load_mapping({"name": "job", "mode": mode, "code_dir": ".", "boot_file": "train.py", **fields})
+    return load_mapping({"name": "job", "mode": mode, "code_dir": ".", "boot_file": "train.py", **fields}).spec
 
 
 def script_of(spec: JobSpec) -> str:
@@ -84,7 +84,7 @@ CASES: dict[str, JobSpec] = {
     "torchrun-c10d": job("torchrun", torch_version="2.9", hyperparameters={"lr": 0.1}, resources={"nodes": 2}),
     "command": load_mapping(
         {"name": "job", "mode": "torchrun", "code_dir": ".", "command": ["bash", "run it.sh"], "args": ["x"]}
-    ),
+    ).spec,
 }
 
 
@@ -187,7 +187,7 @@ def test_a_command_of_the_users_own_replaces_launcher_and_boot_file(tmp_path: Pa
     (tmp_path / "code").mkdir()
     spec = load_mapping(
         {"name": "j", "mode": "launch", "code_dir": ".", "command": "python -u own.py", "hyperparameters": {"a": 1}}
-    )
+    ).spec
     (record,) = run_nodes(script_of(spec), tmp_path, 1)
     assert record["argv"] == ["-u", "own.py", "--a=1"]
     assert record["env"]["NNODES"] == "1"

@@ -14,7 +14,7 @@ from command import Command
 from jobsubmit.assets import SAMPLE_CODE, starter_job
 
 MODES = ("spawn", "launch", "torchrun")
-COMMANDS = "create render validate upload status logs list wait cancel init schema".split()
+COMMANDS = ["create", "render", "validate", "upload", "status", "logs", "list", "wait", "cancel", "init", "schema"]
 
 # Fails when a socket is made, and prints what was loaded at the end.
 GUARD = """
@@ -65,13 +65,17 @@ def test_render_and_dry_run_touch_nothing(mode: str, store: str | None, tmp_path
 
 
 def test_dry_run_prints_bundle_script_and_request(jobsubmit: Command) -> None:
-    done = jobsubmit("create", starter_job("torchrun"), "--dryrun", "--job-id", "fixed", "-e", "A=b c")
+    flags = (starter_job("torchrun"), "--job-id", "fixed", "-e", "A=b c")
+    done = jobsubmit("create", "--dryrun", *flags)
     assert '"torch_ddp.py"' in done.stdout
     assert jobsubmit("render", starter_job("torchrun")).stdout in done.stdout
     request = json.loads(done.stdout.rpartition("request local.json\n")[2])
     assert request["job_id"] == "fixed"
     assert request["env"] == {"A": "b c"}
-    assert jobsubmit("create", starter_job("torchrun"), "--dry-run", "--job-id", "fixed", "-e", "A=b c").stdout == done.stdout
+    assert (
+        jobsubmit("create", starter_job("torchrun"), "--dry-run", "--job-id", "fixed", "-e", "A=b c").stdout
+        == done.stdout
+    )
 
 
 @pytest.mark.parametrize("args", [["--help"], *([command, "--help"] for command in COMMANDS)])

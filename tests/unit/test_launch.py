@@ -12,7 +12,7 @@ from jobsubmit.spec import JobSpec, load_mapping
 
 
 def spec(mode: str, **fields: Any) -> JobSpec:
-    return load_mapping({"name": "a", "mode": mode, "code_dir": ".", "boot_file": "t.py", **fields})
+    return load_mapping({"name": "a", "mode": mode, "code_dir": ".", "boot_file": "t.py", **fields}).spec
 
 
 def test_preset_mode_on_one_node_gets_world_size_1_and_rank_0() -> None:

@@ -121,7 +121,7 @@ def test_switching_the_mode_drops_and_names_the_fields_of_the_old_one(old: Mode,
 
 
 def test_a_python_mapping_is_validated_like_a_file(tmp_path: Path) -> None:
-    spec = load_mapping({"name": "a", "mode": "torchrun", "code_dir": "src", "boot_file": "t.py"}, tmp_path)
+    spec = load_mapping({"name": "a", "mode": "torchrun", "code_dir": "src", "boot_file": "t.py"}, tmp_path).spec
     assert isinstance(spec, TorchrunSpec)
     assert spec.code_dir == str(tmp_path / "src")
     with pytest.raises(SpecError, match="did you mean `nodes`"):
@@ -129,7 +129,7 @@ def test_a_python_mapping_is_validated_like_a_file(tmp_path: Path) -> None:
 
 
 def test_a_spec_cannot_be_changed() -> None:
-    spec = load_mapping({"name": "a", "mode": "launch", "code_dir": ".", "boot_file": "t.py"})
+    spec = load_mapping({"name": "a", "mode": "launch", "code_dir": ".", "boot_file": "t.py"}).spec
     with pytest.raises(ValueError, match="frozen"):
         spec.name = "b"  # type: ignore[misc]
 

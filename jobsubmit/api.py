@@ -1,0 +1,70 @@
+"""The Python interface: the command line's verbs as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobsubmit import pipeline
+from jobsubmit import plan as planning
+from jobsubmit.backends import JobHandle, JobStatus, LogLine
+from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.pipeline import Prepared
+from jobsubmit.render import Script, render
+from jobsubmit.settings import load_settings
+from jobsubmit.spec.load import LoadedSpec, Override, load_mapping
+from jobsubmit.spec.load import load as load_file
+
+
+def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> LoadedSpec:
+    """Read a job file, or a mapping of its fields; `assignments` are like `--set field=value`. Raises SpecError."""
+    if isinstance(job, Mapping):
+        return load_mapping(job)
+    return load_file(job, [Override.from_assignment(text) for text in assignments])
+
+
+def prepare(job: LoadedSpec, job_id: str | None = None) -> Prepared:
+    """Decide everything about a job, as `create --dry-run` does; touch nothing. Raises CheckError, BundleError."""
+    return pipeline.prepare(job, load_settings(), job_id=job_id)
+
+
+def render_script(job: LoadedSpec) -> Script:
+    """Return the start script, byte for byte as every node runs it."""
+    return render(planning.plan(job.spec, load_settings()))
+
+
+def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
+    """Upload the code, submit the job and return its handle at once. Raises any JobSubmitError."""
+    return pipeline.submit(prepare(job, job_id), load_settings()).handle
+
+
+def status(job: JobHandle | str) -> JobStatus:
+    """Return how a job is: by handle, id or name. Raises JobNotFoundError."""
+    return pipeline.status(_record(job), load_settings())
+
+
+def logs(
+    job: JobHandle | str, *, follow: bool = False, node: int | None = None, rank: int | None = None
+) -> Iterator[LogLine]:
+    """Yield the lines of a job; with `follow` until it has ended. Raises JobNotFoundError."""
+    return pipeline.logs(_record(job), load_settings(), follow=follow, node=node, rank=rank)
+
+
+def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
+    """Return the status once it is final, or as it is after `timeout` seconds. Raises JobNotFoundError."""
+    return pipeline.wait(_record(job), load_settings(), timeout)
+
+
+def cancel(job: JobHandle | str) -> None:
+    """Ask a job to end; on one that has ended this does nothing. Raises JobNotFoundError."""
+    pipeline.cancel(_record(job), load_settings())
+
+
+def list_jobs() -> list[JobRecord]:
+    """Return the jobs submitted from this machine, the newest first."""
+    return JobRecords(load_settings()).all()
+
+
+def _record(job: JobHandle | str) -> JobRecord:
+    return JobRecords(load_settings()).find(str(job))
