@@ -11,7 +11,7 @@ import typer
 from jobsubmit.cli.output import out
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.load import LoadedSpec, Override, load
-from jobsubmit.spec.model import REMOTE_SCHEMES, Mode
+from jobsubmit.spec.model import Mode
 
 DEFAULT_JOB_FILE = Path("job.yaml")
 
@@ -84,19 +84,25 @@ def overrides(
     env: list[str] | None = None,
     templates: Path | None = None,
 ) -> list[Override]:
-    """Return what the flags say, in the order in which the later one wins."""
-    found = [Override.from_assignment(text) for text in assignments or ()]
+    """Return what the flags say; an assignment is the most exact way to say it, so it wins over the others."""
+    found = []
     if nodes is not None:
         found.append(Override("--nodes", ("resources", "nodes"), nodes))
     if backend is not None:
         found.append(Override("--backend", ("backend", "kind"), backend))
     if store is not None:
-        # A folder on the command line is meant from here, not from the job file.
-        uri = store if store.startswith(REMOTE_SCHEMES) or "://" in store else str(Path(store).absolute())
-        found.append(Override("--store", ("store",), {"uri": uri}))
+        found.append(_store(store))
     if templates is not None:
         found.append(Override("--templates", ("templates",), str(templates.absolute())))
-    return found + [_env(text) for text in env or ()]
+    found += [_env(text) for text in env or ()]
+    return found + [Override.from_assignment(text) for text in assignments or ()]
+
+
+def _store(uri: str) -> Override:
+    if "://" in uri:
+        return Override("--store", ("store", "uri"), uri)
+    # A folder is meant from here, not from the job file, and has no use for the file's server.
+    return Override("--store", ("store",), {"uri": str(Path(uri).absolute())})
 
 
 def _env(text: str) -> Override:
