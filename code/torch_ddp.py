@@ -53,9 +53,9 @@ def train(backend, device, lr, steps):
     optimizer = torch.optim.SGD(ddp_model.parameters(), lr=lr)
 
     data = torch.Generator().manual_seed(1 + rank)  # other data on every rank
+    inputs = torch.randn(BATCH, 10, generator=data).to(device)
+    labels = torch.randn(BATCH, 5, generator=data).to(device)
     for step in range(1, steps + 1):
-        inputs = torch.randn(BATCH, 10, generator=data).to(device)
-        labels = torch.randn(BATCH, 5, generator=data).to(device)
         optimizer.zero_grad()
         loss = loss_fn(ddp_model(inputs), labels)
         loss.backward()  # DDP averages the gradients over all ranks here

@@ -103,21 +103,18 @@ class JobRecords:
 
     def all(self) -> list[JobRecord]:
         """Return every record, the newest first."""
-        records = []
-        for file in (self.settings.state_dir / "jobs").glob(f"*/{_RECORD}"):
-            try:
-                values = json.loads(file.read_bytes())
-                known = {name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__}
-                records.append(JobRecord(**known))
-            except (ValueError, TypeError, OSError):
-                continue  # being written, removed, or not ours
+        files_found = (self.settings.state_dir / "jobs").glob(f"*/{_RECORD}")
+        records = [record for file in files_found if (record := _read(file))]
         return sorted(records, key=lambda record: record.created, reverse=True)
 
     def find(self, text: str) -> JobRecord:
         """Return the job that a handle, an id or a name means; a name means its newest job."""
         wanted = text.rstrip("/")
-        for key in ("handle", "id", "name"):
-            for record in self.all():
+        if _ID.fullmatch(wanted) and (record := _read(self.directory(wanted) / _RECORD)):
+            return record
+        records = self.all()
+        for key in ("handle", "name"):
+            for record in records:
                 if getattr(record, key) == wanted:
                     return record
         raise JobNotFoundError(f"{text}: there is no such job on this machine", "`jobsubmit list` shows all")
@@ -135,6 +132,15 @@ class JobRecords:
                 found.setdefault(event["step"], {"step": event["step"], "start": None, "end": None})
                 found[event["step"]][event["edge"]] = event["t"]
         return sorted(found.values(), key=lambda step: step["start"] or 0)
+
+
+def _read(file: Path) -> JobRecord | None:
+    """Return a record, or None where there is none: being written, removed, or not ours."""
+    try:
+        values = json.loads(file.read_bytes())
+        return JobRecord(**{name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__})
+    except (ValueError, TypeError, AttributeError, OSError):
+        return None
 
 
 def submitted(record: JobRecord, handle: JobHandle) -> JobRecord:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, open_backend
@@ -191,6 +191,9 @@ def logs(
     record: JobRecord, settings: Settings, *, follow: bool = False, node: int | None = None, rank: int | None = None
 ) -> Iterator[LogLine]:
     """Yield a job's log lines; with `follow` until it has ended."""
+    while follow and not record.handle and not status(record, settings).state.is_final:
+        time.sleep(_POLL_SECONDS)
+        record = JobRecords(settings).find(record.id)
     if not record.handle:
         return iter(())
     backend = open_backend(record.backend, settings)
@@ -204,8 +207,8 @@ def wait(record: JobRecord, settings: Settings, timeout: float | None = None) ->
         now = status(record, settings)
         if now.state.is_final or (deadline is not None and time.monotonic() >= deadline):
             return now
-        record = replace(record, handle=JobRecords(settings).find(record.id).handle)
         time.sleep(_POLL_SECONDS)
+        record = JobRecords(settings).find(record.id)
 
 
 def cancel(record: JobRecord, settings: Settings) -> None:

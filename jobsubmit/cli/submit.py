@@ -33,7 +33,7 @@ from jobsubmit.cli.options import (
 )
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
-from jobsubmit.errors import UsageError
+from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import new_job_id
 from jobsubmit.pipeline import Prepared
 from jobsubmit.plan import plan
@@ -90,8 +90,12 @@ def create(
     if dry_run:
         _show_dry_run(prepared)
         return
-    with output.upload_progress(prepared.bundle.size if prepared.bundle else 0) as progress:
-        submission = pipeline.submit(prepared, settings, progress=progress)
+    try:
+        with output.upload_progress(prepared.bundle.size if prepared.bundle else 0) as progress:
+            submission = pipeline.submit(prepared, settings, progress=progress)
+    except KeyboardInterrupt:
+        out.talk("interrupted: the job was not submitted")
+        raise typer.Exit(INTERRUPTED) from None
     if not out.json:
         out.data(str(submission.handle))
     if submission.summary.skipped:

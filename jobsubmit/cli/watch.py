@@ -59,7 +59,9 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     table.add_row("code", record.code)
     table.add_row("folder", str(records.directory(record.id)))
     out.stdout.print(table)
-    timeline = Table("step", "began after", "took", box=None, pad_edge=False, header_style="bold")
+    timeline = Table("step", box=None, pad_edge=False, header_style="bold")
+    timeline.add_column("began after", justify="right")
+    timeline.add_column("took", justify="right")
     for row in output.step_rows(steps):
         timeline.add_row(*row)
     out.stdout.print(timeline)
@@ -138,7 +140,11 @@ def wait(
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
-    now = pipeline.wait(record, settings, timeout)
+    try:
+        now = pipeline.wait(record, settings, timeout)
+    except KeyboardInterrupt:
+        out.talk(f"stopped waiting: {record.id} goes on")
+        raise typer.Exit(INTERRUPTED) from None
     if out.json:
         out.document(output.job_document(record, now))
     else:

@@ -55,6 +55,7 @@ RESERVED_ENV = frozenset(
 RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_")
 SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
 
+_BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -149,8 +150,18 @@ def _store_uri(value: object) -> str:
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs", "file"):
         raise _wrong(f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder")
-    if separator and scheme != "file" and not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,62}(/.*)?", rest):
+    if separator and scheme != "file" and not re.fullmatch(rf"{_BUCKET}(/.*)?", rest):
         raise _wrong(f"must name a bucket: `{scheme}://bucket/prefix`")
+    return text
+
+
+def _code_dir(value: object) -> str:
+    text = _location(value)
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme not in ("s3", "obs"):
+        raise _wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
+    if separator and not re.fullmatch(rf"{_BUCKET}(/[^/]+)+/?", rest):
+        raise _wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
     return text
 
 
@@ -205,6 +216,7 @@ ScalarText = Annotated[str, BeforeValidator(_scalar_text), WithJsonSchema({"type
 SecretRef = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": f"^env:{ENV_NAME}$"})]
 RelativeFile = Annotated[str, BeforeValidator(_relative_file), WithJsonSchema({"type": "string", "minLength": 1})]
 Location = Annotated[str, BeforeValidator(_location), WithJsonSchema({"type": "string", "minLength": 1})]
+CodeDir = Annotated[str, BeforeValidator(_code_dir), WithJsonSchema({"type": "string", "minLength": 1})]
 StoreUri = Annotated[str, BeforeValidator(_store_uri), WithJsonSchema({"type": "string", "minLength": 1})]
 TorchVersion = Annotated[
     str,
@@ -304,7 +316,7 @@ class _CommonSpec(_Spec):
     """The fields every mode has."""
 
     name: JobName = Field(description="Name of the job; each submission gets a suffix of its own.")
-    code_dir: Location = Field(
+    code_dir: CodeDir = Field(
         description="Directory that is uploaded, relative to the job file; or s3://… / obs://… that is there already."
     )
     hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(

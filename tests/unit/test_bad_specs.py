@@ -96,6 +96,8 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "resources is a list": (GOOD + "resources: [2]\n", 5, "must be a mapping"),
     "torch_version unquoted": (GOOD + "torch_version: 2.10\n", 5, "quote it"),
     "torch_version a word": (GOOD + "torch_version: latest\n", 5, 'must look like "2.9"'),
+    "code_dir is a bucket": (GOOD.replace("code_dir: .", "code_dir: s3://bucket"), 3, "must name a folder in a bucket"),
+    "code_dir on the web": (GOOD.replace("code_dir: .", "code_dir: https://x/y"), 3, "unknown scheme"),
     "boot_file absolute": (GOOD.replace("train.py", "/train.py"), 4, "inside code_dir"),
     "boot_file climbs out": (GOOD.replace("train.py", "../train.py"), 4, "without `..`"),
     "hyperparameter is a mapping": (GOOD + "hyperparameters: {a: {b: 1}}\n", 5, "store-true flag"),

@@ -85,10 +85,14 @@ class LocalBackend:
                 cwd=job_dir,
             )
         assert keeper.stdin and keeper.stdout
-        with keeper.stdout as said:
-            with suppress(BrokenPipeError), keeper.stdin as order_pipe:  # it says in its log why it would not read
-                order_pipe.write(json.dumps(order).encode())
-            ready = said.readline()
+        try:
+            with keeper.stdout as said:
+                with suppress(BrokenPipeError), keeper.stdin as order_pipe:  # it says in its log why it would not read
+                    order_pipe.write(json.dumps(order).encode())
+                ready = said.readline()
+        except BaseException:
+            keeper.kill()  # whoever interrupts a submission does not want the job; its supervisor ends with it
+            raise
         # The keeper lives on by itself; it is not this process's to wait for.
         keeper.returncode = 0
         if ready != b"ready\n":

@@ -28,12 +28,14 @@ def main() -> None:
     except OSError:
         sys.exit("the job is running already")
     processes.adopt_orphans()
-    if os.fork() == 0:
-        _supervise(job_dir, order)
+    keeper = os.getpid()
+    supervisor = os.fork()
+    if supervisor == 0:
+        _supervise(job_dir, order, keeper)
     _let_go_of_client()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _, wait_status = os.wait()
+    _, wait_status = os.waitpid(supervisor, 0)
     processes.kill_all()
     status = files.read_status(job_dir)
     if "ended" not in status:
@@ -43,8 +45,10 @@ def main() -> None:
         files.write_status(job_dir, status)
 
 
-def _supervise(job_dir: str, order: dict[str, Any]) -> None:
+def _supervise(job_dir: str, order: dict[str, Any], keeper: int) -> None:
     processes.die_with_parent(signal.SIGTERM)
+    if os.getppid() != keeper:
+        os._exit(1)
     processes.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -33,8 +33,23 @@ def die_with_parent(number: int) -> None:
 
 def descendants() -> list[int]:
     """Return the pids below this process; only Linux can tell."""
+    children = _children_of_all()
+    found, queue = [], [os.getpid()]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def children() -> list[int]:
+    """Return the pids whose parent this process is, adopted orphans among them; only Linux can tell."""
+    return _children_of_all().get(os.getpid(), [])
+
+
+def _children_of_all() -> dict[int, list[int]]:
     if not _LINUX:
-        return []
+        return {}
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -44,12 +59,7 @@ def descendants() -> list[int]:
             except (OSError, IndexError, ValueError):
                 continue
             children.setdefault(parent, []).append(int(name))
-    found, queue = [], [os.getpid()]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
+    return children
 
 
 def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:

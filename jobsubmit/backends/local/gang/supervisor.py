@@ -256,13 +256,14 @@ class Supervisor:
 
     def _stop(self, grace: float) -> None:
         """SIGTERM once to every node, a grace time, then SIGKILL until the kernel knows no descendant of ours."""
-        running = [node for node in self.nodes if node.leader and node.exit_code is None]
         self.gang.stopped_at = time.time()
-        for node in self.nodes:
-            started = node.leader or node.fetcher
-            if started:
-                processes.send_group(started.pid, signal.SIGTERM)
-        deadline = time.monotonic() + (grace if running else 0.5)
+        started = [(node.leader or node.fetcher) for node in self.nodes]
+        running = [process.pid for process in started if process and process.poll() is None]
+        for leader in running:
+            processes.send_group(leader, signal.SIGTERM)
+        for orphan in set(processes.children()) - set(running):
+            processes.send(orphan, signal.SIGTERM)
+        deadline = time.monotonic() + grace
         while processes.reap() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         processes.kill_all(known=[rank["pid"] for rank in self.gang.ranks.values()])
