@@ -1,0 +1,184 @@
+"""What the hook and the supervisor do to a user's processes: report them, and never change what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from command import Command, events, job_dir, job_id, processes_of
+
+
+def write_job(folder: Path, boot: str, extra: str = "", mode: str = "spawn") -> Path:
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "code/boot.py").write_text(boot)
+    (folder / "job.yaml").write_text(f"name: p\nmode: {mode}\ncode_dir: code\nboot_file: boot.py\n{extra}")
+    return folder / "job.yaml"
+
+
+def test_the_request_that_was_shown_is_the_one_that_was_sent(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, "print('x')\n", "env: {A: '1'}\n")
+    shown = jobsubmit.json("create", job_file, "--dry-run", "--job-id", "same")
+    jobsubmit("create", job_file, "--job-id", "same", "--follow")
+    for name, text in shown["request"].items():
+        assert (job_dir("same") / name).read_text() == text
+    assert (job_dir("same") / "start.sh").read_text() == shown["script"]["text"]
+    assert jobsubmit.json("status", "same")["code"] == {name: shown["code"][name] for name in ("uri", "digest")}
+
+
+def test_the_users_own_sitecustomize_still_runs(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/sitecustomize.py").write_text("import builtins\nbuiltins.MINE = 'still here'\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
+    done = jobsubmit("create", write_job(tmp_path, "print(MINE)\n"), "--follow")
+    assert "[node 0] still here" in done.stderr
+
+
+def test_a_module_of_the_users_may_have_any_name(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, "import gang, files, processes\nprint(gang.NAME, files.NAME, processes.NAME)\n")
+    for name in ("gang", "files", "processes"):
+        (tmp_path / f"code/{name}.py").write_text(f"NAME = 'my {name}'\n")
+    assert "[node 0] my gang my files my processes" in jobsubmit("create", job_file, "--follow").stderr
+
+
+PROCESSES = """
+import multiprocessing, os, sys, time
+
+def work(number):
+    print("worker", number, "of", os.environ["NNODES"], flush=True)
+    if number == int(sys.argv[1].partition("=")[2]):
+        sys.exit(9)
+    time.sleep(3)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("METHOD")
+    workers = [context.Process(target=work, args=(n,)) for n in range(2)]
+    [w.start() for w in workers]
+    [w.join() for w in workers]
+    sys.exit(max(w.exitcode for w in workers))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_loop_over_process_has_ranks_too(method: str, jobsubmit: Command, tmp_path: Path) -> None:
+    boot = PROCESSES.replace("METHOD", method)
+    extra = "hyperparameters: {fail: 1}\nresources: {nodes: 2, nproc_per_node: 2}\n"
+    done = jobsubmit("create", write_job(tmp_path, boot, extra), "--follow", code=100)
+    assert "[rank 3] worker 1 of 2" in done.stderr
+    failure = jobsubmit.json("status", job_id(done.stdout))["failure"]
+    assert (failure["rank"] in (1, 3), failure["exit_code"]) == (True, 9)
+
+
+CHECKPOINT = """
+import multiprocessing, os, signal, sys, time
+
+def save(number, frame):
+    time.sleep(1)
+    open("saved-" + str(os.getpid()), "w").write("checkpoint")
+    sys.exit(0)
+
+def work():
+    signal.signal(signal.SIGTERM, save)
+    print("up", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=work) for n in range(2)]
+    [w.start() for w in workers]
+    [w.join() for w in workers]
+"""
+
+
+def wait_for(jobsubmit: Command, job: str, text: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 30
+    while jobsubmit("logs", job).stdout.count(text) < times:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_ranks_have_time_to_save_a_checkpoint_when_cancelled(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, CHECKPOINT, "resources: {nproc_per_node: 2}\n")
+    job = job_id(jobsubmit("create", job_file, "--detach").stdout)
+    wait_for(jobsubmit, job, "up", times=2)
+    jobsubmit("cancel", job)
+    saved = list((job_dir(job) / "nodes/0/code").glob("saved-*"))
+    assert [file.read_text() for file in saved] == ["checkpoint", "checkpoint"]
+
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+print("daemon left", flush=True)
+"""
+
+
+def test_a_daemon_that_a_job_leaves_is_ended_with_it(jobsubmit: Command, tmp_path: Path) -> None:
+    done = jobsubmit("create", write_job(tmp_path, DAEMON), "--follow", timeout=30)
+    assert "SUCCEEDED" in done.stderr
+    assert processes_of(job_id(done.stdout)) == []
+
+
+@pytest.mark.needs("torch")
+def test_a_killed_launcher_leaves_no_rank_behind(jobsubmit: Command, tmp_path: Path) -> None:
+    boot = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+    job_file = write_job(tmp_path, boot, "resources: {nodes: 2, nproc_per_node: 2}\n", mode="torchrun")
+    job = job_id(jobsubmit("create", job_file, "--detach").stdout)
+    wait_for(jobsubmit, job, "] up", times=4)
+    launcher = next(e["pid"] for e in events(job) if e["event"] == "node_start" and e["node"] == 1)
+    os.kill(launcher, signal.SIGKILL)
+    jobsubmit("wait", job, code=100, timeout=30)
+    assert processes_of(job) == []
+    failure = jobsubmit.json("status", job)["failure"]
+    assert (failure["node"], failure["rank"], failure["signal"]) == (1, None, 9)
+
+
+@pytest.mark.needs("torch")
+def test_a_command_may_restart_its_ranks(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/boot.py").write_text(
+        "import os, sys\nattempt = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('attempt', attempt, flush=True)\n"
+        "sys.exit(5 if attempt == '0' else 0)\n"
+    )
+    command = "[python, -m, torch.distributed.run, --nproc_per_node=1, --max_restarts=1, boot.py]"
+    (tmp_path / "job.yaml").write_text(f"name: r\nmode: torchrun\ncode_dir: code\ncommand: {command}\n")
+    done = jobsubmit("create", "job.yaml", "--follow", timeout=60)
+    assert "[rank 0] attempt 0" in done.stderr
+    assert "[rank 0] attempt 1" in done.stderr
+
+
+def test_a_user_who_redirects_output_keeps_it(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/run.sh").write_text("python train.py >mine.txt 2>&1\n")
+    (tmp_path / "code/train.py").write_text("print('to my own file')\n")
+    (tmp_path / "job.yaml").write_text("name: r\nmode: launch\ncode_dir: code\ncommand: [bash, run.sh]\n")
+    done = jobsubmit("create", "job.yaml", "--follow")
+    assert (job_dir(job_id(done.stdout)) / "nodes/0/code/mine.txt").read_text() == "to my own file\n"
+    assert "to my own file" not in done.stderr
+
+
+def test_what_a_node_found_is_the_contract_and_only_that(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES"):
+        monkeypatch.setenv(name, "stray")
+    boot = "import json, os\njson.dump(dict(os.environ), open('env.json', 'w'))\n"
+    done = jobsubmit("create", write_job(tmp_path, boot, "resources: {nodes: 2}\n"), "--follow")
+    job = job_id(done.stdout)
+    found = [json.loads((job_dir(job) / f"nodes/{node}/code/env.json").read_text()) for node in (0, 1)]
+    assert "stray" not in {value for environment in found for value in environment.values()}
+    for node, environment in enumerate(found):
+        assert environment["NODE_RANK"] == environment["VC_TASK_INDEX"] == str(node)
+        assert environment["MASTER_ADDR"] == environment["VC_WORKER_HOSTS"].split(",")[0]
+        assert environment["NODE_ADDR"] == environment["MA_CURRENT_IP"]
+        assert environment["MA_JOB_DIR"] == str(job_dir(job) / f"nodes/{node}")
+    assert found[0]["MASTER_PORT"] == found[1]["MASTER_PORT"]
