@@ -7,16 +7,13 @@ import json
 import os
 import re
 import secrets
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from jobsubmit.backends import JobHandle, Request
-from jobsubmit.backends.local.gang import files
+from jobsubmit.backends import Request, Step
 from jobsubmit.errors import JobNotFoundError, UsageError
 from jobsubmit.render import SCRIPT_NAME, Script
 from jobsubmit.settings import Settings
@@ -40,6 +37,7 @@ class JobRecord:
     code: str
     digest: str | None
     script_sha256: str
+    steps: tuple[Step, ...] = ()
     handle: str = ""
     problem: str = ""
 
@@ -119,35 +117,12 @@ class JobRecords:
                     return record
         raise JobNotFoundError(f"{text}: there is no such job on this machine", "`jobsubmit list` shows all")
 
-    def note_step(self, job_id: str, step: str, edge: str, moment: float | None = None) -> None:
-        """Record when a step of the client started or ended."""
-        when = time.time() if moment is None else moment
-        files.append_event(str(self.directory(job_id)), "step", step=step, edge=edge, t=when)
-
-    def steps(self, record: JobRecord) -> list[Mapping[str, Any]]:
-        """Return each recorded step with its start and end (seconds since the epoch), in order of their start."""
-        found: dict[str, dict[str, Any]] = {}
-        for event in files.EventReader(str(self.directory(record.id))).new():
-            if event["event"] == "step":
-                found.setdefault(event["step"], {"step": event["step"], "start": None, "end": None})
-                found[event["step"]][event["edge"]] = event["t"]
-        return sorted(found.values(), key=lambda step: step["start"] or 0)
-
 
 def _read(file: Path) -> JobRecord | None:
     """Return a record, or None where there is none: being written, removed, or not ours."""
     try:
         values = json.loads(file.read_bytes())
-        return JobRecord(**{name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__})
-    except (ValueError, TypeError, AttributeError, OSError):
+        known = {name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__}
+        return JobRecord(**{**known, "steps": tuple(Step(**step) for step in known["steps"])})
+    except (ValueError, TypeError, AttributeError, KeyError, OSError):
         return None
-
-
-def submitted(record: JobRecord, handle: JobHandle) -> JobRecord:
-    """Return the record of a job that a backend has accepted."""
-    return replace(record, handle=str(handle))
-
-
-def refused(record: JobRecord, problem: str) -> JobRecord:
-    """Return the record of a job that never reached a backend."""
-    return replace(record, problem=problem)

@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from jobsubmit import plan as planning
-from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, open_backend
+from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, Step, open_backend
 from jobsubmit.bundle import Bundle, scan
 from jobsubmit.check import Finding, check_boot_file
 from jobsubmit.errors import CheckError, JobSubmitError, Problem, SpecError
-from jobsubmit.jobs import JobRecord, JobRecords, new_job_id, refused, submitted
+from jobsubmit.jobs import JobRecord, JobRecords, new_job_id
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import Settings
@@ -34,18 +34,18 @@ from jobsubmit.upload import (
 _POLL_SECONDS = 0.1
 
 
-@dataclass
 class StepClock:
     """Collect when each deciding step ran, before there is a job to write it to."""
 
-    times: list[tuple[str, float, float]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time one step."""
         start = time.time()
         yield
-        self.times.append((name, start, time.time()))
+        self.steps.append(Step(name, start, time.time()))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Prepared:
     script: Script
     code: CodeRef
     request: Request
-    times: tuple[tuple[str, float, float], ...]
+    steps: tuple[Step, ...]
     notes: tuple[str, ...]
 
 
@@ -82,7 +82,7 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
         code = uploaded_code_ref(str(plan.code_dir), plan.code_name)
     request = backend.request(plan, script, code, job_id or new_job_id(plan.name))
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend))
-    return Prepared(loaded.text, plan, bundle, findings, script, code, request, tuple(clock.times), notes)
+    return Prepared(loaded.text, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
 
 
 def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
@@ -126,24 +126,20 @@ def submit(
     records = JobRecords(settings)
     record = _record(prepared)
     with records.submitting(record, prepared.spec_text, prepared.script, prepared.request):
-        for name, start, end in prepared.times:
-            records.note_step(record.id, name, "start", start)
-            records.note_step(record.id, name, "end", end)
         try:
-            records.note_step(record.id, "upload", "start")
             summary = upload(store, prepared.bundle, prepared.code, progress) if prepared.bundle else UploadSummary()
             upload_script(store, plan.name, prepared.script)
-            records.note_step(record.id, "upload", "end")
+            record = _with_upload_ended(record)
             order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script)
             require_boot_file(order, plan.boot_file, prepared.code)
-            handle = backend.submit(prepared.request, Delivery(secrets, order))
+            record = replace(record, handle=str(backend.submit(prepared.request, Delivery(secrets, order))))
         except BaseException as error:
             problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
-            records.save(refused(record, problem))
+            record = replace(record, problem=problem)
             raise
-        record = submitted(record, handle)
-        records.save(record)
-    return Submission(record, handle, summary)
+        finally:
+            records.save(record)
+    return Submission(record, JobHandle.parse(record.handle), summary)
 
 
 def _resolve_secrets(plan: LaunchPlan, environment: Mapping[str, str]) -> dict[str, str]:
@@ -170,10 +166,16 @@ def _record(prepared: Prepared) -> JobRecord:
         backend=prepared.plan.backend.kind,
         nodes=prepared.plan.nodes,
         created=time.time(),
+        steps=(*prepared.steps, Step("upload", time.time())),
         code=prepared.code.uri,
         digest=prepared.code.digest,
         script_sha256=prepared.script.sha256,
     )
+
+
+def _with_upload_ended(record: JobRecord) -> JobRecord:
+    *before, uploading = record.steps
+    return replace(record, steps=(*before, replace(uploading, end=time.time())))
 
 
 def status(record: JobRecord, settings: Settings) -> JobStatus:

@@ -83,6 +83,15 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Step:
+    """Say when a step of a job began and ended, in seconds since the epoch; `end` is None while it runs."""
+
+    name: str
+    start: float
+    end: float | None = None
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """Say how a job is: `reason` is one upper-case word (or nothing), `message` a sentence for people."""
 
@@ -90,6 +99,7 @@ class JobStatus:
     reason: str = ""
     message: str = ""
     failure: Failure | None = None
+    steps: tuple[Step, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
 

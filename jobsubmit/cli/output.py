@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from jobsubmit import upload
-from jobsubmit.backends import Failure, JobStatus, LogLine, State
+from jobsubmit.backends import JobStatus, LogLine, State
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED, JobSubmitError
 from jobsubmit.jobs import JobRecord
 
@@ -25,6 +26,7 @@ _STATE_STYLES = {
     State.LOST: "bold red",
     State.CANCELLED: "bold yellow",
 }
+_PIPE_WIDTH = 1000
 _RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
@@ -46,7 +48,9 @@ class Output:
     @property
     def stdout(self) -> Console:
         """Return the console for tables and highlighted text; plain data is written with `data`."""
-        self._stdout = self._stdout or Console(highlight=False, markup=False, soft_wrap=True)
+        # A pipe has no width: a table that is cut off there has lost data.
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
+        self._stdout = self._stdout or Console(highlight=False, markup=False, soft_wrap=True, width=width)
         return self._stdout
 
     def data(self, text: str) -> None:
@@ -124,21 +128,9 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
         "message": status.message,
         "code": {"uri": record.code, "digest": record.digest},
         "script_sha256": record.script_sha256,
-        "failure": _failure_document(status.failure),
+        "steps": [asdict(step) for step in (*record.steps, *status.steps)],
+        "failure": asdict(status.failure) if status.failure else None,
         "details": dict(status.details),
-    }
-
-
-def _failure_document(failure: Failure | None) -> dict[str, Any] | None:
-    if failure is None:
-        return None
-    return {
-        "node": failure.node,
-        "rank": failure.rank,
-        "exit_code": failure.exit_code,
-        "signal": failure.signal,
-        "message": failure.message,
-        "last_lines": list(failure.last_lines),
     }
 
 
@@ -178,14 +170,11 @@ def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
     return status.failure.shell_code if propagate and status.failure else JOB_FAILED
 
 
-def step_rows(steps: list[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return (step, offset, duration) of each step, in seconds as text."""
-    if not steps:
-        return []
-    origin = steps[0]["start"] or 0
-    rows = []
-    for step in steps:
-        start, end = step["start"], step["end"]
-        offset = f"{start - origin:.2f} s" if start else ""
-        rows.append((step["step"], offset, f"{end - start:.2f} s" if start and end else "…"))
-    return rows
+def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
+    """Return (step, offset, duration) of each step so far, in seconds as text."""
+    steps = (*record.steps, *status.steps)
+    origin = steps[0].start if steps else 0.0
+    return [
+        (step.name, f"{step.start - origin:.2f} s", f"{step.end - step.start:.2f} s" if step.end else "…")
+        for step in steps
+    ]

@@ -47,22 +47,23 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     records = JobRecords(settings)
     record = records.find(job)
     now = pipeline.status(record, settings)
-    steps = records.steps(record)
     if out.json:
-        out.document({**output.job_document(record, now), "steps": steps})
+        out.document(output.job_document(record, now))
         return
     output.show_report(out.stdout, record, now)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("handle", record.handle or "none")
-    table.add_row("mode", f"{record.mode}, {record.nodes} nodes")
-    table.add_row("created", record.created_at)
-    table.add_row("code", record.code)
-    table.add_row("folder", str(records.directory(record.id)))
-    out.stdout.print(table)
+    facts = {
+        "handle": record.handle or "none",
+        "mode": f"{record.mode}, {record.nodes} nodes",
+        "created": record.created_at,
+        "code": record.code,
+        "folder": str(records.directory(record.id)),
+    }
+    for name, fact in facts.items():
+        out.stdout.print(f"{name:<8} {fact}")
     timeline = Table("step", box=None, pad_edge=False, header_style="bold")
     timeline.add_column("began after", justify="right")
     timeline.add_column("took", justify="right")
-    for row in output.step_rows(steps):
+    for row in output.step_rows(record, now):
         timeline.add_row(*row)
     out.stdout.print(timeline)
 

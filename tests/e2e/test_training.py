@@ -114,11 +114,11 @@ def test_every_step_is_recorded_in_order(jobsubmit: Command) -> None:
     done = jobsubmit("create", starter_job("torchrun"), "--nodes", "1", "--follow", timeout=120)
     status = jobsubmit.json("status", job_id(done.stdout))
     assert status["state"] == "SUCCEEDED"
-    steps = {step["step"]: step for step in status["steps"]}
+    steps = {step["name"]: step for step in status["steps"]}
     assert set(steps) == {"bundle", "check", "upload", "fetch", "rendezvous", "first_output", "exit"}
     assert all(step["start"] <= step["end"] for step in steps.values())
     order = ["bundle", "check", "upload", "fetch", "rendezvous", "first_output", "exit"]
-    assert [step["step"] for step in status["steps"]] == order
+    assert [step["name"] for step in status["steps"]] == order
 
 
 def test_code_uploaded_before_needs_no_bundle(jobsubmit: Command, tmp_path: Path, s3: tuple[str, Server]) -> None:

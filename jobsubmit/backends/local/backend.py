@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.backends import Delivery, Failure, JobHandle, JobStatus, LogLine, Request, State
+from jobsubmit.backends import Delivery, Failure, JobHandle, JobStatus, LogLine, Request, State, Step
 from jobsubmit.backends.local.gang import files
 from jobsubmit.backends.local.logs import LogReader
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -105,17 +106,17 @@ class LocalBackend:
         job_dir = self._job_dir(handle)
         told = files.read_status(str(job_dir))
         if told and State(told["state"]).is_final:
-            return _status(told)
+            return _status(told, job_dir)
         if not _is_locked(job_dir / files.LOCK):
             told = files.read_status(str(job_dir))  # it may have ended between the two looks
             if told and State(told["state"]).is_final:
-                return _status(told)
-            return JobStatus(State.LOST, "SUPERVISOR_DIED", "the processes that watched the job are gone", details=told)
+                return _status(told, job_dir)
+            return JobStatus(State.LOST, "SUPERVISOR_DIED", "the processes that watched the job are gone")
         if not told:
             return JobStatus(State.PENDING)
         if (job_dir / files.CANCEL).exists():
             told = {**told, "state": State.CANCELLING}
-        return _status(told)
+        return _status(told, job_dir)
 
     def logs(
         self, handle: JobHandle, *, follow: bool = False, node: int | None = None, rank: int | None = None
@@ -140,15 +141,26 @@ class LocalBackend:
         return job_dir
 
 
-def _status(told: dict[str, Any]) -> JobStatus:
+def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
     failure = told.get("failure")
     return JobStatus(
         State(told["state"]),
         told["reason"],
         told["message"],
         Failure(**{**failure, "last_lines": tuple(failure["last_lines"])}) if failure else None,
+        _steps(job_dir),
         {name: value for name, value in told.items() if name in ("started", "ended", "port", "addresses", "notes")},
     )
+
+
+def _steps(job_dir: Path) -> tuple[Step, ...]:
+    found: dict[str, Step] = {}
+    for event in files.EventReader(str(job_dir)).new():
+        if event["event"] == "step" and event["edge"] == "start":
+            found[event["step"]] = Step(event["step"], event["t"])
+        elif event["event"] == "step":
+            found[event["step"]] = replace(found[event["step"]], end=event["t"])
+    return tuple(found.values())
 
 
 def _is_locked(lock: Path) -> bool:
