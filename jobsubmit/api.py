@@ -19,9 +19,10 @@ from jobsubmit.spec.load import load as load_file
 
 def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> LoadedSpec:
     """Read a job file, or a mapping of its fields; `assignments` are like `--set field=value`. Raises SpecError."""
+    overrides = [Override.from_assignment(text) for text in assignments]
     if isinstance(job, Mapping):
-        return load_mapping(job)
-    return load_file(job, [Override.from_assignment(text) for text in assignments])
+        return load_mapping(job, overrides)
+    return load_file(job, overrides)
 
 
 def prepare(job: LoadedSpec, job_id: str | None = None) -> Prepared:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -77,17 +77,13 @@ class Bundle:
         return any(file.path == path for file in self.files)
 
 
-def scan(root: Path, on_file: Callable[[BundleFile], object] = lambda _: None) -> Bundle:
-    """Read a code directory; raise BundleError where it cannot be uploaded whole."""
+def scan(root: Path, own: tuple[Path, ...] = ()) -> Bundle:
+    """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole."""
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
         raise BundleError(f"code_dir {problem}: {root}", "relative paths resolve against the job file")
-    scanner = _Scanner(root)
-    files = []
-    for file in scanner.files():
-        on_file(file)
-        files.append(file)
-    files.sort(key=lambda file: file.path)
+    scanner = _Scanner(root, own)
+    files = sorted(scanner.files(), key=lambda file: file.path)
     if not files:
         raise BundleError(
             f"code_dir holds no file to upload: {root}", "check the ignore rules in .jobignore or .gitignore"
@@ -110,8 +106,9 @@ class _Rules:
 
 
 class _Scanner:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, own: tuple[Path, ...]) -> None:
         self.root = root
+        self.own = {path.resolve() for path in own}
         self.real_root = root.resolve()
         self.ignore_name = ".jobignore" if (root / ".jobignore").is_file() else ".gitignore"
         self.left_out: list[LeftOut] = []
@@ -128,17 +125,20 @@ class _Scanner:
         rules = [*rules, *self._own_rules(folder, prefix)]
         for entry in sorted(_entries(folder, prefix), key=lambda entry: entry.name):
             path = prefix + _utf8_name(entry.name, prefix)
-            is_dir = entry.is_dir()
-            if reason := _ignored(path, rules, is_dir=is_dir):
+            is_dir = _is_dir(entry, path)
+            if reason := _ignored(path, rules, is_dir=is_dir) or (self._not_code(Path(entry.path)) if is_dir else ""):
                 self.left_out.append(LeftOut(path + "/" * is_dir, reason))
-            elif is_dir and (Path(entry.path) / "pyvenv.cfg").is_file():
-                self.left_out.append(LeftOut(f"{path}/", "a virtual environment"))
             else:
                 self._refuse_link_out(entry, path)
                 if is_dir:
                     yield from self._walk(Path(entry.path), f"{path}/", rules, (*above, real))
                 elif file := self._file(entry, path):
                     yield file
+
+    def _not_code(self, folder: Path) -> str:
+        if folder.resolve() in self.own:
+            return "jobsubmit's own store or state"
+        return "a virtual environment" if (folder / "pyvenv.cfg").is_file() else ""
 
     def _own_rules(self, folder: Path, prefix: str) -> list[_Rules]:
         file = folder / self.ignore_name
@@ -195,6 +195,17 @@ def _entries(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
         raise BundleError(
             f"{prefix or folder} cannot be read: {error.strerror}", "make it readable or ignore it"
         ) from error
+
+
+def _is_dir(entry: os.DirEntry[str], path: str) -> bool:
+    """Tell whether an entry is a folder that can be looked into; a link that leads in circles is refused."""
+    try:
+        is_dir = entry.is_dir()
+        if is_dir:
+            (Path(entry.path) / "pyvenv.cfg").exists()
+    except (OSError, RuntimeError) as error:
+        raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
+    return is_dir
 
 
 def _utf8_name(name: str, prefix: str) -> str:

@@ -19,6 +19,12 @@ class Problem:
         return f"{self.where}  {self.field}: {self.text}" if self.field else f"{self.where}  {self.text}"
 
 
+JOB_FAILED = 100
+NOT_FINISHED = 101
+JOB_CANCELLED = 103
+INTERRUPTED = 130
+
+
 class JobSubmitError(Exception):
     """Be the root of every error that is not our bug."""
 
@@ -77,7 +83,7 @@ class JobNotFoundError(JobSubmitError):
     code = 102
 
 
-JOB_FAILED = 100
-NOT_FINISHED = 101
-JOB_CANCELLED = 103
-INTERRUPTED = 130
+class CancelledError(JobSubmitError):
+    """Say that somebody cancelled the job while it was being submitted."""
+
+    code = JOB_CANCELLED

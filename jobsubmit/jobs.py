@@ -14,12 +14,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from jobsubmit.backends import Request, Step
-from jobsubmit.errors import JobNotFoundError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.render import SCRIPT_NAME, Script
-from jobsubmit.settings import Settings
+from jobsubmit.settings import STATE_VARIABLE, Settings
 
 _RECORD = "record.json"
 _SUBMITTING = "submitting"
+_CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -52,6 +53,13 @@ def new_job_id(name: str) -> str:
     return f"{name}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(6))}"
 
 
+def checked_job_id(text: str) -> str:
+    """Return an id that a user has chosen; raise UsageError unless it can name a job."""
+    if not _ID.fullmatch(text):
+        raise UsageError(f"--job-id {text}: must be letters, digits, `_` or `-`, at most 80")
+    return text
+
+
 class JobRecords:
     """Keep the records of all jobs below the state directory."""
 
@@ -65,14 +73,16 @@ class JobRecords:
     @contextmanager
     def submitting(self, record: JobRecord, spec_text: str, script: Script, request: Request) -> Iterator[None]:
         """Write a job down before it is submitted; while the block runs it counts as PENDING."""
-        if not _ID.fullmatch(record.id):
-            raise UsageError(f"--job-id {record.id}: must be letters, digits, `_` or `-`, at most 80")
         directory = self.directory(record.id)
         try:
             directory.mkdir(parents=True)
+            lock = (directory / _SUBMITTING).open("wb")
         except FileExistsError as error:
             raise UsageError(f"--job-id {record.id}: there is such a job already", "give another, or none") from error
-        with (directory / _SUBMITTING).open("wb") as lock:
+        except OSError as error:
+            hint = f"make {self.settings.state_dir} writable, or name another with {STATE_VARIABLE}"
+            raise BackendError(f"{directory} cannot be written: {error.strerror}", hint) from error
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / "job.yaml").write_text(spec_text, encoding="utf-8")
             (directory / SCRIPT_NAME).write_bytes(script.data)
@@ -80,6 +90,14 @@ class JobRecords:
                 (directory / name).write_text(text, encoding="utf-8")
             self.save(record)
             yield
+
+    def ask_cancel(self, record: JobRecord) -> None:
+        """Mark a job as one that shall end, for whoever is submitting it."""
+        (self.directory(record.id) / _CANCEL).touch()
+
+    def is_cancel_asked(self, record: JobRecord) -> bool:
+        """Tell whether somebody wants the job to end."""
+        return (self.directory(record.id) / _CANCEL).exists()
 
     def save(self, record: JobRecord) -> None:
         """Replace the record, whole."""
@@ -110,7 +128,7 @@ class JobRecords:
         wanted = text.rstrip("/")
         if _ID.fullmatch(wanted) and (record := _read(self.directory(wanted) / _RECORD)):
             return record
-        records = self.all()
+        records = self.all() if wanted else []
         for key in ("handle", "name"):
             for record in records:
                 if getattr(record, key) == wanted:

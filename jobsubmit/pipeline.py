@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, Step, open_backend
 from jobsubmit.bundle import Bundle, scan
 from jobsubmit.check import Finding, check_boot_file
-from jobsubmit.errors import CheckError, JobSubmitError, Problem, SpecError
-from jobsubmit.jobs import JobRecord, JobRecords, new_job_id
+from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError
+from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.spec.model import REMOTE_SCHEMES
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.upload import (
     CodeRef,
@@ -52,7 +54,7 @@ class StepClock:
 class Prepared:
     """Hold everything that was decided about a job, exactly as it would be sent."""
 
-    spec_text: str
+    loaded: LoadedSpec
     plan: LaunchPlan
     bundle: Bundle | None
     findings: tuple[Finding, ...]
@@ -70,7 +72,7 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
-        bundle = scan(plan.code_dir) if not isinstance(plan.code_dir, str) else None
+        bundle = None if isinstance(plan.code_dir, str) else scan(plan.code_dir, own=_own_folders(plan, settings))
     script = render(plan)
     with clock.step("check"):
         findings = tuple(check_boot_file(plan, bundle)) if bundle and checks else ()
@@ -80,9 +82,15 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
         code = code_ref(store_uri, plan.name, plan.code_name, bundle, layout)
     else:
         code = uploaded_code_ref(str(plan.code_dir), plan.code_name)
-    request = backend.request(plan, script, code, job_id or new_job_id(plan.name))
+    request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend))
-    return Prepared(loaded.text, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
+    return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
+
+
+def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
+    """Return the folders we write to ourselves: a bundle that held them would differ at every submission."""
+    uri = plan.store.uri or ""
+    return (settings.state_dir, *(() if uri.startswith(REMOTE_SCHEMES) else (Path(uri),)))
 
 
 def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
@@ -119,19 +127,21 @@ def submit(
     """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
     plan = prepared.plan
     backend = open_backend(plan.backend.kind, settings)
-    secrets = _resolve_secrets(plan, environment)
+    secrets = _resolve_secrets(prepared, environment)
     backend.preflight(plan)
     store = open_store(plan.store)
     code_store = store if prepared.bundle else _store_above(plan)
     records = JobRecords(settings)
     record = _record(prepared)
-    with records.submitting(record, prepared.spec_text, prepared.script, prepared.request):
+    with records.submitting(record, prepared.loaded.document.text, prepared.script, prepared.request):
         try:
             summary = upload(store, prepared.bundle, prepared.code, progress) if prepared.bundle else UploadSummary()
             upload_script(store, plan.name, prepared.script)
             record = _with_upload_ended(record)
             order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script)
             require_boot_file(order, plan.boot_file, prepared.code)
+            if records.is_cancel_asked(record):
+                raise CancelledError(f"{record.id} was cancelled before it was submitted")
             record = replace(record, handle=str(backend.submit(prepared.request, Delivery(secrets, order))))
         except BaseException as error:
             problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
@@ -139,18 +149,23 @@ def submit(
             raise
         finally:
             records.save(record)
-    return Submission(record, JobHandle.parse(record.handle), summary)
+    handle = JobHandle.parse(record.handle)
+    if records.is_cancel_asked(record):
+        backend.cancel(handle)
+    return Submission(record, handle, summary)
 
 
-def _resolve_secrets(plan: LaunchPlan, environment: Mapping[str, str]) -> dict[str, str]:
+def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict[str, str]:
+    secrets = prepared.plan.secrets
+    where = prepared.loaded.document.where
     missing = [
-        Problem("secrets", name, f"the environment variable {source} is not set here")
-        for name, source in plan.secrets
+        Problem(where(("secrets", name)), f"secrets.{name}", f"the environment variable {source} is not set here")
+        for name, source in secrets
         if source not in environment
     ]
     if missing:
         raise SpecError(missing, "export it before you submit; its value is never written down")
-    return {name: environment[source] for name, source in plan.secrets}
+    return {name: environment[source] for name, source in secrets}
 
 
 def _store_above(plan: LaunchPlan) -> ObjectStore:
@@ -182,6 +197,8 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
     """Return what is true of a job now, whether or not a backend ever saw it."""
     if record.handle:
         return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
+    if record.problem and JobRecords(settings).is_cancel_asked(record):
+        return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
     if record.problem:
         return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
     if JobRecords(settings).is_submitting(record):
@@ -214,6 +231,9 @@ def wait(record: JobRecord, settings: Settings, timeout: float | None = None) ->
 
 
 def cancel(record: JobRecord, settings: Settings) -> None:
-    """Ask a job to end; on one that has ended this does nothing."""
+    """Ask a job to end, also one that is still being submitted; on one that has ended this does nothing."""
+    records = JobRecords(settings)
+    records.ask_cancel(record)
+    record = records.find(record.id)
     if record.handle:
         open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle))

@@ -38,11 +38,6 @@ class LaunchPlan:
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
 
-    @property
-    def is_bundled(self) -> bool:
-        """Tell a code directory of this machine from one that is uploaded already."""
-        return isinstance(self.code_dir, Path)
-
 
 def plan(spec: JobSpec, settings: Settings) -> LaunchPlan:
     """Resolve every decision of a job; touches nothing."""

@@ -75,7 +75,7 @@ def render(plan: LaunchPlan) -> Script:
         raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
     except jinja2.TemplateNotFound as error:
         raise _template_error(str(plan.templates), f"there is no template `{error.name}`") from error
-    except (jinja2.TemplateError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # whatever an expression of the user's may raise
         raise _template_error(_template_line(error.__traceback__), str(error)) from error
     return Script(text)
 

@@ -73,7 +73,7 @@ def upload(store: ObjectStore, bundle: Bundle, code: CodeRef, progress: Progress
     """Make the store hold the bundle, whole; send nothing where it does already. Safe to run twice and at once."""
     manifest_key = code.key + _MANIFEST
     vouched = _vouched_digest(store, manifest_key)
-    if vouched == bundle.digest:
+    if vouched == bundle.digest and _is_whole(store, bundle, code):
         return UploadSummary(skipped=len(bundle.files))
     if vouched is not None:
         # A manifest of other content must not vouch for a half-replaced tree.
@@ -107,6 +107,14 @@ def _vouched_digest(store: ObjectStore, manifest_key: str) -> str | None:
         return tree_digest(json.loads(store.get(manifest_key))["files"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def _is_whole(store: ObjectStore, bundle: Bundle, code: CodeRef) -> bool:
+    """Tell whether what a manifest vouches for is still there: somebody may have tidied up."""
+    if code.layout == "archive":
+        return store.head(code.key) is not None
+    there = {info.key: info.size for info in store.list(f"{code.key}/")}
+    return all(there.get(f"{code.key}/{file.path}") == file.size for file in bundle.files)
 
 
 def _upload_tree(store: ObjectStore, bundle: Bundle, key: str, progress: Progress) -> UploadSummary:

@@ -31,7 +31,7 @@ class Command:
             timeout=timeout,
             env={**os.environ, **(env or {})},
         )
-        assert "Traceback" not in done.stderr or "│" in done.stderr or "[rank" in done.stderr, done.stderr
+        assert not any(line.startswith("Traceback") for line in done.stderr.splitlines()), done.stderr
         if code is not None:
             assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

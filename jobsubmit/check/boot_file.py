@@ -35,7 +35,14 @@ def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
 
 
 def _left_out(bundle: Bundle, path: str) -> LeftOut | None:
-    return next((left for left in bundle.left_out if path == left.path or path.startswith(left.path)), None)
+    return next(
+        (
+            left
+            for left in bundle.left_out
+            if path == left.path or (left.path.endswith("/") and path.startswith(left.path))
+        ),
+        None,
+    )
 
 
 def _nearby(bundle: Bundle, path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +40,8 @@ from jobsubmit.pipeline import Prepared
 from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
-from jobsubmit.settings import load_settings
-from jobsubmit.spec.model import REMOTE_SCHEMES
+from jobsubmit.settings import BUILT_IN, load_settings
+from jobsubmit.spec.load import load_store
 from jobsubmit.stores import open_store
 
 
@@ -100,7 +101,7 @@ def create(
         out.data(str(submission.handle))
     if submission.summary.skipped:
         out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
-    if out.stdout.is_terminal if follow is None else follow:
+    if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
         out.document(output.job_document(submission.record, pipeline.status(submission.record, settings)))
@@ -175,7 +176,7 @@ def render(
     machines = _machines(hosts) if hosts is not None else []
     changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
-    job_plan = plan(loaded.spec, load_settings())
+    job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
     for note in (*loaded.notes, *job_plan.notes):
         out.talk(f"note: {note}")
     script = render_script(job_plan)
@@ -270,19 +271,17 @@ def upload(
 ) -> None:
     """Upload a directory, one object per file, verified; send nothing when it is there already.
 
-    Ignore rules as for jobs. A manifest beside it (URI.manifest.json), written last, says that it is whole.
+    Ignore rules as for jobs. A manifest beside it (URI.manifest.json), written last, says that it is whole. What lies
+    there already and is not in DIR stays there.
 
     Example: jobsubmit upload ./code s3://bucket/team/code
     """
     above, separator, name = uri.rstrip("/").rpartition("/")
     if "://" in uri and (not separator or above.endswith(":/")):
         raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
+    store = {"uri": above or ("/" if separator else "."), "endpoint_url": endpoint_url, "profile": profile}
+    spec = load_settings().completed(load_store(store, uri))
     bundle = scan(directory)
-    defaults = load_settings().defaults.store
-    spec = defaults.model_copy(update={"uri": above or ("/" if separator else ".")})
-    if uri.startswith(REMOTE_SCHEMES):
-        given = {"endpoint_url": endpoint_url, "profile": profile}
-        spec = spec.model_copy(update={key: value for key, value in given.items() if value is not None})
     with output.upload_progress(bundle.size) as progress:
         summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle), progress)
     if out.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from jobsubmit.backends import LogLine
 from jobsubmit.cli import output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
-from jobsubmit.errors import INTERRUPTED
+from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings, load_settings
 
@@ -31,6 +32,8 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
             f"\ndetached: the job goes on. Attach again: jobsubmit logs -f {record.id} · end it: "
             f"jobsubmit cancel {record.id}"
         )
+        if out.json:
+            out.document(output.job_document(record, pipeline.status(record, settings)))
         raise typer.Exit(INTERRUPTED) from None
     output.show_report(out.stderr, record, status)
     if out.json:
@@ -97,7 +100,7 @@ def _show_json(line: LogLine) -> None:
 
 
 def _show_text(line: LogLine) -> None:
-    if out.stdout.is_terminal:
+    if sys.stdout.isatty():
         out.stdout.print(output.log_text(line))
     else:
         out.data(f"{output.log_prefix(line)} {line.text}")
@@ -169,3 +172,5 @@ def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
         out.document(output.job_document(record, now))
     else:
         output.show_report(out.stdout, record, now)
+    if not now.state.is_final:
+        raise typer.Exit(NOT_FINISHED)

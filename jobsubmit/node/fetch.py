@@ -17,6 +17,7 @@ half-fetched folder is never moved into place.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -52,6 +54,8 @@ def tree_digest(files: Iterable[Mapping[str, Any]]) -> str:
 
 def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
     """Fetch what the order names into `target`; return the digests that were proven."""
+    if order["code_name"] in ("", ".", "..", "start.sh") or "/" in order["code_name"]:
+        raise FetchError("%r cannot be the name of the code folder" % order["code_name"])
     os.makedirs(target, exist_ok=True)
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
     try:
@@ -145,7 +149,7 @@ def _safe_path(folder: str, path: str) -> str:
 
 def _download(url: str, file: str) -> tuple[str, int]:
     """Return (sha256, size in bytes) of what arrived; try again on whatever may pass."""
-    problem = None  # type: OSError | None
+    problem = None  # type: Exception | None
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _download_once(url, file)
@@ -153,7 +157,7 @@ def _download(url: str, file: str) -> tuple[str, int]:
             if error.code not in PASSING:
                 raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
             problem = error
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             problem = error
         if attempt < ATTEMPTS:
             time.sleep(0.5 * 2**attempt)
@@ -182,7 +186,7 @@ def main() -> int:
     """Fetch the order given on standard input."""
     try:
         proven = fetch(json.load(sys.stdin), sys.argv[1])
-    except (FetchError, OSError, tarfile.TarError, EOFError, ValueError, KeyError) as error:
+    except (FetchError, OSError, tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError) as error:
         sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
         return 1
     json.dump(proven, sys.stdout)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ _MAX_DIGITS = 70  # 64 binary ones, and a prefix
 _AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
-_INT = re.compile(r"[-+]?(\d[\d_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+)")
+_INT = re.compile(r"[-+]?(\d[\d_]*|0b[01][01_]*|0o[0-7][0-7_]*|0x[0-9a-fA-F][0-9a-fA-F_]*)")
+_SPELLINGS = {
+    "null": ("", "~", "null", "Null", "NULL"),
+    "bool": ("true", "True", "TRUE", "false", "False", "FALSE"),
+}
 _FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -37,11 +42,27 @@ def dotted(path: FieldPath) -> str:
     return text
 
 
+class WrittenFloat(float):
+    """Remember how a number was written: `3.10` and `1e-3` reach the nodes as such."""
+
+    def __new__(cls, text: str) -> WrittenFloat:
+        """Parse the number and keep its text."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass
 class Document:
     """Hold a mapping, where each of its values was written, and what was wrong with the text."""
 
     source: str
+    text: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[FieldPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -83,14 +104,16 @@ def parse_document(text: str, source: str) -> Document:
         raise SpecError([Problem(source, "", "is empty")], "`jobsubmit init` writes a job file to start from")
     if not isinstance(node, MappingNode):
         raise SpecError([Problem(_place(node, source), "", "must be a mapping of fields, like `name: my-job`")])
-    return _Reader(source).document(node)
+    return replace(_Reader(source).document(node), text=text)
 
 
 def parse_value(text: str, source: str) -> Any:
     """Parse one value given on the command line, by the same rules as in a file."""
     node = _compose(text, source)
-    if node is None:
+    if node is None and not text.strip():
         return None
+    if node is None or node.end_mark.index < len(text.rstrip()):
+        raise SpecError([Problem(source, "", f"`#` begins a comment in {text!r}: put the value in quotes of its own")])
     reader = _Reader(source, lines=False)
     value = reader.value(node, ())
     if reader.problems:
@@ -101,7 +124,11 @@ def parse_value(text: str, source: str) -> Any:
 def as_yaml(values: Mapping[str, Any]) -> str:
     """Return a mapping as the text of a job file."""
     stream = io.StringIO()
-    YAML(typ="safe", pure=True).dump(dict(values), stream)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.representer.add_representer(
+        WrittenFloat, lambda representer, number: representer.represent_scalar("tag:yaml.org,2002:float", number.text)
+    )
+    yaml.dump(dict(values), stream)
     return stream.getvalue()
 
 
@@ -147,7 +174,7 @@ class _Reader:
 
     def document(self, node: MappingNode) -> Document:
         values = self.value(node, ())
-        return Document(self.source, values, self.places, self.problems)
+        return Document(self.source, values=values, places=self.places, problems=self.problems)
 
     def value(self, node: Node, path: FieldPath) -> Any:
         self.places.setdefault(path, self.at(node))
@@ -193,10 +220,11 @@ class _Reader:
                 self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
             return text
         kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() == "true"
+        if text not in _SPELLINGS.get(kind, (text,)):
+            self.problem(node, path, f'`{text}` is {kind} to some YAML readers only: write "{text}", or YAML 1.2')
+            return text
+        if kind in ("null", "bool"):
+            return {"t": True, "f": False}.get(text[:1].lower())
         if kind in ("int", "float"):
             return self.number(node, path, kind)
         if kind == "timestamp":
@@ -217,8 +245,8 @@ class _Reader:
                 return text
             return int(digits, 0)
         if _FLOAT.fullmatch(text):
-            number = float(text.replace("_", ""))
-            if number not in (float("inf"), float("-inf")):
+            number = WrittenFloat(text.replace("_", ""))
+            if math.isfinite(number):
                 return number
         self.problem(node, path, f'`{text}` is not a finite number: write "{text}" to pass it as text')
         return text

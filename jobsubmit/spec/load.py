@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
-from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode
+from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode, StoreSpec
 from jobsubmit.spec.rules import complaints
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -42,10 +42,10 @@ class Override:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """Hold a valid spec, the text it was read from, and what the reader should be told."""
+    """Hold a valid spec, what it was read from, and what the reader should be told."""
 
     spec: JobSpec
-    text: str
+    document: Document
     notes: tuple[str, ...] = ()
 
 
@@ -56,14 +56,28 @@ def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None
     notes = _apply_mode(document, mode)
     for override in overrides:
         _apply(document, override)
-    spec = _validated(document, file.absolute().parent)
-    return LoadedSpec(spec, file.read_text(encoding="utf-8-sig"), notes)
+    return LoadedSpec(_validated(document, file.absolute().parent), document, notes)
 
 
-def load_mapping(values: Mapping[str, Any], directory: Path | str = ".") -> LoadedSpec:
+def load_mapping(
+    values: Mapping[str, Any], overrides: Sequence[Override] = (), directory: Path | str = "."
+) -> LoadedSpec:
     """Validate a job written as a Python mapping; raise SpecError with every problem in it."""
-    spec = _validated(Document("job", dict(values)), Path(directory).absolute())
-    return LoadedSpec(spec, as_yaml(values))
+    document = Document("job", values=dict(values))
+    for override in overrides:
+        _apply(document, override)
+    spec = _validated(document, Path(directory).absolute())
+    return LoadedSpec(spec, replace(document, text=as_yaml(document.values)))
+
+
+def load_store(values: Mapping[str, Any], source: str) -> StoreSpec:
+    """Validate a store given on the command line; raise SpecError with every problem in it."""
+    document = Document(source, values={"store": {name: value for name, value in values.items() if value is not None}})
+    defaults, problems = _parse(Defaults, document)
+    problems += [Problem(source, dotted(path), text) for path, text in complaints("", document.values)]
+    if defaults is None or problems:
+        raise SpecError(problems)
+    return defaults.store
 
 
 def load_defaults(file: Path) -> Defaults:
@@ -106,6 +120,10 @@ def _apply(document: Document, override: Override) -> None:
         target[name] = dict(inner)
         target = target[name]
     target[override.path[-1]] = override.value
+    replaced = dotted(override.path)
+    document.problems[:] = [
+        p for p in document.problems if p.field != replaced and not p.field.startswith(replaced + ".")
+    ]
     document.places[override.path] = override.source
     if len(override.path) > 1:
         document.places.setdefault(override.path[:1], override.source)
@@ -122,7 +140,7 @@ def _validated(document: Document, directory: Path) -> JobSpec:
             problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"
         ]
         problems.append(_mode_problem(document))
-    for path, text in complaints(mode, document.values) if known else ():
+    for path, text in complaints(mode if known else "", document.values):
         if not any(problem.field == dotted(path) for problem in problems):
             problems.append(Problem(document.where(path), dotted(path), text))
     if spec is None or problems:

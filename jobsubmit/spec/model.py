@@ -6,6 +6,7 @@ import json
 import math
 import re
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -52,9 +53,11 @@ RESERVED_ENV = frozenset(
         "RDZV_ID",
     ]
 )
-RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_")
+RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_", "jobsubmit_")
 SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
 
+_INT64 = 1 << 63
+_HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
 _BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -66,6 +69,8 @@ def _wrong(text: str) -> PydanticCustomError:
 def _text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str):
         raise _wrong(f"must be text, not {_kind(value)}: quote it")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _wrong("must not contain half a character (a lone surrogate)")
     if "\0" in value:
         raise _wrong("must not contain a NUL character: no command line or environment can carry it")
     return value
@@ -88,7 +93,7 @@ def _scalar_text(value: object) -> str:
     if isinstance(value, bool):
         raise _wrong(f'a boolean has no one spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
     if isinstance(value, (int, float)):
-        return repr(value)
+        return str(value)
     return _text(value)
 
 
@@ -133,9 +138,10 @@ def _secret(value: object) -> str:
 def _relative_file(value: object) -> str:
     text = _text(value)
     parts = text.split("/")
-    if not text or text.startswith("/") or ".." in parts or text.endswith("/"):
+    inside = [part for part in parts if part not in ("", ".")]
+    if text.startswith("/") or ".." in parts or text.endswith("/") or not inside:
         raise _wrong("must be a file inside code_dir, written relative to it, without `..`")
-    return "/".join(part for part in parts if part not in ("", "."))
+    return "/".join(inside)
 
 
 def _location(value: object) -> str:
@@ -162,6 +168,20 @@ def _code_dir(value: object) -> str:
         raise _wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
     if separator and not re.fullmatch(rf"{_BUCKET}(/[^/]+)+/?", rest):
         raise _wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
+    if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
+        raise _wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
+    return text
+
+
+def _endpoint(value: object) -> str:
+    text = _location(value)
+    try:
+        address = urlsplit(text)
+        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isascii() or not text.isprintable() or " " in text:
+        raise _wrong("must be an address like https://host or http://host:port")
     return text
 
 
@@ -181,21 +201,33 @@ def _hyperparameter(value: object) -> HyperparameterValue:
     if isinstance(value, dict):
         if set(value) == {"flag"} and isinstance(value["flag"], bool):
             return Flag(flag=value["flag"])
-        raise _wrong("must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag")
+        raise _wrong(_HYPERPARAMETER_RULE)
     if isinstance(value, list):
         _check_list(value)
         return json.loads(json.dumps(value))  # type: ignore[no-any-return]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("must be a finite number: quote it to pass it as text")
-    return _text(value) if isinstance(value, str) else value  # type: ignore[return-value]
+    if not isinstance(value, (str, int, float, type(None))):
+        raise _wrong(_HYPERPARAMETER_RULE)
+    _check_scalar(value)
+    return value
 
 
 def _check_list(items: list[Any]) -> None:
     for item in items:
         if isinstance(item, list):
             _check_list(item)
-        elif isinstance(item, dict):
+        elif not isinstance(item, (str, int, float, type(None))):
             raise _wrong("a list may hold text, numbers, booleans, null and lists, not mappings")
+        else:
+            _check_scalar(item)
+
+
+def _check_scalar(value: str | float | None) -> None:
+    if isinstance(value, str):
+        _text(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise _wrong("must be a finite number: quote it to pass it as text")
+    elif isinstance(value, int) and abs(value) >= _INT64:
+        raise _wrong("is too big for a 64-bit integer: quote it to pass it as text")
 
 
 def _command(value: object) -> tuple[str, ...]:
@@ -217,6 +249,7 @@ SecretRef = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "st
 RelativeFile = Annotated[str, BeforeValidator(_relative_file), WithJsonSchema({"type": "string", "minLength": 1})]
 Location = Annotated[str, BeforeValidator(_location), WithJsonSchema({"type": "string", "minLength": 1})]
 CodeDir = Annotated[str, BeforeValidator(_code_dir), WithJsonSchema({"type": "string", "minLength": 1})]
+Endpoint = Annotated[str, BeforeValidator(_endpoint), WithJsonSchema({"type": "string", "pattern": "^https?://"})]
 StoreUri = Annotated[str, BeforeValidator(_store_uri), WithJsonSchema({"type": "string", "minLength": 1})]
 TorchVersion = Annotated[
     str,
@@ -294,10 +327,8 @@ class StoreSpec(_Spec):
     uri: StoreUri | None = Field(
         None, description="s3://bucket/prefix, obs://bucket/prefix, or a folder (the embedded default)."
     )
-    endpoint_url: StrictStr | None = Field(
-        None,
-        pattern=r"^https?://[^/\s]+/?$",
-        description="Server address for OBS, MinIO and other S3-compatible stores.",
+    endpoint_url: Endpoint | None = Field(
+        None, description="Server address for OBS, MinIO and other S3-compatible stores."
     )
     region: StrictStr | None = Field(None, min_length=1, description="Region name the requests are signed for.")
     profile: StrictStr | None = Field(None, min_length=1, description="Named profile of the AWS credentials files.")

@@ -18,13 +18,13 @@ INIT_METHOD = "init_method"
 
 
 def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
-    """Yield every pair of fields that contradict each other."""
+    """Yield every pair of fields that contradict each other; without a mode, of those that all modes share."""
     yield from _secret_is_also_env(raw)
     yield from _folder_with_server_fields(raw)
     yield from _archive_of_uploaded_code(raw)
     if mode == "spawn":
         yield from _injected_hyperparameters(raw)
-    else:
+    elif mode:
         yield from _one_thing_to_start(raw)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,17 @@ def test_a_file_that_changes_after_the_scan_is_an_error(layout: Layout, store: O
     assert store.head(f"{ref.key}.manifest.json") is None
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_store_that_was_tidied_up_is_filled_again(
+    layout: Layout, store: ObjectStore, code: Path, script: Script, tmp_path: Path
+) -> None:
+    ref = sent(store, scan(code), layout, script)
+    store.delete(ref.key if layout == "archive" else f"{ref.key}/train.py")
+    assert upload(store, scan(code), ref).files > 0
+    done = fetch_on_node(fetch_order(store, store, ref, "job", script), tmp_path / "node")
+    assert done.returncode == 0, done.stderr
+
+
 def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tmp_path: Path) -> None:
     import hashlib
 
@@ -264,6 +278,43 @@ def test_a_node_refuses_another_script_another_manifest_and_half_an_archive(tmp_
         assert done.returncode == 1
         assert message in done.stderr
         assert list((tmp_path / "node").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "start.sh"])
+def test_a_node_refuses_a_folder_name_that_would_hit_something_else(name: str, tmp_path: Path) -> None:
+    order = tampered(tmp_path / "store", [(member("a"), b"x")], [entry("a")])
+    done = fetch_on_node({**order, "code_name": name}, tmp_path / "node")
+    assert done.returncode == 1
+    assert "cannot be the name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nx"]
+)
+def test_a_node_copes_with_a_server_that_answers_nonsense(answer: bytes, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_answer_always, args=(server, answer), daemon=True).start()
+        order = tampered(tmp_path / "store", [(member("a"), b"x")], [entry("a")])
+        order["code"]["archive"] = f"http://127.0.0.1:{server.getsockname()[1]}/code.tar.gz"
+        (tmp_path / "fetch.py").write_text(FETCH.read_text().replace("ATTEMPTS = 4", "ATTEMPTS = 2"))
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(tmp_path / "fetch.py"), str(tmp_path / "node")],
+            input=json.dumps(order),
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert "could not be fetched" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _answer_always(server: socket.socket, answer: bytes) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
 
 
 def _truncate(file: Path) -> None:

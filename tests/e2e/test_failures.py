@@ -141,10 +141,37 @@ def test_a_secret_is_struck_out_of_the_report_and_stands_nowhere(
             assert b"s3cr3t" not in file.read_bytes(), file
 
 
+def test_a_secret_of_several_lines_is_struck_out_too(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "-----BEGIN-----\nmiddle-of-the-key\n-----END-----\n")
+    boot = "import os, sys\nprint(os.environ['KEY'])\nsys.exit(4)\n"
+    done = jobsubmit("create", write_job(tmp_path, "spawn", boot, "secrets: {KEY: env:KEY}\n"), "--follow", code=100)
+    report = jobsubmit("status", job_id(done.stdout)).stdout
+    assert "<KEY>" in report
+    assert "middle" not in report
+
+
+def test_a_job_cancelled_while_it_is_being_submitted_never_starts(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, "spawn", "print('never')\n")
+    # Packing this takes seconds, time enough to cancel.
+    (tmp_path / "code/large.bin").write_bytes(os.urandom(150_000_000))
+    client = jobsubmit.start("create", job_file, "--job-id", "early", "--detach")
+    deadline = time.monotonic() + 20
+    while not (job_dir("early") / "record.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    done = jobsubmit("cancel", "early")
+    _, talk = client.communicate(timeout=60)
+    assert "CANCELLED" in done.stdout
+    assert client.returncode == 103, talk
+    assert not (job_dir("early") / "logs").exists()
+    jobsubmit("wait", "early", code=103)
+
+
 def test_a_missing_secret_stops_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, "spawn", "pass\n", "secrets: {A: env:NOT_SET_1, B: env:NOT_SET_2}\n")
     done = jobsubmit("create", job_file, code=2)
-    assert "NOT_SET_1 is not set" in done.stderr
+    assert f"{job_file}:6  secrets.A: the environment variable NOT_SET_1 is not set" in done.stderr
     assert "NOT_SET_2 is not set" in done.stderr
     assert not (tmp_path / "state").exists()
 

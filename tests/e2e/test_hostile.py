@@ -14,6 +14,29 @@ from ruamel.yaml import YAML
 # No YAML text can hold these two as they are; as escapes it can.
 NAMES = [name for name in HOSTILE if name and "/" not in name and len(name) < 100 and not set(name) & set("\n\r\x01")]
 
+# A script that used one of these for itself would change what the user's program sees.
+NAMES_SCRIPTS_LIKE = [
+    "CODE_DIR",
+    "BOOT_FILE",
+    "hosts",
+    "start",
+    "cpus",
+    "is_host",
+    "command",
+    "args",
+    "python",
+    "script",
+    "i",
+    "end",
+    "port",
+    "name",
+    "mode",
+    "job",
+    "OMP_NUM_THREADS",
+    "PYTHONUNBUFFERED",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+]
+
 RECORDER = """
 import json, os, sys
 with open(os.path.join(os.path.dirname(__file__), "record.json"), "w") as record:
@@ -36,7 +59,7 @@ def test_hostile_values_arrive_unmodified(mode: str, jobsubmit: Command, tmp_pat
         "code_dir": "code",
         "boot_file": boot,
         "hyperparameters": {f"h{i:02}": value for i, value in enumerate(HOSTILE)},
-        "env": {f"E{i}": value for i, value in enumerate(HOSTILE)},
+        "env": {**{f"E{i}": value for i, value in enumerate(HOSTILE)}, **dict.fromkeys(NAMES_SCRIPTS_LIKE, "mine")},
         "resources": {"nodes": 1, "nproc_per_node": 1},
     }
     if mode != "spawn":

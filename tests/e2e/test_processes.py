@@ -74,6 +74,55 @@ def test_a_loop_over_process_has_ranks_too(method: str, jobsubmit: Command, tmp_
     assert (failure["rank"] in (1, 3), failure["exit_code"]) == (True, 9)
 
 
+HELPERS = """
+import multiprocessing, os, sys
+
+def double(x):
+    return 2 * x
+
+def helper():
+    os._exit(3)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        print("pool says", pool.map(double, [1, 2]))
+    process = context.Process(target=helper)
+    process.start()
+    process.join()
+    print("the helper ended with", process.exitcode, "and that is fine")
+"""
+
+
+def test_pools_and_helpers_of_a_boot_file_are_its_own_affair(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, HELPERS, "resources: {nproc_per_node: 2}\n")
+    done = jobsubmit("create", job_file, "--follow")
+    assert "[node 0] pool says [2, 4]" in done.stderr
+    assert "[node 0] the helper ended with 3 and that is fine" in done.stderr
+
+
+HANDLED = """
+import sys
+import torch.multiprocessing as mp
+
+def work(rank):
+    try:
+        raise KeyError("handled")
+    except KeyError:
+        sys.exit(0)
+
+if __name__ == "__main__":
+    mp.spawn(work, nprocs=2)
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_rank_that_handles_its_exception_has_not_failed(jobsubmit: Command, tmp_path: Path) -> None:
+    done = jobsubmit("create", write_job(tmp_path, HANDLED, "resources: {nproc_per_node: 2}\n"), "--follow")
+    assert "SUCCEEDED" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 CHECKPOINT = """
 import multiprocessing, os, signal, sys, time
 

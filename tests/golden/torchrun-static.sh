@@ -14,36 +14,36 @@ fail() {
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
 : "${VC_WORKER_HOSTS:?is not set; the platform sets it to the addresses of all nodes}"
-IFS=, read -r -a hosts <<<"${VC_WORKER_HOSTS}"
+IFS=, read -r -a jobsubmit_hosts <<<"${VC_WORKER_HOSTS}"
 NNODES=${MA_NUM_HOSTS}
 NODE_RANK=${VC_TASK_INDEX}
 NPROC_PER_NODE=${MA_NUM_GPUS:?is not set; give resources.nproc_per_node in the job file}
 [[ ${NNODES} =~ ^[1-9][0-9]*$ ]] || fail "MA_NUM_HOSTS is '${NNODES}', not a number of nodes"
 [[ ${NODE_RANK} =~ ^(0|[1-9][0-9]*)$ ]] || fail "VC_TASK_INDEX is '${NODE_RANK}', not the index of a node"
 [[ ${NPROC_PER_NODE} =~ ^[1-9][0-9]*$ ]] || fail "${NPROC_PER_NODE} processes per node: set resources.nproc_per_node"
-((${#hosts[@]} == NNODES)) || fail "VC_WORKER_HOSTS names ${#hosts[@]} nodes, MA_NUM_HOSTS says ${NNODES}"
+((${#jobsubmit_hosts[@]} == NNODES)) || fail "VC_WORKER_HOSTS names ${#jobsubmit_hosts[@]} nodes, MA_NUM_HOSTS says ${NNODES}"
 ((NODE_RANK < NNODES)) || fail "VC_TASK_INDEX is ${NODE_RANK}, but there are ${NNODES} nodes"
-NODE_ADDR=${hosts[NODE_RANK]}
-MASTER_ADDR=${hosts[0]}
+NODE_ADDR=${jobsubmit_hosts[NODE_RANK]}
+MASTER_ADDR=${jobsubmit_hosts[0]}
 MASTER_PORT=${JOBSUBMIT_MASTER_PORT:-6060}
 RDZV_ID=${JOBSUBMIT_JOB_ID:-job}
 export NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR MASTER_ADDR MASTER_PORT RDZV_ID
 unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE
 
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
-  cpus=$(getconf _NPROCESSORS_ONLN)
-  OMP_NUM_THREADS=$((cpus > NPROC_PER_NODE ? cpus / NPROC_PER_NODE : 1))
+  jobsubmit_cpus=$(getconf _NPROCESSORS_ONLN)
+  OMP_NUM_THREADS=$((jobsubmit_cpus > NPROC_PER_NODE ? jobsubmit_cpus / NPROC_PER_NODE : 1))
   export OMP_NUM_THREADS
 fi
 
-CODE_DIR="${MA_JOB_DIR}"/code
-cd "${CODE_DIR}" || fail "the code is not at ${CODE_DIR}"
+jobsubmit_code="${MA_JOB_DIR}"/code
+cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 
-BOOT_FILE="${CODE_DIR}"/train.py
-[[ -f ${BOOT_FILE} ]] || fail "the boot file is not at ${BOOT_FILE}"
+jobsubmit_boot="${jobsubmit_code}"/train.py
+[[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
 # Rendezvous static: 'PyTorch 2.1 needs static (platform documentation)'.
-start=(
+jobsubmit_start=(
   python -m torch.distributed.run
   "--nnodes=${NNODES}"
   "--node_rank=${NODE_RANK}"
@@ -51,10 +51,10 @@ start=(
   "--rdzv_id=${RDZV_ID}"
   --rdzv_backend=static
   "--rdzv_endpoint=${MASTER_ADDR}:${MASTER_PORT}"
-  "${BOOT_FILE}"
+  "${jobsubmit_boot}"
 )
 
 printf 'jobsubmit: node %s of %s (%s) starts:' "${NODE_RANK}" "${NNODES}" "${NODE_ADDR}"
-printf ' %q' "${start[@]}"
+printf ' %q' "${jobsubmit_start[@]}"
 printf '\n'
-exec "${start[@]}"
+exec "${jobsubmit_start[@]}"

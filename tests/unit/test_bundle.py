@@ -129,3 +129,17 @@ def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.py")).touch()
     with pytest.raises(BundleError, match="not UTF-8"):
         scan(tmp_path)
+
+
+def test_a_link_in_circles_is_refused(tmp_path: Path) -> None:
+    root = tree(tmp_path / "code", "a.py")
+    (root / "loop").symlink_to("loop")
+    with pytest.raises(BundleError, match="loop"):
+        scan(root)
+
+
+def test_our_own_store_inside_the_code_is_left_out(tmp_path: Path) -> None:
+    root = tree(tmp_path, "a.py", "store/x", "deep/state/y")
+    bundle = scan(root, own=(root / "store", root / "deep/state"))
+    assert [file.path for file in bundle.files] == ["a.py"]
+    assert [left.path for left in bundle.left_out] == ["deep/state/", "store/"]

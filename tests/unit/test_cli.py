@@ -210,3 +210,44 @@ def test_upload_of_a_directory_to_a_folder(jobsubmit: Command, tmp_path: Path) -
     assert (tmp_path / "out/code/a.py").read_text() == "2\n"
     assert "must name a folder in the bucket" in jobsubmit("upload", "src", "s3://bucket", code=2).stderr
     assert "does not exist" in jobsubmit("upload", "nowhere", "out/x", code=2).stderr
+
+
+def test_upload_refuses_what_is_no_store(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").touch()
+    assert "unknown scheme `gs://`" in jobsubmit("upload", "src", "gs://bucket/code", code=2).stderr
+    assert "a folder has none" in jobsubmit("upload", "src", "out", "--endpoint-url", "http://x", code=2).stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["src"]
+
+
+def test_a_state_directory_that_cannot_be_written(jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBSUBMIT_STATE_DIR", "/dev/null/x")
+    done = jobsubmit("create", starter_job("spawn"), "--store", "here", code=5)
+    assert "/dev/null/x" in done.stderr
+    assert "JOBSUBMIT_STATE_DIR" in done.stderr
+
+
+def test_a_terminal_that_cannot_show_a_sign_does_not_hide_the_exit_code(jobsubmit: Command) -> None:
+    done = jobsubmit(
+        "create", starter_job("spawn"), "--set", "boot_file=日.py", code=3, env={"PYTHONIOENCODING": "ascii"}
+    )
+    assert "is not in" in done.stderr
+
+
+def test_render_needs_no_configuration(jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text("nonsense: 1\n")
+    monkeypatch.setenv("JOBSUBMIT_CONFIG", str(tmp_path / "config.yaml"))
+    jobsubmit("render", starter_job("torchrun"))
+    monkeypatch.setenv("JOBSUBMIT_CONFIG", "")
+    jobsubmit("list")
+
+
+@pytest.mark.parametrize("command", ["status", "cancel", "wait", "logs"])
+def test_an_empty_name_is_no_job(command: str, jobsubmit: Command) -> None:
+    jobsubmit(command, "", code=102)
+
+
+def test_a_dry_run_checks_the_id_too(jobsubmit: Command) -> None:
+    assert (
+        "must be letters" in jobsubmit("create", starter_job("spawn"), "--dry-run", "--job-id", "../x", code=2).stderr
+    )

@@ -15,10 +15,12 @@ from jobsubmit.backends.local.gang.environment import NodeEnvironments, share_gp
 from jobsubmit.backends.local.gang.verdict import Gang, is_clear
 
 
-def gang(*events: dict[str, Any], ranks: int = 4) -> Gang:
+def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang:
     found = Gang()
     for rank in range(ranks):
-        found.take({"event": "rank_start", "t": 0.0, "node": rank // 2, "rank": rank, "pid": 100 + rank})
+        found.take(
+            {"event": "rank_start", "t": 0.0, "node": rank // 2, "rank": rank, "pid": 100 + rank, "is_assumed": assumed}
+        )
     for event in events:
         found.take(event)
     return found
@@ -85,6 +87,13 @@ def test_a_crash_on_the_way_out_does_not_hide_what_the_rank_asked_for() -> None:
     failure = gang(asked, ended(3, -signal.SIGABRT, 1.1)).failures()[0]
     assert (failure["rank"], failure["code"], failure["crashed_by"]) == (3, 7, signal.SIGABRT)
     assert first(gang(ended(3, -signal.SIGABRT, 1.1))) == (3, -signal.SIGABRT)
+
+
+def test_a_process_that_may_be_a_helper_counts_only_where_the_boot_file_failed() -> None:
+    found = gang(ended(3, 7, 1.0), assumed=True)
+    assert found.failures() == []
+    found.leader_exited(1, 1, 1.1)
+    assert first(found) == (3, 7)
 
 
 def test_where_ranks_may_be_restarted_only_leaders_count() -> None:

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from jobsubmit.assets import STARTER_JOBS
 from jobsubmit.errors import SpecError
+from jobsubmit.launch import arguments
 from jobsubmit.spec import Override, json_schema, load, load_mapping
 from jobsubmit.spec.document import parse_document
 from jobsubmit.spec.model import Mode, TorchrunSpec
@@ -53,7 +54,8 @@ def test_yaml_values(text: str, value: object) -> None:
     document = parse_document(f"x: {text}", "f")
     assert document.problems == []
     assert document.values["x"] == value
-    assert type(document.values["x"]) is type(value)
+    assert isinstance(document.values["x"], type(value))
+    assert isinstance(document.values["x"], bool) == isinstance(value, bool)
 
 
 def test_anchors_may_be_used(tmp_path: Path) -> None:
@@ -121,7 +123,9 @@ def test_switching_the_mode_drops_and_names_the_fields_of_the_old_one(old: Mode,
 
 
 def test_a_python_mapping_is_validated_like_a_file(tmp_path: Path) -> None:
-    spec = load_mapping({"name": "a", "mode": "torchrun", "code_dir": "src", "boot_file": "t.py"}, tmp_path).spec
+    spec = load_mapping(
+        {"name": "a", "mode": "torchrun", "code_dir": "src", "boot_file": "t.py"}, directory=tmp_path
+    ).spec
     assert isinstance(spec, TorchrunSpec)
     assert spec.code_dir == str(tmp_path / "src")
     with pytest.raises(SpecError, match="did you mean `nodes`"):
@@ -146,3 +150,37 @@ def test_schema_describes_every_field_and_accepts_every_starter() -> None:
         document = YAML(typ="safe", pure=True).load(file.read_text())
         assert list(validator.iter_errors(document)) == []
         assert list(validator.iter_errors({**document, "hyperparamters": {}})) != []
+
+
+def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
+    text = "name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\n"
+    spec = load(write(tmp_path, text + "env: {PY: 3.10}\nhyperparameters: {lr: 1e-3}\nargs: [1.50]\n")).spec
+    assert arguments(spec) == ("--lr=1e-3", "1.50")
+    assert spec.env == {"PY": "3.10"}
+    changed = load_mapping(
+        {"name": "a", "mode": "spawn", "code_dir": ".", "boot_file": "t.py"},
+        [Override.from_assignment("hyperparameters.lr=2.50")],
+    )
+    assert arguments(changed.spec)[0] == "--lr=2.50"
+    assert "lr: 2.50" in changed.document.text
+
+
+def test_an_override_repairs_what_the_file_has_wrong(tmp_path: Path) -> None:
+    file = write(tmp_path, "name: 2024-01-01\nmode: launch\ncode_dir: .\nboot_file: t.py\n")
+    assert load(file, [Override.from_assignment("name=fine")]).spec.name == "fine"
+
+
+@pytest.mark.parametrize("text", ["hyperparameters.color=#fff", "hyperparameters.m=a #b"])
+def test_a_comment_in_an_assignment_is_not_dropped_in_silence(text: str) -> None:
+    with pytest.raises(SpecError, match="begins a comment"):
+        Override.from_assignment(text)
+    quoted = Override.from_assignment("hyperparameters.color='#fff'")
+    assert quoted.value == "#fff"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, [{1}], 2**70, [2**70], float("inf"), object(), "\ud800", ["\ud800"]])
+def test_a_mapping_may_only_hold_what_a_file_may(value: object) -> None:
+    with pytest.raises(SpecError):
+        load_mapping(
+            {"name": "a", "mode": "spawn", "code_dir": ".", "boot_file": "t.py", "hyperparameters": {"x": value}}
+        )

@@ -23,6 +23,7 @@ SETTLE_UNCLEAR_SECONDS = 5.5
 FAILURE_GRACE_SECONDS = 3.0
 CANCEL_GRACE_SECONDS = 10.0
 REPORT_LINES = 20
+SHORTEST_SECRET = 4  # a shorter one would strike out half of any text
 
 _FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "node", "fetch.py")
 
@@ -218,8 +219,9 @@ class Supervisor:
 
     def _without_secrets(self, line: str) -> str:
         for name, value in self.order["secrets"].items():
-            if value:
-                line = line.replace(value, "<{}>".format(name))
+            for part in value.splitlines():
+                if len(part) >= SHORTEST_SECRET:
+                    line = line.replace(part, "<%s>" % name)
         return line
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────

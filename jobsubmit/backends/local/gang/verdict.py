@@ -24,7 +24,12 @@ class Gang:
         """Take one event of the hook."""
         kind = event["event"]
         if kind == "rank_start":
-            rank = {"node": event["node"], "rank": event["rank"], "pid": event["pid"], "started": event["t"]}
+            rank = {
+                "node": event["node"],
+                "rank": event["rank"],
+                "pid": event["pid"],
+                "is_assumed": event["is_assumed"],
+            }
             self.ranks[event["rank"]] = self.by_pid[event["pid"]] = rank
         elif kind == "rank_exception" and event["pid"] in self.by_pid:
             self.by_pid[event["pid"]].setdefault("exception", event)
@@ -44,6 +49,9 @@ class Gang:
         return sorted((failure for failure in found if failure), key=_order)
 
     def _rank_failure(self, rank: dict[str, Any]) -> dict[str, Any] | None:
+        leader = self.leaders.get(rank["node"])
+        if rank["is_assumed"] and not (leader and leader["code"]):
+            return None  # it may be a helper whose end the boot file copes with: only a failed boot file tells
         exception, ended = rank.get("exception"), rank.get("exit")
         signs = [event for event in (exception, ended) if event]
         status = ended["code"] if ended else None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _RANK_PID = "JOBSUBMIT_LOCAL_RANK_PID"  # set in a rank, for its own children are no ranks
 _SPAWN_RANK = "JOBSUBMIT_LOCAL_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
+_ASSUMED = "JOBSUBMIT_LOCAL_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
 _VICTIM_SIGNS = (
     "closed by peer",
     "reset by peer",
@@ -89,7 +90,7 @@ def _become_spawned_rank() -> None:
     # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
     local_rank = int(os.environ.pop(_SPAWN_RANK))
     rank = int(os.environ["NODE_RANK"]) * int(os.environ["NPROC_PER_NODE"]) + local_rank
-    _become_rank(rank)
+    _become_rank(rank, is_assumed=bool(os.environ.pop(_ASSUMED, "")))
     from multiprocessing import process
 
     run = process.BaseProcess.run
@@ -98,14 +99,15 @@ def _become_spawned_rank() -> None:
         try:
             run(self)
         except BaseException as error:
-            _report_exception(error)
-            _print_cause(error)
+            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+                _report_exception(error)
+                _print_cause(error)
             raise
 
     process.BaseProcess.run = reporting_run  # type: ignore[method-assign]
 
 
-def _become_rank(rank: int) -> None:
+def _become_rank(rank: int, is_assumed: bool = False) -> None:
     files = _load("files")
     os.environ[_RANK_PID] = str(os.getpid())
     job_dir = os.environ["JOBSUBMIT_LOCAL_JOB_DIR"]
@@ -116,7 +118,7 @@ def _become_rank(rank: int) -> None:
         if os.path.samestat(os.fstat(stream), ours):
             os.dup2(log, stream)
     os.close(log)
-    _report("rank_start", rank=rank, pid=os.getpid())
+    _report("rank_start", rank=rank, pid=os.getpid(), is_assumed=is_assumed)
     show = sys.excepthook
 
     def reporting_hook(kind: Any, error: BaseException, traceback: Any) -> None:
@@ -195,7 +197,7 @@ def _hand_over_spawn_ranks() -> None:
     from multiprocessing import process
 
     start = process.BaseProcess.start
-    started: list[object] = []
+    started: list[process.BaseProcess] = []
     nproc = int(os.environ.get("NPROC_PER_NODE", "0"))
 
     def handing_start(self: process.BaseProcess) -> None:
@@ -204,14 +206,16 @@ def _hand_over_spawn_ranks() -> None:
             return start(self)
         started.append(self)
         os.environ[_SPAWN_RANK] = str(local_rank)
+        os.environ[_ASSUMED] = "" if _is_torch_spawn(self) else "1"
         try:
             return start(self)
         finally:
             os.environ.pop(_SPAWN_RANK, None)
+            os.environ.pop(_ASSUMED, None)
 
     def wait_for_ranks(number: int, frame: object) -> None:
-        # The ranks got the signal too and may be saving a checkpoint; mp.spawn's join ends when they have.
-        if not started:
+        # The ranks got the signal too and may be saving a checkpoint; the join of the launcher ends when they have.
+        if not any(_runs(child.pid) for child in started):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -226,10 +230,22 @@ def _hand_over_spawn_ranks() -> None:
 
 
 def _spawn_rank(child: Any, count: int) -> Any:
-    target = getattr(child, "_target", None)
-    if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":
+    """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons."""
+    if _is_torch_spawn(child):
         return child._args[1]  # _wrap(fn, i, args, error_file)
-    return count
+    return None if child.daemon else count
+
+
+def _is_torch_spawn(child: Any) -> bool:
+    return getattr(getattr(child, "_target", None), "__module__", "") == "torch.multiprocessing.spawn"
+
+
+def _runs(pid: int | None) -> bool:
+    """Tell whether a child still runs, and leave its exit status to whoever waits for it."""
+    try:
+        return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except OSError:
+        return False
 
 
 def _chain() -> None:
