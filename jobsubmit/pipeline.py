@@ -232,6 +232,8 @@ def wait(record: JobRecord, settings: Settings, timeout: float | None = None) ->
 
 def cancel(record: JobRecord, settings: Settings) -> None:
     """Ask a job to end, also one that is still being submitted; on one that has ended this does nothing."""
+    if status(record, settings).state.is_final:
+        return
     records = JobRecords(settings)
     records.ask_cancel(record)
     record = records.find(record.id)

@@ -193,6 +193,7 @@ def _sentence(details: ErrorDetails) -> str:
         "int_type": "must be a whole number",
         "bool_type": "must be true or false",
         "string_type": "must be text: quote it",
+        "string_unicode": "must not contain half a character (a lone surrogate)",
         "string_too_short": "must not be empty",
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),

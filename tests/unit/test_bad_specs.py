@@ -62,7 +62,8 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "YAML 1.1 directive": ("%YAML 1.1\n---\n" + GOOD + "hyperparameters: {amp: yes}\n", 7, "some YAML readers only"),
     "a tag that changes the meaning": (GOOD + "hyperparameters: {amp: !!bool yes}\n", 5, "some YAML readers only"),
     "half a hex number": (GOOD + "hyperparameters: {a: 0x_}\n", 5, "not a finite number"),
-    "half a character": (GOOD + 'image: "\\ud800"\n', 5, "lone surrogate"),
+    "half a character": (GOOD + 'hyperparameters: {a: "\\ud800"}\n', 5, "lone surrogate"),
+    "half a character in plain text": (GOOD + 'image: "\\ud800"\n', 5, "lone surrogate"),
     "boot_file is a folder": (GOOD.replace("train.py", "."), 4, "inside code_dir"),
     "code_dir climbs out": (GOOD.replace("code_dir: .", "code_dir: s3://bucket/a/.."), 3, "must not have"),
     "endpoint is broken": (
