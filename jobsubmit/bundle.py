@@ -81,13 +81,11 @@ def scan(root: Path, own: tuple[Path, ...] = ()) -> Bundle:
     """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole."""
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
-        raise BundleError(f"code_dir {problem}: {root}", "relative paths resolve against the job file")
+        raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
     scanner = _Scanner(root, own)
     files = sorted(scanner.files(), key=lambda file: file.path)
     if not files:
-        raise BundleError(
-            f"code_dir holds no file to upload: {root}", "check the ignore rules in .jobignore or .gitignore"
-        )
+        raise BundleError(f"there is no file to upload in {root}", "check the ignore rules in .jobignore or .gitignore")
     digest = tree_digest([file.entry() for file in files])
     return Bundle(root, tuple(files), tuple(sorted(scanner.left_out, key=lambda left: left.path)), digest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import os
@@ -45,7 +46,7 @@ class JobRecord:
     @property
     def created_at(self) -> str:
         """Return the time of submission, to the second, with its offset."""
-        return datetime.fromtimestamp(self.created, timezone.utc).astimezone().isoformat(" ", "seconds")
+        return datetime.fromtimestamp(self.created, timezone.utc).astimezone().isoformat(timespec="seconds")
 
 
 def new_job_id(name: str) -> str:
@@ -124,16 +125,17 @@ class JobRecords:
         return sorted(records, key=lambda record: record.created, reverse=True)
 
     def find(self, text: str) -> JobRecord:
-        """Return the job that a handle, an id or a name means; a name means its newest job."""
+        """Return the job that a handle, an id or a name means; a name means its newest job that was submitted."""
         wanted = text.rstrip("/")
         if _ID.fullmatch(wanted) and (record := _read(self.directory(wanted) / _RECORD)):
             return record
-        records = self.all() if wanted else []
-        for key in ("handle", "name"):
-            for record in records:
-                if getattr(record, key) == wanted:
-                    return record
-        raise JobNotFoundError(f"{text}: there is no such job on this machine", "`jobsubmit list` shows all")
+        records = self.all()
+        named = [record for record in records if wanted and wanted in (record.handle, record.name)]
+        for record in [record for record in named if not record.problem] or named:
+            return record
+        close = difflib.get_close_matches(wanted, {record.name for record in records} | {r.id for r in records}, 1)
+        hint = f"did you mean `{close[0]}`? " if close else ""
+        raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
 
 
 def _read(file: Path) -> JobRecord | None:

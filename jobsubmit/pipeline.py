@@ -72,10 +72,10 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
-        bundle = None if isinstance(plan.code_dir, str) else scan(plan.code_dir, own=_own_folders(plan, settings))
+        bundle = None if isinstance(plan.code_dir, str) else _scanned(plan.code_dir, loaded, plan, settings)
     script = render(plan)
     with clock.step("check"):
-        findings = tuple(check_boot_file(plan, bundle)) if bundle and checks else ()
+        findings = tuple(_placed(f, loaded) for f in check_boot_file(plan, bundle)) if bundle and checks else ()
     _stop_at_errors(findings)
     store_uri = (plan.store.uri or "").rstrip("/")
     if bundle is not None:
@@ -83,8 +83,25 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
     else:
         code = uploaded_code_ref(str(plan.code_dir), plan.code_name)
     request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
-    notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend))
+    notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
     return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
+
+
+def _scanned(code_dir: Path, loaded: LoadedSpec, plan: LaunchPlan, settings: Settings) -> Bundle:
+    if not code_dir.is_dir():
+        problem = "is not a directory" if code_dir.exists() else "does not exist"
+        where = loaded.document.where(("code_dir",))
+        hint = "a relative path is relative to the job file"
+        raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
+    return scan(code_dir, own=_own_folders(plan, settings))
+
+
+def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
+    """Return a finding about a field with the line where that field is written."""
+    if finding.where not in loaded.document.values:
+        return finding
+    where = loaded.document.where((finding.where,))
+    return replace(finding, where=where, text=f"{finding.where}: {finding.text}")
 
 
 def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
@@ -156,16 +173,24 @@ def submit(
 
 
 def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict[str, str]:
-    secrets = prepared.plan.secrets
-    where = prepared.loaded.document.where
-    missing = [
-        Problem(where(("secrets", name)), f"secrets.{name}", f"the environment variable {source} is not set here")
-        for name, source in secrets
-        if source not in environment
-    ]
+    missing = _missing_secrets(prepared.loaded, prepared.plan, environment)
     if missing:
         raise SpecError(missing, "export it before you submit; its value is never written down")
-    return {name: environment[source] for name, source in secrets}
+    return {name: environment[source] for name, source in prepared.plan.secrets}
+
+
+def _missing_secrets(
+    loaded: LoadedSpec, plan: LaunchPlan, environment: Mapping[str, str] = os.environ
+) -> list[Problem]:
+    return [
+        Problem(
+            loaded.document.where(("secrets", name)),
+            f"secrets.{name}",
+            f"the environment variable {source} is not set here",
+        )
+        for name, source in plan.secrets
+        if source not in environment
+    ]
 
 
 def _store_above(plan: LaunchPlan) -> ObjectStore:

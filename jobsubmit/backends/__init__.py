@@ -67,13 +67,17 @@ class JobHandle:
 
 @dataclass(frozen=True)
 class Failure:
-    """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal."""
+    """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal.
+
+    `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing.
+    """
 
     node: int
     rank: int | None
     exit_code: int | None
     signal: int | None
     message: str
+    quoted: str
     last_lines: tuple[str, ...]
 
     @property

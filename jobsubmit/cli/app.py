@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -60,6 +61,8 @@ app.command("schema")(start.schema)
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # An error may come before the option is parsed, and is JSON then too.
+    out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(sys.argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign must not hide the exit code

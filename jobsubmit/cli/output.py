@@ -150,13 +150,16 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
     failure = status.failure
     if failure is None:
         return
-    who = f"node {failure.node}" if failure.rank is None else f"rank {failure.rank}"
     if failure.last_lines:
-        console.print(f"  last lines of {who}:")
+        console.print(f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             console.print(Text.assemble(("  │ ", "red"), line))
-    option = f"--node {failure.node}" if failure.rank is None else f"--rank {failure.rank}"
-    console.print(f"  all of it: jobsubmit logs {record.id} {option}")
+    console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
@@ -174,7 +177,8 @@ def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]
     """Return (step, offset, duration) of each step so far, in seconds as text."""
     steps = (*record.steps, *status.steps)
     origin = steps[0].start if steps else 0.0
+    unfinished = "never" if status.state.is_final else "…"
     return [
-        (step.name, f"{step.start - origin:.2f} s", f"{step.end - step.start:.2f} s" if step.end else "…")
+        (step.name, f"{step.start - origin:.2f} s", f"{step.end - step.start:.2f} s" if step.end else unfinished)
         for step in steps
     ]

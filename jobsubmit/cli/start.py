@@ -23,7 +23,9 @@ def init(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Write a first job.yaml, and sample training code where there is no `code` folder yet.
+    """Write a first job.yaml.
+
+    Beside it goes sample training code, where there is no `code` folder yet.
 
     Example: jobsubmit init demo && jobsubmit create demo/job.yaml --follow
     """
@@ -51,7 +53,7 @@ def init(
 
 
 def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
-    """Print the JSON Schema of a job file, for editors and other programs.
+    """Print the JSON Schema of a job file.
 
     Example: jobsubmit schema > job.schema.json
     """

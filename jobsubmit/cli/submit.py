@@ -78,9 +78,9 @@ def create(
 ) -> None:
     """Submit a job and follow it.
 
-    The first line on stdout is the job's handle. Exit codes: 0 the job succeeded (or was submitted), 2 the job file is
-    wrong, 3 a check failed, 4 the store refused, 5 the backend refused, 100 the job failed, 103 it was cancelled, 130
-    you pressed Ctrl-C (the job goes on).
+    The first line on stdout is the job's handle; what the job says while it is followed goes to stderr. Exit codes:
+    0 the job succeeded (or was submitted), 2 the job file is wrong, 3 a check failed, 4 the store refused, 5 the
+    backend refused, 100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job goes on).
 
     Examples: jobsubmit create job.yaml --dry-run · jobsubmit create job.yaml --nodes 2 --set hyperparameters.lr=0.1
     """
@@ -167,8 +167,9 @@ def render(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Print the start script of a job, exactly as every node will run it.
+    """Print the start script of a job.
 
+    It is exactly what every node will run.
     Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
 
     Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --hosts gpu1,gpu2
@@ -219,7 +220,9 @@ def _show_commands(machines: list[str], commands: list[str], code_name: str) -> 
         out.document([{"host": host, "command": command} for host, command in zip(machines, commands, strict=True)])
         return
     for node_rank, (host, command) in enumerate(zip(machines, commands, strict=True)):
-        out.data(f"# ── node {node_rank}: paste on {host}, in the folder that holds {code_name}/")
+        out.data(
+            f"# ── node {node_rank}: paste on {host}, in a folder where your code lies as {code_name}/ (copy it first)"
+        )
         out.script(command)
 
 
@@ -235,7 +238,9 @@ def validate(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Check a job file and its code without touching anything.
+    """Check a job file and its code.
+
+    Touches nothing.
 
     Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 the code cannot work.
 
@@ -248,13 +253,11 @@ def validate(
         findings = [{"level": f.level, "where": f.where, "text": f.text, "hint": f.hint} for f in prepared.findings]
         out.document({"valid": True, "notes": list(prepared.notes), "findings": findings})
     else:
-        files = (
-            f"{len(prepared.bundle.files)} files, {prepared.bundle.size:,} bytes"
-            if prepared.bundle
-            else "uploaded code"
-        )
-        out.data(f"{job} is valid: mode {prepared.plan.mode}, {prepared.plan.nodes} nodes, {files}")
-        out.talk(f"next: jobsubmit create {job}")
+        files = "code that is uploaded already"
+        if prepared.bundle:
+            files = f"{output.counted(len(prepared.bundle.files), 'file')}, {prepared.bundle.size:,} bytes"
+        out.data(f"{job} is valid: mode {prepared.plan.mode}, {output.counted(prepared.plan.nodes, 'node')}, {files}")
+        out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))
 
 
 def upload(
@@ -269,10 +272,10 @@ def upload(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Upload a directory, one object per file, verified; send nothing when it is there already.
+    """Upload a directory.
 
-    Ignore rules as for jobs. A manifest beside it (URI.manifest.json), written last, says that it is whole. What lies
-    there already and is not in DIR stays there.
+    One object per file, verified; nothing is sent when it is there already. Ignore rules as for jobs. A manifest beside
+    it (URI.manifest.json), written last, says that it is whole. What lies there already and is not in DIR stays there.
 
     Example: jobsubmit upload ./code s3://bucket/team/code
     """
@@ -296,4 +299,4 @@ def upload(
         )
     else:
         out.data(f"{uri}: {summary.files} files sent ({summary.size:,} bytes), {summary.skipped} unchanged")
-        out.talk(f"use it in a job file: code_dir: {uri}")
+        out.talk(f"use it in a job file: code_dir: {uri if '://' in uri else Path(uri).absolute()}")

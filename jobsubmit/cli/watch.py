@@ -14,7 +14,7 @@ from jobsubmit.backends import LogLine
 from jobsubmit.cli import output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
-from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
+from jobsubmit.errors import INTERRUPTED, NOT_FINISHED, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings, load_settings
 
@@ -42,7 +42,9 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
 
 
 def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
-    """Show how a job is, how long each step took, and if it failed which node and rank did first.
+    """Show how a job is, and who failed first.
+
+    How long each step took, and if the job failed which node and rank did first, and its last lines.
 
     Example: jobsubmit status my-job
     """
@@ -56,7 +58,7 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     output.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
-        "mode": f"{record.mode}, {record.nodes} nodes",
+        "mode": f"{record.mode}, {output.counted(record.nodes, 'node')}",
         "created": record.created_at,
         "code": record.code,
         "folder": str(records.directory(record.id)),
@@ -81,18 +83,28 @@ def logs(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Print what the nodes and ranks of a job said, each line with its origin.
+    """Print what the nodes and ranks said.
+
+    Each line with its origin; with -o json one document per line.
 
     Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
+    if node is not None and node >= record.nodes:
+        raise UsageError(f"--node {node}: {record.id} has {output.counted(record.nodes, 'node')}, counted from 0")
     show = _show_json if out.json else _show_text
+    lines = 0
     try:
         for line in pipeline.logs(record, settings, follow=follow, node=node, rank=rank):
             show(line)
+            lines += 1
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    if not lines:
+        out.talk(
+            "nothing was said" + ("" if rank is None else f" by rank {rank}: `jobsubmit logs {record.id}` shows all")
+        )
 
 
 def _show_json(line: LogLine) -> None:
@@ -107,7 +119,7 @@ def _show_text(line: LogLine) -> None:
 
 
 def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
-    """List the jobs submitted from this machine, the newest first.
+    """List the jobs of this machine, newest first.
 
     Example: jobsubmit list -o json
     """
@@ -138,7 +150,9 @@ def wait(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Wait until a job has ended, and exit as it did: 0, 100 failed, 103 cancelled, 101 not finished in time.
+    """Wait until a job has ended.
+
+    Exits as the job did: 0, 100 failed, 103 cancelled; 101 when it has not finished in time.
 
     Example: jobsubmit wait my-job --timeout 3600
     """
@@ -157,7 +171,9 @@ def wait(
 
 
 def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
-    """End a job: its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing.
+    """End a job.
+
+    Its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing.
 
     Example: jobsubmit cancel my-job
     """

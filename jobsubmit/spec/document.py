@@ -75,15 +75,12 @@ class Document:
         return self.source
 
 
-def read_document(file: Path, source: str) -> Document:
+def read_document(file: Path, source: str, hint: str) -> Document:
     """Read a job or configuration file; raise SpecError where no mapping can be had from it at all."""
     try:
         raw = file.read_bytes()
     except OSError as error:
-        raise SpecError(
-            [Problem(source, "", f"cannot be read: {error.strerror}")],
-            "give the path of a job file; `jobsubmit init` writes a first one",
-        ) from error
+        raise SpecError([Problem(source, "", f"cannot be read: {error.strerror}")], hint) from error
     if len(raw) > _MAX_BYTES:
         raise SpecError([Problem(source, "", f"is {len(raw):,} bytes long; a job file has at most {_MAX_BYTES:,}")])
     try:

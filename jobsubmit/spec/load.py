@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
-from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode, StoreSpec
+from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec, StoreSpec
 from jobsubmit.spec.rules import complaints
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -52,7 +52,7 @@ class LoadedSpec:
 def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
     """Read a job file; raise SpecError with every problem in it. Relative paths resolve against the file."""
     file = Path(file)
-    document = read_document(file, str(file))
+    document = read_document(file, str(file), "give the path of a job file; `jobsubmit init` writes a first one")
     notes = _apply_mode(document, mode)
     for override in overrides:
         _apply(document, override)
@@ -82,7 +82,7 @@ def load_store(values: Mapping[str, Any], source: str) -> StoreSpec:
 
 def load_defaults(file: Path) -> Defaults:
     """Read the user's configuration file; raise SpecError with every problem in it."""
-    document = read_document(file, str(file))
+    document = read_document(file, str(file), "it is your configuration file, named by JOBSUBMIT_CONFIG")
     defaults, problems = _parse(Defaults, document)
     if defaults is None or problems:
         raise SpecError(_in_file_order(problems))
@@ -213,10 +213,13 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
         owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
         if owners and model in SPECS.values():
             return f"is a field of mode {' and '.join(owners)} only: remove it, or change `mode`"
+        if name in ResourcesSpec.model_fields and model in SPECS.values():
+            return f"is not a field here; did you mean `resources.{name}`?"
     close = difflib.get_close_matches(str(name), fields, 1, cutoff=0.6)
     if close:
         return f"is not a field; did you mean `{close[0]}`?"
-    return f"is not a field; there are {', '.join(fields)}"
+    script = f" (an argument of your script is `hyperparameters.{name}`)" if "hyperparameters" in fields else ""
+    return f"is not a field; there are {', '.join(fields)}{script}"
 
 
 def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _store_uri(value: object) -> str:
     if separator and scheme not in ("s3", "obs", "file"):
         raise _wrong(f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder")
     if separator and scheme != "file" and not re.fullmatch(rf"{_BUCKET}(/.*)?", rest):
-        raise _wrong(f"must name a bucket: `{scheme}://bucket/prefix`")
+        raise _wrong(f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`")
     return text
 
 

@@ -90,6 +90,7 @@ def test_rank_3_fails(
     assert status["state"] == "FAILED"
     assert (failure["node"], failure["rank"], failure["exit_code"], failure["signal"]) == (1, 3, code, number)
     assert any("last words of rank 3" in line for line in failure["last_lines"])
+    assert failure["quoted"] == "rank 3"
     assert f"node 1, rank 3 failed first: {f'exit code {code}' if code else 'signal 9 (SIGKILL)'}" in done.stderr
     if how == "raise":
         assert any("ValueError: the data is bad" in line for line in failure["last_lines"])
@@ -170,6 +171,7 @@ def test_a_job_cancelled_while_it_is_being_submitted_never_starts(jobsubmit: Com
 
 def test_a_missing_secret_stops_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, "spawn", "pass\n", "secrets: {A: env:NOT_SET_1, B: env:NOT_SET_2}\n")
+    assert "NOT_SET_1 is not set" in jobsubmit("validate", job_file).stderr
     done = jobsubmit("create", job_file, code=2)
     assert f"{job_file}:6  secrets.A: the environment variable NOT_SET_1 is not set" in done.stderr
     assert "NOT_SET_2 is not set" in done.stderr
@@ -278,6 +280,16 @@ def test_a_killed_gang_leaves_no_process_and_is_never_running_for_ever(
     assert processes_of(job) == []
     done = jobsubmit("wait", job, code=100, timeout=20)
     assert "LOST" in done.stdout
+
+
+def test_a_name_means_the_newest_job_that_was_submitted(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, "spawn", "print('x')\n")
+    job = job_id(jobsubmit("create", job_file, "--follow").stdout)
+    jobsubmit("create", job_file, "--store", "s3://some-bucket/x", code=4)
+    assert jobsubmit.json("status", "failing")["id"] == job
+    assert "did you mean `failing`" in jobsubmit("status", "faling", code=102).stderr
+    assert "counted from 0" in jobsubmit("logs", job, "--node", "7", code=2).stderr
+    assert "nothing was said by rank 9" in jobsubmit("logs", job, "--rank", "9").stderr
 
 
 def test_an_unknown_job(jobsubmit: Command) -> None:

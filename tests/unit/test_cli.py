@@ -121,6 +121,7 @@ def test_errors_are_json_for_programs(jobsubmit: Command) -> None:
     assert error["code"] == 102
     error = jobsubmit.json("validate", "nowhere.yaml", code=2)
     assert error["where"] == "nowhere.yaml"
+    assert "--nope" in jobsubmit.json("validate", "--nope", code=2)["message"]
 
 
 def test_an_error_of_ours_has_a_traceback_only_with_debug(jobsubmit: Command) -> None:
@@ -138,7 +139,10 @@ def test_validate_finds_what_the_code_lacks(jobsubmit: Command, tmp_path: Path) 
     (tmp_path / "code/hidden.py").write_text("pass\n")
     (tmp_path / "code/.jobignore").write_text("hidden.py\n")
     text = "name: a\nmode: launch\ncode_dir: code\nboot_file: {}\n"
+    (tmp_path / "job.yaml").write_text(text.format("x.py").replace("code_dir: code", "code_dir: src"))
+    assert "job.yaml:3  code_dir: " in jobsubmit("validate", code=2).stderr
     for boot, message in (
+        ("nowhere.py", "job.yaml:4  boot_file: nowhere.py is not in"),
         ("nowhere.py", "there is broken.py, other.py"),
         ("broken.py", "broken.py:1  is not Python"),
         ("hidden.py", "hidden.py is ignored by .jobignore"),

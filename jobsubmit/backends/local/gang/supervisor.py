@@ -179,6 +179,7 @@ class Supervisor:
             self.steps.start("first_output")
         if self.gang.ranks and not self.steps.ended("first_output") and self._any_output():
             self.steps.end("first_output")
+            self.steps.start("training")
 
     def _any_output(self) -> bool:
         logs = (files.rank_log(self.job_dir, rank) for rank in self.gang.ranks)
@@ -200,9 +201,11 @@ class Supervisor:
 
     def _failure(self, first: dict[str, Any]) -> dict[str, Any]:
         """Return the report of the first failure; secrets are struck out of the quoted lines."""
-        log = files.rank_log(self.job_dir, first["rank"]) if first["rank"] is not None else ""
-        if not log or not os.path.exists(log) or not os.path.getsize(log):
-            log = files.node_log(self.job_dir, first["node"])
+        log, quoted = files.node_log(self.job_dir, first["node"]), "node %d" % first["node"]
+        if first["rank"] is not None:
+            own = files.rank_log(self.job_dir, first["rank"])
+            if os.path.exists(own) and os.path.getsize(own):
+                log, quoted = own, "rank %d" % first["rank"]
         code = first["code"]
         who = "node %d" % first["node"] + ("" if first["rank"] is None else ", rank %d" % first["rank"])
         how = "exit code %d" % code if code > 0 else _signal(-code)
@@ -214,6 +217,7 @@ class Supervisor:
             "exit_code": code if code > 0 else None,
             "signal": -code if code < 0 else None,
             "message": "{} failed first: {}".format(who, how),
+            "quoted": quoted,
             "last_lines": [self._without_secrets(line) for line in files.last_lines(log, REPORT_LINES)],
         }
 
@@ -227,6 +231,7 @@ class Supervisor:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, result: dict[str, Any]) -> None:
+        self.steps.end("training")
         self.steps.start("exit")
         if result["state"] == "CANCELLED":
             self._set_state("CANCELLING")
