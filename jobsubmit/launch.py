@@ -6,8 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from jobsubmit.spec.model import Flag, HyperparameterValue, JobSpec, RdzvBackendName, SpawnSpec, TorchrunSpec
+from jobsubmit.spec.model import JobSpec, RdzvBackendName, SpawnSpec, TorchrunSpec
 from jobsubmit.spec.rules import SINGLE_NODE_RANKS
+from jobsubmit.spec.values import Flag, HyperparameterValue
 
 _TORCH_21 = re.compile(r"2\.1(\D|$)")
 

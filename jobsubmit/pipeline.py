@@ -19,7 +19,7 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
-from jobsubmit.spec.model import REMOTE_SCHEMES
+from jobsubmit.spec.values import REMOTE_SCHEMES
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.upload import (
     CodeRef,

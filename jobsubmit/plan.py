@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from jobsubmit import launch
 from jobsubmit.launch import Rendezvous
 from jobsubmit.settings import Settings
-from jobsubmit.spec.model import REMOTE_SCHEMES, JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec, StoreSpec
+from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec, StoreSpec
+from jobsubmit.spec.values import REMOTE_SCHEMES
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"

@@ -10,7 +10,8 @@ from pathlib import Path
 import platformdirs
 
 from jobsubmit.spec.load import load_defaults
-from jobsubmit.spec.model import REMOTE_SCHEMES, Defaults, JobSpec, LocalBackendSpec, StoreSpec
+from jobsubmit.spec.model import Defaults, JobSpec, LocalBackendSpec, StoreSpec
+from jobsubmit.spec.values import REMOTE_SCHEMES
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
 STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"

@@ -13,8 +13,9 @@ from pydantic_core import ErrorDetails
 
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
-from jobsubmit.spec.model import MODES, REMOTE_SCHEMES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec, StoreSpec
+from jobsubmit.spec.model import MODES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec, StoreSpec
 from jobsubmit.spec.rules import complaints
+from jobsubmit.spec.values import REMOTE_SCHEMES
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

@@ -2,305 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    TypeAdapter,
-    WithJsonSchema,
+from pydantic import Field, StrictInt, StrictStr, TypeAdapter
+
+from jobsubmit.spec.values import (
+    CodeDir,
+    Command,
+    Endpoint,
+    EnvName,
+    FrozenModel,
+    Hyperparameter,
+    HyperparameterName,
+    JobName,
+    Location,
+    RelativeFile,
+    ScalarText,
+    SecretRef,
+    StoreUri,
+    Timeout,
+    TorchVersion,
 )
-from pydantic_core import PydanticCustomError
 
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
 Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
 
 MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
-REMOTE_SCHEMES = ("s3://", "obs://")
-
-JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
-HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
-ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-
-# The launcher's and the platform's own words: a job that sets one would contradict what the node is told.
-RESERVED_ENV = frozenset(
-    [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "GROUP_WORLD_SIZE",
-        "ROLE_RANK",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "NNODES",
-        "NODE_RANK",
-        "NPROC_PER_NODE",
-        "NODE_ADDR",
-        "RDZV_ID",
-    ]
-)
-RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_", "jobsubmit_")
-SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
-
-_INT64 = 1 << 63
-_HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
-_BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _wrong(text: str) -> PydanticCustomError:
-    return PydanticCustomError("jobsubmit", "{text}", {"text": text})
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str):
-        raise _wrong(f"must be text, not {_kind(value)}: quote it")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _wrong("must not contain half a character (a lone surrogate)")
-    if "\0" in value:
-        raise _wrong("must not contain a NUL character: no command line or environment can carry it")
-    return value
-
-
-def _kind(value: object) -> str:
-    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (type(None), "nothing"),
-        (bool, "a boolean"),
-        ((int, float), "a number"),
-        (str, "text"),
-        (list, "a list"),
-        (dict, "a mapping"),
-    )
-    return next((name for types, name in kinds if isinstance(value, types)), type(value).__name__)
-
-
-def _scalar_text(value: object) -> str:
-    """Accept text and numbers; a boolean has no one spelling, so it must be quoted."""
-    if isinstance(value, bool):
-        raise _wrong(f'a boolean has no one spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
-    if isinstance(value, (int, float)):
-        return str(value)
-    return _text(value)
-
-
-def _matching(pattern: str, rule: str) -> BeforeValidator:
-    def check(value: object) -> str:
-        text = _text(value)
-        if not re.fullmatch(pattern, text):
-            raise _wrong(rule)
-        return text
-
-    return BeforeValidator(check)
-
-
-def _job_name(value: object) -> str:
-    text = _text(value)
-    if not re.fullmatch(JOB_NAME, text):
-        raise _wrong("must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")
-    return text
-
-
-def _env_name(value: object) -> str:
-    text = _text(value)
-    if not re.fullmatch(ENV_NAME, text):
-        raise _wrong("must be letters, digits and `_`, not starting with a digit")
-    if text.startswith(RESERVED_ENV_PREFIXES):
-        prefix = next(prefix for prefix in RESERVED_ENV_PREFIXES if text.startswith(prefix))
-        raise _wrong(f"names that start with `{prefix}` are reserved for the platform")
-    if text in RESERVED_ENV:
-        raise _wrong("is set by the launcher on every node; a job must not set it")
-    if text in SHELL_READONLY_ENV:
-        raise _wrong("belongs to the shell that runs the start script; a job cannot set it")
-    return text
-
-
-def _secret(value: object) -> str:
-    text = _text(value)
-    if not re.fullmatch(rf"env:{ENV_NAME}", text):
-        raise _wrong("must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file")
-    return text
-
-
-def _relative_file(value: object) -> str:
-    text = _text(value)
-    parts = text.split("/")
-    inside = [part for part in parts if part not in ("", ".")]
-    if text.startswith("/") or ".." in parts or text.endswith("/") or not inside:
-        raise _wrong("must be a file inside code_dir, written relative to it, without `..`")
-    return "/".join(inside)
-
-
-def _location(value: object) -> str:
-    text = _text(value)
-    if not text:
-        raise _wrong("must not be empty")
-    return text
-
-
-def _store_uri(value: object) -> str:
-    text = _location(value)
-    scheme, separator, rest = text.partition("://")
-    if separator and scheme not in ("s3", "obs", "file"):
-        raise _wrong(f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder")
-    if separator and scheme != "file" and not re.fullmatch(rf"{_BUCKET}(/.*)?", rest):
-        raise _wrong(f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`")
-    return text
-
-
-def _code_dir(value: object) -> str:
-    text = _location(value)
-    scheme, separator, rest = text.partition("://")
-    if separator and scheme not in ("s3", "obs"):
-        raise _wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
-    if separator and not re.fullmatch(rf"{_BUCKET}(/[^/]+)+/?", rest):
-        raise _wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
-    if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
-        raise _wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
-    return text
-
-
-def _endpoint(value: object) -> str:
-    text = _location(value)
-    try:
-        address = urlsplit(text)
-        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not text.isascii() or not text.isprintable() or " " in text:
-        raise _wrong("must be an address like https://host or http://host:port")
-    return text
-
-
-def _timeout(value: object) -> int:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})([smhd])", value)):
-        value = int(match[1]) * _SECONDS[match[2]]
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
-    if value < 1:
-        raise _wrong("must be at least 1 second")
-    return value
-
-
-def _hyperparameter(value: object) -> HyperparameterValue:
-    if isinstance(value, Flag):
-        return value
-    if isinstance(value, dict):
-        if set(value) == {"flag"} and isinstance(value["flag"], bool):
-            return Flag(flag=value["flag"])
-        raise _wrong(_HYPERPARAMETER_RULE)
-    if isinstance(value, list):
-        _check_list(value)
-        return json.loads(json.dumps(value))  # type: ignore[no-any-return]
-    if not isinstance(value, (str, int, float, type(None))):
-        raise _wrong(_HYPERPARAMETER_RULE)
-    _check_scalar(value)
-    return value
-
-
-def _check_list(items: list[Any]) -> None:
-    for item in items:
-        if isinstance(item, list):
-            _check_list(item)
-        elif not isinstance(item, (str, int, float, type(None))):
-            raise _wrong("a list may hold text, numbers, booleans, null and lists, not mappings")
-        else:
-            _check_scalar(item)
-
-
-def _check_scalar(value: str | float | None) -> None:
-    if isinstance(value, str):
-        _text(value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("must be a finite number: quote it to pass it as text")
-    elif isinstance(value, int) and abs(value) >= _INT64:
-        raise _wrong("is too big for a 64-bit integer: quote it to pass it as text")
-
-
-def _command(value: object) -> tuple[str, ...]:
-    items = value.split() if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)) or not items:
-        raise _wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
-    if isinstance(value, str) and re.search(r"[\"'`$\\|&;<>(){}*?#~\n]", value):
-        raise _wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
-    return tuple(_scalar_text(item) for item in items)
-
-
-JobName = Annotated[str, BeforeValidator(_job_name), WithJsonSchema({"type": "string", "pattern": f"^{JOB_NAME}$"})]
-EnvName = Annotated[str, BeforeValidator(_env_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
-HyperparameterName = Annotated[
-    str, _matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`")
-]
-ScalarText = Annotated[str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"]})]
-SecretRef = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": f"^env:{ENV_NAME}$"})]
-RelativeFile = Annotated[str, BeforeValidator(_relative_file), WithJsonSchema({"type": "string", "minLength": 1})]
-Location = Annotated[str, BeforeValidator(_location), WithJsonSchema({"type": "string", "minLength": 1})]
-CodeDir = Annotated[str, BeforeValidator(_code_dir), WithJsonSchema({"type": "string", "minLength": 1})]
-Endpoint = Annotated[str, BeforeValidator(_endpoint), WithJsonSchema({"type": "string", "pattern": "^https?://"})]
-StoreUri = Annotated[str, BeforeValidator(_store_uri), WithJsonSchema({"type": "string", "minLength": 1})]
-TorchVersion = Annotated[
-    str,
-    _matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+\.\d+"}),
-]
-Timeout = Annotated[
-    int,
-    BeforeValidator(_timeout),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\d{1,9}[smhd]$"}]}),
-]
-Command = Annotated[
-    tuple[str, ...],
-    PlainValidator(_command),
-    WithJsonSchema(
-        {"anyOf": [{"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}, {"type": "string"}]}
-    ),
-]
-
-
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Flag(_Spec):
-    """A store-true flag of the boot file: `{flag: true}` passes `--name`, `{flag: false}` passes nothing."""
-
-    flag: StrictBool = Field(description="Whether the flag is on.")
-
-
-HyperparameterValue: TypeAlias = str | int | float | bool | list[Any] | Flag | None
-Hyperparameter = Annotated[
-    HyperparameterValue,
-    PlainValidator(_hyperparameter),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "number", "boolean", "null", "array"]},
-                {
-                    "type": "object",
-                    "properties": {"flag": {"type": "boolean", "description": "Whether the store-true flag is on."}},
-                    "required": ["flag"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
-
-
-class ResourcesSpec(_Spec):
+class ResourcesSpec(FrozenModel):
     """How many machines, and how many processes on each."""
 
     nodes: StrictInt = Field(1, ge=1, description="Number of machines (nodes) of the job.")
@@ -314,14 +45,14 @@ class ResourcesSpec(_Spec):
     )
 
 
-class FrameworkSpec(_Spec):
+class FrameworkSpec(FrozenModel):
     """A preset framework of the platform, used instead of an image."""
 
     name: StrictStr = Field(description="The preset engine, e.g. PyTorch.", min_length=1)
     version: StrictStr = Field(description="The engine's version string, as the platform lists it.", min_length=1)
 
 
-class StoreSpec(_Spec):
+class StoreSpec(FrozenModel):
     """Where code is uploaded to: a folder, or a bucket on S3, OBS or MinIO."""
 
     uri: StoreUri | None = Field(
@@ -337,13 +68,13 @@ class StoreSpec(_Spec):
     )
 
 
-class LocalBackendSpec(_Spec):
+class LocalBackendSpec(FrozenModel):
     """Run the job on emulated nodes of this machine."""
 
     kind: Literal["local"] = Field("local", description="Run on emulated nodes of this machine, no account needed.")
 
 
-class _CommonSpec(_Spec):
+class _CommonSpec(FrozenModel):
     """The fields every mode has."""
 
     name: JobName = Field(description="Name of the job; each submission gets a suffix of its own.")
@@ -427,7 +158,7 @@ SPECS: dict[Mode, type[SpawnSpec] | type[LaunchSpec] | type[TorchrunSpec]] = {
 }
 
 
-class Defaults(_Spec):
+class Defaults(FrozenModel):
     """The user's configuration file: what a job file leaves out."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ("store", "backend")

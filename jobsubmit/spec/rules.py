@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from jobsubmit.spec.document import FieldPath
-from jobsubmit.spec.model import REMOTE_SCHEMES
+from jobsubmit.spec.values import REMOTE_SCHEMES
 
 Raw: TypeAlias = Mapping[str, Any]
 Complaint: TypeAlias = tuple[FieldPath, str]

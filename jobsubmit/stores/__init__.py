@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from jobsubmit.spec.model import REMOTE_SCHEMES, StoreSpec
+from jobsubmit.spec.model import StoreSpec
+from jobsubmit.spec.values import REMOTE_SCHEMES
 
 Source: TypeAlias = bytes | Path
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from . import environment, files, network, processes, verdict
+from . import environment, files, network, processes, steps, verdict
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Supervisor:
         self.events = files.EventReader(job_dir)
         self.unclear_since: float | None = None
         self.told_to_end = False
-        self.steps = Steps(job_dir)
+        self.steps = steps.Steps(job_dir)
         self.status: dict[str, Any] = {
             "state": "STARTING",
             "reason": "",
@@ -278,33 +278,6 @@ class Supervisor:
     def _set_state(self, state: str) -> None:
         self.status["state"] = state
         files.write_status(self.job_dir, self.status)
-
-
-class Steps:
-    """Record when each step started and ended, once."""
-
-    def __init__(self, job_dir: str) -> None:
-        self.job_dir = job_dir
-        self.seen: set[tuple[str, str]] = set()
-
-    def start(self, step: str) -> bool:
-        """Record the start of a step, unless it was."""
-        return self._record(step, "start")
-
-    def end(self, step: str) -> bool:
-        """Record the end of a step that was started; return whether it was new."""
-        return (step, "start") in self.seen and self._record(step, "end")
-
-    def ended(self, step: str) -> bool:
-        """Tell whether a step has ended."""
-        return (step, "end") in self.seen
-
-    def _record(self, step: str, edge: str) -> bool:
-        if (step, edge) in self.seen:
-            return False
-        self.seen.add((step, edge))
-        files.append_event(self.job_dir, "step", step=step, edge=edge)
-        return True
 
 
 def _signal(number: int) -> str:
