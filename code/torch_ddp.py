@@ -6,8 +6,8 @@ as arguments.
 """
 
 import argparse
-import gc
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -78,12 +78,14 @@ def assert_equal_on_all_ranks(model):
 
 
 def finish():
-    """End the process group, its threads included.
+    """End the process group once all ranks are done.
 
-    DDP keeps the group in a reference cycle. Unless that is collected first, Gloo's threads outlive Python's end, and
-    one that still has a tensor to free then aborts the process ("terminate called without an active exception").
+    Gloo's threads free the tensors of the last collectives, for which they need Python. If the group or Python ends
+    before they got to it, the process hangs (torch 2.1) or aborts with "terminate called without an active exception"
+    (torch 2.15): leave them a moment.
     """
-    gc.collect()
+    dist.barrier()
+    time.sleep(0.3)
     dist.destroy_process_group()
 
 

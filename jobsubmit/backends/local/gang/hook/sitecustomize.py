@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _RANK_PID = "JOBSUBMIT_LOCAL_RANK_PID"  # set in a rank, for its own children are no ranks
 _SPAWN_RANK = "JOBSUBMIT_LOCAL_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
 _ASSUMED = "JOBSUBMIT_LOCAL_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
+_GLOO_SECONDS = 0.3
 _VICTIM_SIGNS = (
     "closed by peer",
     "reset by peer",
@@ -126,7 +127,36 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
         show(kind, error, traceback)
 
     sys.excepthook = reporting_hook
+    _let_gloo_finish_at_exit()
     _report_asked_exit()
+
+
+def _let_gloo_finish_at_exit() -> None:
+    """Leave Gloo's threads a moment before Python ends.
+
+    They free the tensors of the last collectives, for which they need Python; one that comes too late aborts the
+    process, which would be reported as a failure of a training that had none, or hide a rank's exit code.
+    """
+    import atexit
+    import time
+
+    @atexit.register
+    def wait() -> None:
+        if any(_thread_name(thread).startswith("pt_gloo") for thread in _threads()):
+            time.sleep(_GLOO_SECONDS)
+
+
+def _threads() -> list[str]:
+    tasks = "/proc/self/task"
+    return os.listdir(tasks) if os.path.isdir(tasks) else []
+
+
+def _thread_name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm") as stream:
+            return stream.read()
+    except OSError:
+        return ""
 
 
 def _die_with_launcher() -> None:
