@@ -236,7 +236,14 @@ def test_a_timeout_ends_the_job(jobsubmit: Command, tmp_path: Path) -> None:
 
 def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, "spawn", SLEEPER.replace("600", "3") + "print('finished')\n")
-    client = jobsubmit.start("create", job_file, "--follow", start_new_session=True)
+    # Whoever runs the tests in the background has SIGINT ignored; a user at a terminal has not.
+    client = jobsubmit.start(
+        "create",
+        job_file,
+        "--follow",
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert client.stdout is not None
     handle = client.stdout.readline()
     time.sleep(1)
