@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 import jobsubmit
-from jobsubmit.cli import start, submit, watch
+from jobsubmit.cli import start, submit, transfer, watch
 from jobsubmit.cli.options import Debug
 from jobsubmit.cli.output import out, show_error
 from jobsubmit.errors import INTERRUPTED, JobSubmitError, UsageError
@@ -47,7 +47,7 @@ app.command("create")(submit.create)
 app.command("submit", hidden=True)(submit.create)
 app.command("render")(submit.render)
 app.command("validate")(submit.validate)
-app.command("upload")(submit.upload)
+app.command("upload")(transfer.upload)
 app.command("status")(watch.status)
 app.command("logs")(watch.logs)
 app.command("list")(watch.list_)
