@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -66,21 +66,17 @@ class Bundle:
     root: Path
     files: tuple[BundleFile, ...]
     left_out: tuple[LeftOut, ...]
-    digest: str = field(default="")
+    digest: str
 
     @property
     def size(self) -> int:
         """Return the sum of all file sizes, in bytes."""
         return sum(file.size for file in self.files)
 
-    def __contains__(self, path: str) -> bool:
-        return any(file.path == path for file in self.files)
-
 
 def scan(root: Path, own: tuple[Path, ...] = ()) -> Bundle:
     """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole."""
-    if not root.is_dir():
-        problem = "is not a directory" if root.exists() else "does not exist"
+    if problem := directory_problem(root):
         raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
     scanner = _Scanner(root, own)
     files = sorted(scanner.files(), key=lambda file: file.path)
@@ -88,6 +84,13 @@ def scan(root: Path, own: tuple[Path, ...] = ()) -> Bundle:
         raise BundleError(f"there is no file to upload in {root}", "check the ignore rules in .jobignore or .gitignore")
     digest = tree_digest([file.entry() for file in files])
     return Bundle(root, tuple(files), tuple(sorted(scanner.left_out, key=lambda left: left.path)), digest)
+
+
+def directory_problem(root: Path) -> str:
+    """Return why there is no directory to read, or nothing."""
+    if root.is_dir():
+        return ""
+    return "is not a directory" if root.exists() else "does not exist"
 
 
 @dataclass(frozen=True)
@@ -217,8 +220,14 @@ def _utf8_name(name: str, prefix: str) -> str:
 def hash_file(file: Path) -> tuple[str, int]:
     """Return (sha256, size in bytes) of a file."""
     digest, size = hashlib.sha256(), 0
+    for block in read_blocks(file):
+        digest.update(block)
+        size += len(block)
+    return digest.hexdigest(), size
+
+
+def read_blocks(file: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, however large it is."""
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    return digest.hexdigest(), size
+            yield block

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jobsubmit.backends import Request, Step
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.locks import is_locked
 from jobsubmit.render import SCRIPT_NAME, Script
 from jobsubmit.settings import STATE_VARIABLE, Settings
 
@@ -109,14 +110,7 @@ class JobRecords:
 
     def is_submitting(self, record: JobRecord) -> bool:
         """Tell whether the client that submits the job is still at it."""
-        try:
-            with (self.directory(record.id) / _SUBMITTING).open("rb") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
+        return is_locked(self.directory(record.id) / _SUBMITTING)
 
     def all(self) -> list[JobRecord]:
         """Return every record, the newest first."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, Step, open_backend
-from jobsubmit.bundle import Bundle, scan
+from jobsubmit.bundle import Bundle, directory_problem, scan
 from jobsubmit.check import Finding, check_boot_file
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError
 from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
@@ -28,9 +28,9 @@ from jobsubmit.upload import (
     code_ref,
     fetch_order,
     require_boot_file,
+    tree_ref,
     upload,
     upload_script,
-    uploaded_code_ref,
 )
 
 _POLL_SECONDS = 0.1
@@ -81,15 +81,14 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
     if bundle is not None:
         code = code_ref(store_uri, plan.name, plan.code_name, bundle, layout)
     else:
-        code = uploaded_code_ref(str(plan.code_dir), plan.code_name)
+        code = tree_ref(str(plan.code_dir), plan.code_name)
     request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
     return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
 
 
 def _scanned(code_dir: Path, loaded: LoadedSpec, plan: LaunchPlan, settings: Settings) -> Bundle:
-    if not code_dir.is_dir():
-        problem = "is not a directory" if code_dir.exists() else "does not exist"
+    if problem := directory_problem(code_dir):
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)

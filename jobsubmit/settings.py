@@ -21,10 +21,9 @@ _SERVER_FIELDS = ("endpoint_url", "region", "profile", "addressing")
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what a job file may leave out, and the file it was read from (None: built in)."""
+    """Hold what a job file may leave out."""
 
     defaults: Defaults
-    source: Path | None
     state_dir: Path
 
     def job_dir(self, job_id: str) -> Path:
@@ -60,8 +59,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     file = Path(named or platformdirs.user_config_path("jobsubmit") / "config.yaml")
     state_dir = Path(environment.get(STATE_VARIABLE) or platformdirs.user_state_path("jobsubmit")).absolute()
     if named or file.exists():
-        return Settings(load_defaults(file), file, state_dir)
-    return Settings(Defaults(), None, state_dir)
+        return Settings(load_defaults(file), state_dir)
+    return Settings(Defaults(), state_dir)
 
 
-BUILT_IN = Settings(Defaults(), None, Path("state"))
+BUILT_IN = Settings(Defaults(), Path("state"))

@@ -18,7 +18,7 @@ from jobsubmit.errors import BundleError, CheckError, StoreError
 from jobsubmit.node.fetch import tree_digest
 from jobsubmit.render import Script
 from jobsubmit.spec.model import Layout
-from jobsubmit.stores import ObjectStore
+from jobsubmit.stores import ObjectStore, changed
 
 _PARALLEL = 16
 _MANIFEST = ".manifest.json"
@@ -54,14 +54,9 @@ def code_ref(store_uri: str, job_name: str, code_name: str, bundle: Bundle, layo
     return CodeRef(f"{store_uri}/{key}", key, layout, code_name, bundle.digest)
 
 
-def uploaded_code_ref(uri: str, code_name: str) -> CodeRef:
-    """Return the reference to code that is in a bucket already; the store to open is the folder above it."""
-    return CodeRef(uri, code_name, "tree", code_name, None)
-
-
-def tree_ref(uri: str, name: str, bundle: Bundle) -> CodeRef:
-    """Return the reference to a directory that is to lie at `uri`; the store to open is the folder above it."""
-    return CodeRef(uri, name, "tree", name, bundle.digest)
+def tree_ref(uri: str, name: str, digest: str | None = None) -> CodeRef:
+    """Return the reference to a tree at `uri`, its digest if known; the store to open is the folder above it."""
+    return CodeRef(uri, name, "tree", name, digest)
 
 
 def script_key(job_name: str, script: Script) -> str:
@@ -166,7 +161,7 @@ def _add(tar: tarfile.TarFile, file: BundleFile) -> None:
     except OSError as error:
         raise BundleError(f"{file.source} changed or vanished while it was read: {error}", "run again") from error
     if reader.digest.hexdigest() != file.sha256:
-        raise BundleError(f"{file.source} changed while it was read", "run again")
+        raise changed(file.source)
 
 
 class _HashingReader:

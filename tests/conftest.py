@@ -34,7 +34,7 @@ def _has(name: str) -> bool:
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep tests apart from each other and from the developer's own settings."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "JOBSUBMIT_")) and name != "JOBSUBMIT_TEST_S3_ENDPOINT":
+        if name.startswith(("AWS_", "JOBSUBMIT_")) and not name.startswith("JOBSUBMIT_TEST_S3_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("JOBSUBMIT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -44,7 +44,7 @@ def upload(
     spec = load_settings().completed(load_store(store, uri))
     bundle = scan(directory)
     with output.upload_progress(bundle.size) as progress:
-        summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle), progress)
+        summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle.digest), progress)
     if out.json:
         out.document(
             {

@@ -29,15 +29,15 @@ class Override:
     value: Any
 
     @classmethod
-    def from_assignment(cls, text: str, flag: str = "--set") -> Override:
+    def from_assignment(cls, text: str) -> Override:
         """Parse `a.b=value`, the value by the rules of the job file; raise SpecError where it cannot be."""
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise SpecError([Problem(f"{flag} {text}", "", "must look like field=value, e.g. resources.nodes=2")])
+            raise SpecError([Problem(f"--set {text}", "", "must look like field=value, e.g. resources.nodes=2")])
         top, *rest = key.split(".")
         # The names below these three are the user's own and may hold dots themselves.
         names = [".".join(rest)] if rest and top in ("hyperparameters", "env", "secrets") else rest
-        source = f"{flag} {key}"
+        source = f"--set {key}"
         return cls(source, (top, *names), parse_value(value, source))
 
 
@@ -202,7 +202,6 @@ def _sentence(details: ErrorDetails) -> str:
         "model_type": "must be a mapping of fields",
         "model_attributes_type": "must be a mapping of fields",
         "tuple_type": "must be a list, like `[a, b]`",
-        "string_pattern_mismatch": "must be an address like https://host or http://host:port",
     }
     return sentences.get(details["type"], details["msg"][:1].lower() + details["msg"][1:])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, StrictInt, StrictStr, TypeAdapter
 
@@ -160,8 +160,6 @@ SPECS: dict[Mode, type[SpawnSpec] | type[LaunchSpec] | type[TorchrunSpec]] = {
 
 class Defaults(FrozenModel):
     """The user's configuration file: what a job file leaves out."""
-
-    FIELDS: ClassVar[tuple[str, ...]] = ("store", "backend")
 
     store: StoreSpec = Field(default_factory=StoreSpec, description="Default store of all jobs.")
     backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="Default backend.")

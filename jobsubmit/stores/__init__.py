@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from jobsubmit.bundle import read_blocks
+from jobsubmit.errors import BundleError
 from jobsubmit.spec.model import StoreSpec
 from jobsubmit.spec.values import REMOTE_SCHEMES
 
@@ -52,6 +54,16 @@ class ObjectStore(Protocol):
     def url(self, key: str, expires: int) -> str:
         """Return an address that anybody may GET for `expires` seconds. May be valid for longer (a folder's is);
         MUST be treated as a secret, for it may carry a signature."""
+
+
+def blocks(source: Source) -> Iterable[bytes]:
+    """Return the bytes of a source, a large file's in pieces."""
+    return [source] if isinstance(source, bytes) else read_blocks(source)
+
+
+def changed(source: Source, key: str = "") -> BundleError:
+    """Return the error for a source that is not what it was when it was scanned."""
+    return BundleError(f"{source if isinstance(source, Path) else key} changed while it was read", "run again")
 
 
 def open_store(spec: StoreSpec) -> ObjectStore:

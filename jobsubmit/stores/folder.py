@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.stores import ObjectInfo, Source
+from jobsubmit.errors import StoreError
+from jobsubmit.stores import ObjectInfo, Source, blocks, changed
 
 _TEMPORARY = ".partial-"
 
@@ -33,9 +33,7 @@ class FolderStore:
                 with os.fdopen(descriptor, "wb") as sink:
                     written = _copy(source, sink)
                 if written != sha256:
-                    raise BundleError(
-                        f"{source if isinstance(source, Path) else key} changed while it was read", "run again"
-                    )
+                    raise changed(source, key)
                 temporary.chmod(0o644)
                 temporary.replace(target)
             finally:
@@ -101,12 +99,7 @@ class FolderStore:
 
 def _copy(source: Source, sink: BinaryIO) -> str:
     digest = hashlib.sha256()
-    if isinstance(source, bytes):
-        digest.update(source)
-        sink.write(source)
-        return digest.hexdigest()
-    with source.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-            sink.write(block)
+    for block in blocks(source):
+        digest.update(block)
+        sink.write(block)
     return digest.hexdigest()

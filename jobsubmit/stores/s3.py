@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.spec.model import StoreSpec
-from jobsubmit.stores import ObjectInfo, Source
+from jobsubmit.stores import ObjectInfo, Source, blocks, changed
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -158,22 +157,13 @@ class S3Store:
 def _proven_md5(source: Source, sha256: str, key: str) -> tuple[str, int]:
     """Return (Content-MD5, size) of a source; raise BundleError unless its sha256 is the expected one."""
     proof, md5, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
-    for block in _blocks(source):
-        proof.update(block)
-        md5.update(block)
-        size += len(block)
-    if proof.hexdigest() != sha256:
-        raise BundleError(f"{source if isinstance(source, Path) else key} changed while it was read", "run again")
-    return base64.b64encode(md5.digest()).decode(), size
-
-
-def _blocks(source: Source) -> Iterator[bytes]:
-    if isinstance(source, bytes):
-        yield source
-        return
     try:
-        with source.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                yield block
+        for block in blocks(source):
+            proof.update(block)
+            md5.update(block)
+            size += len(block)
     except OSError as error:
-        raise BundleError(f"{source} cannot be read: {error.strerror}", "run again") from error
+        raise BundleError(f"{source!s} cannot be read: {error.strerror}", "run again") from error
+    if proof.hexdigest() != sha256:
+        raise changed(source, key)
+    return base64.b64encode(md5.digest()).decode(), size

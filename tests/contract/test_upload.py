@@ -26,7 +26,7 @@ from jobsubmit.settings import load_settings
 from jobsubmit.spec import StoreSpec, load
 from jobsubmit.spec.model import Layout
 from jobsubmit.stores import ObjectStore, open_store
-from jobsubmit.upload import CodeRef, code_ref, fetch_order, upload, upload_script, uploaded_code_ref
+from jobsubmit.upload import CodeRef, code_ref, fetch_order, tree_ref, upload, upload_script
 
 LAYOUTS: tuple[Layout, ...] = ("tree", "archive")
 FETCH = Path(fetching.__file__)
@@ -191,7 +191,7 @@ def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tm
     for path in ("train.py", "sub/a b.txt"):
         store.put(f"mine/{path}", path.encode(), hashlib.sha256(path.encode()).hexdigest())
     upload_script(store, "job", script)
-    order = fetch_order(store, store, uploaded_code_ref(f"{store.uri}/mine", "mine"), "job", script)
+    order = fetch_order(store, store, tree_ref(f"{store.uri}/mine", "mine"), "job", script)
     done = fetch_on_node(order, tmp_path / "node")
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "node/mine") == {
@@ -199,7 +199,7 @@ def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tm
         "sub/a b.txt": (b"sub/a b.txt", False),
     }
     with pytest.raises(StoreError, match="there is no code"):
-        fetch_order(store, store, uploaded_code_ref(f"{store.uri}/none", "none"), "job", script)
+        fetch_order(store, store, tree_ref(f"{store.uri}/none", "none"), "job", script)
 
 
 def tampered(folder: Path, members: list[tuple[tarfile.TarInfo, bytes]], files: list[dict[str, Any]]) -> dict[str, Any]:

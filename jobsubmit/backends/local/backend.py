@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
 import shutil
@@ -19,6 +18,7 @@ from jobsubmit.backends import Delivery, Failure, JobHandle, JobStatus, LogLine,
 from jobsubmit.backends.local.gang import files
 from jobsubmit.backends.local.logs import LogReader
 from jobsubmit.errors import BackendError, JobNotFoundError
+from jobsubmit.locks import is_locked
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script
 from jobsubmit.settings import Settings
@@ -107,7 +107,7 @@ class LocalBackend:
         told = files.read_status(str(job_dir))
         if told and State(told["state"]).is_final:
             return _status(told, job_dir)
-        if not _is_locked(job_dir / files.LOCK):
+        if not is_locked(job_dir / files.LOCK):
             told = files.read_status(str(job_dir))  # it may have ended between the two looks
             if told and State(told["state"]).is_final:
                 return _status(told, job_dir)
@@ -161,17 +161,6 @@ def _steps(job_dir: Path) -> tuple[Step, ...]:
         elif event["event"] == "step":
             found[event["step"]] = replace(found[event["step"]], end=event["t"])
     return tuple(found.values())
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def _python_folder(*, needs_torch: bool) -> str:

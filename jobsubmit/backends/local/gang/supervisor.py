@@ -25,6 +25,7 @@ CANCEL_GRACE_SECONDS = 10.0
 REPORT_LINES = 20
 SHORTEST_SECRET = 4  # a shorter one would strike out half of any text
 
+_TO_BE_JUDGED = "a process failed"
 _FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "node", "fetch.py")
 
 
@@ -197,7 +198,7 @@ class Supervisor:
         ranks_alive = any("exit" not in rank for rank in self.gang.ranks.values())
         clear = verdict.is_clear(first) or not ranks_alive
         if now - self.unclear_since >= (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
-            raise Outcome("FAILED", "EXIT_CODE" if first["code"] > 0 else "SIGNAL", failure=first)
+            raise Outcome("FAILED", _TO_BE_JUDGED)
 
     def _failure(self, first: dict[str, Any]) -> dict[str, Any]:
         """Return the report of the first failure; secrets are struck out of the quoted lines."""
@@ -210,13 +211,13 @@ class Supervisor:
         who = "node %d" % first["node"] + ("" if first["rank"] is None else ", rank %d" % first["rank"])
         how = "exit code %d" % code if code > 0 else _signal(-code)
         if first.get("crashed_by"):
-            how += ", then {} while it shut down".format(_signal(first["crashed_by"]))
+            how += ", then %s while it shut down" % _signal(first["crashed_by"])
         return {
             "node": first["node"],
             "rank": first["rank"],
             "exit_code": code if code > 0 else None,
             "signal": -code if code < 0 else None,
-            "message": "{} failed first: {}".format(who, how),
+            "message": "%s failed first: %s" % (who, how),
             "quoted": quoted,
             "last_lines": [self._without_secrets(line) for line in files.last_lines(log, REPORT_LINES)],
         }
@@ -241,21 +242,21 @@ class Supervisor:
             else FAILURE_GRACE_SECONDS
         )
         self.lease.close()
-        if result["reason"] in ("EXIT_CODE", "SIGNAL"):
-            result = self._verdict(result)
+        if result["reason"] == _TO_BE_JUDGED:
+            result = self._verdict()
         self.status.update(result, ended=time.time())
         self.steps.end("exit")
         files.append_event(self.job_dir, "end", state=result["state"], reason=result["reason"])
         files.write_status(self.job_dir, self.status)
 
-    def _verdict(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Judge again with what came in while the gang was stopping."""
+    def _verdict(self) -> dict[str, Any]:
+        """Judge who failed first, with what came in while the gang was stopping."""
         for event in self.events.new():
             self.gang.take(event)
         first = self.gang.failures(ranks_count=self.request["rank_exit_ends_job"])[0]
         failure = self._failure(first)
         return {
-            **result,
+            "state": "FAILED",
             "reason": "EXIT_CODE" if first["code"] > 0 else "SIGNAL",
             "message": failure["message"],
             "failure": failure,

@@ -1,0 +1,18 @@
+"""Whether a process still lives, told by the lock it holds: a lock ends with its holder, however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+
+def is_locked(file: Path) -> bool:
+    """Tell whether a process holds the lock of a file; a file that is not there is not locked."""
+    try:
+        with file.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
