@@ -5,68 +5,56 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
-
-from pathspec import GitIgnoreSpec
+from typing import NamedTuple, TypeAlias
 
 from jobsubmit.errors import BundleError
+from jobsubmit.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
 from jobsubmit.node.fetch import tree_digest
 
-# What nobody wants on a node; a `!pattern` in the ignore file brings any of it back.
-DEFAULT_IGNORES = [
-    ".git",
-    ".hg",
-    ".svn",
-    "__pycache__/",
-    "*.py[co]",
-    ".venv/",
-    "venv/",
-    "node_modules/",
-    ".mypy_cache/",
-    ".ruff_cache/",
-    ".pytest_cache/",
-    ".ipynb_checkpoints/",
-    ".tox/",
-    ".nox/",
-    "*.egg-info/",
-    ".DS_Store",
-]
+BLOCK = 1 << 20
+_READ_ATTEMPTS = 3
+
+Stamp: TypeAlias = str
+Known: TypeAlias = Mapping[str, tuple[Stamp, str]]
 
 
-@dataclass(frozen=True)
-class BundleFile:
-    """Describe one file: its path with `/`, the file to read (a link is followed), bytes, hex digest."""
+class BundleFile(NamedTuple):
+    """Describe one file: path with `/`, the file to read (a link is followed), bytes, hex digest, and its stamp."""
 
     path: str
-    source: Path
-    mode: Literal["644", "755"]
+    source: str
+    mode: str
     size: int
     sha256: str
+    stamp: Stamp
 
     def entry(self) -> dict[str, str | int]:
         """Return the file as the manifest lists it."""
         return {"path": self.path, "mode": self.mode, "size": self.size, "sha256": self.sha256}
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Name something that is not uploaded, and why."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """Hold the files of a code directory as they were at the scan; `digest` is the tree's."""
+class Bundle(NamedTuple):
+    """Hold the files of a code directory as they were at the scan; `digest` is the tree's.
+
+    `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch.
+    """
 
     root: Path
     files: tuple[BundleFile, ...]
+    directories: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
     digest: str
+    scanned: int
 
     @property
     def size(self) -> int:
@@ -74,139 +62,183 @@ class Bundle:
         return sum(file.size for file in self.files)
 
 
-def scan(root: Path, own: tuple[Path, ...] = ()) -> Bundle:
-    """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole."""
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what changes with a file's content, as far as stat can tell (the fields that git's index compares)."""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_dev}"
+
+
+def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> Bundle:
+    """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole.
+
+    A file whose stamp is `known` is not read: its digest is taken from there.
+    """
     if problem := directory_problem(root):
         raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
-    scanner = _Scanner(root, own)
-    files = sorted(scanner.files(), key=lambda file: file.path)
-    if not files:
+    scanned = time.time_ns()
+    scanner = _Scanner(os.fspath(root), own, known or {})
+    scanner.run()
+    if not scanner.files and not scanner.directories:
         raise BundleError(f"there is no file to upload in {root}", "check the ignore rules in .jobignore or .gitignore")
-    digest = tree_digest([file.entry() for file in files])
-    return Bundle(root, tuple(files), tuple(sorted(scanner.left_out, key=lambda left: left.path)), digest)
+    files = sorted(scanner.files)
+    directories = sorted(scanner.directories)
+    digest = tree_digest(((file.path, file.mode, file.sha256) for file in files), directories)
+    return Bundle(root, tuple(files), tuple(directories), tuple(sorted(scanner.left_out)), digest, scanned)
 
 
 def directory_problem(root: Path) -> str:
     """Return why there is no directory to read, or nothing."""
-    if root.is_dir():
+    if os.path.isdir(root):
         return ""
-    return "is not a directory" if root.exists() else "does not exist"
+    return "is not a directory" if os.path.exists(root) else "does not exist"
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """Hold the patterns of one ignore file and the folder they are relative to."""
+def require_unchanged(bundle: Bundle) -> None:
+    """Raise BundleError if a file is not what it was at the scan: what was read may mix two versions of the code."""
+    for file in bundle.files:
+        try:
+            same = stamp_of(os.stat(file.source)) == file.stamp
+        except OSError:
+            same = False
+        if not same:
+            raise changed(file.source)
 
-    base: str
-    name: str
-    patterns: GitIgnoreSpec
 
-    def verdict(self, path: str, *, is_dir: bool) -> bool | None:
-        relative = path[len(self.base) :]
-        return self.patterns.check_file(relative + "/" if is_dir else relative).include
+def changed(what: object) -> BundleError:
+    """Return the error for a file that is not what it was when it was scanned."""
+    return BundleError(f"{what} changed while it was read", "let it be for a moment, and run again")
+
+
+class _Folder(NamedTuple):
+    """Hold a folder that is still to be looked into; `above` are the real paths that lead to it."""
+
+    path: str
+    prefix: str
+    rules: tuple[Rules, ...]
+    real: str
+    above: tuple[str, ...]
 
 
 class _Scanner:
-    def __init__(self, root: Path, own: tuple[Path, ...]) -> None:
+    def __init__(self, root: str, own: tuple[Path, ...], known: Known) -> None:
         self.root = root
-        self.own = {path.resolve() for path in own}
-        self.real_root = root.resolve()
-        self.ignore_name = ".jobignore" if (root / ".jobignore").is_file() else ".gitignore"
+        self.known = known
+        self.real_root = os.path.realpath(root)
+        self.own = {os.path.realpath(path) for path in own}
+        self.ignore_name = next((n for n in IGNORE_FILES if os.path.isfile(os.path.join(root, n))), IGNORE_FILES[-1])
+        self.files: list[BundleFile] = []
+        self.directories: list[str] = []
         self.left_out: list[LeftOut] = []
 
-    def files(self) -> Iterator[BundleFile]:
-        yield from self._walk(self.root, "", [_Rules("", "the default rules", _patterns(DEFAULT_IGNORES))], ())
+    def run(self) -> None:
+        waiting = [_Folder(self.root, "", (), self.real_root, ())]
+        while waiting:
+            waiting += self._folders_in(waiting.pop())
 
-    def _walk(self, folder: Path, prefix: str, rules: list[_Rules], above: tuple[Path, ...]) -> Iterator[BundleFile]:
-        real = folder.resolve()
-        if real in above:
-            raise BundleError(
-                f"the link {prefix.rstrip('/')} leads back to a folder above it", "remove it or ignore it"
-            )
-        rules = [*rules, *self._own_rules(folder, prefix)]
-        for entry in sorted(_entries(folder, prefix), key=lambda entry: entry.name):
-            path = prefix + _utf8_name(entry.name, prefix)
-            is_dir = _is_dir(entry, path)
-            if reason := _ignored(path, rules, is_dir=is_dir) or (self._not_code(Path(entry.path)) if is_dir else ""):
-                self.left_out.append(LeftOut(path + "/" * is_dir, reason))
-            else:
-                self._refuse_link_out(entry, path)
-                if is_dir:
-                    yield from self._walk(Path(entry.path), f"{path}/", rules, (*above, real))
-                elif file := self._file(entry, path):
-                    yield file
-
-    def _not_code(self, folder: Path) -> str:
-        if folder.resolve() in self.own:
-            return "jobsubmit's own store or state"
-        return "a virtual environment" if (folder / "pyvenv.cfg").is_file() else ""
-
-    def _own_rules(self, folder: Path, prefix: str) -> list[_Rules]:
-        file = folder / self.ignore_name
-        if not file.is_file():
+    def _folders_in(self, folder: _Folder) -> list[_Folder]:
+        """Take the files of a folder; return the folders in it that belong to the code."""
+        entries = _entries(folder)
+        names = {entry.name for entry in entries}
+        if folder.prefix and (reason := self._not_code(folder, names)):
+            self.left_out.append(LeftOut(folder.prefix, reason))
             return []
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-            return [_Rules(prefix, prefix + self.ignore_name, _patterns(lines))]
-        except (OSError, ValueError) as error:
-            raise BundleError(f"{prefix}{self.ignore_name} cannot be used: {error}", "it must be UTF-8 text") from error
+        if folder.prefix and not entries:
+            self.directories.append(folder.prefix.rstrip("/"))
+        rules = folder.rules
+        if self.ignore_name in names and (own_rules := read_rules(folder.path, folder.prefix, self.ignore_name)):
+            rules = (*rules, own_rules)
+        inner = []
+        for entry in entries:
+            path = folder.prefix + _utf8_name(entry.name, folder.prefix)
+            is_link, is_dir = _kind(entry, path)
+            if reason := _ignored(path, entry.name, rules, is_dir=is_dir):
+                self.left_out.append(LeftOut(path + "/" * is_dir, reason))
+                continue
+            if is_link:
+                self._refuse_link_out(entry, path)
+            if is_dir:
+                inner.append(self._inner(entry, path, rules, folder, is_link=is_link))
+            else:
+                self._take(entry, path)
+        return inner
+
+    def _inner(
+        self, entry: os.DirEntry[str], path: str, rules: tuple[Rules, ...], folder: _Folder, *, is_link: bool
+    ) -> _Folder:
+        above = (*folder.above, folder.real)
+        real = os.path.realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
+        if is_link and real in above:
+            raise BundleError(f"the link {path} leads back to a folder above it", "remove it or ignore it")
+        return _Folder(entry.path, f"{path}/", rules, real, above)
+
+    def _not_code(self, folder: _Folder, names: set[str]) -> str:
+        if folder.real in self.own:
+            return "jobsubmit's own store or state"
+        return "a virtual environment" if "pyvenv.cfg" in names else ""
 
     def _refuse_link_out(self, entry: os.DirEntry[str], path: str) -> None:
-        if not entry.is_symlink():
-            return
-        target = Path(entry.path).resolve()
-        if not target.is_relative_to(self.real_root):
+        target = os.path.realpath(entry.path)
+        if os.path.commonpath([target, self.real_root]) != self.real_root:
             raise BundleError(
                 f"the link {path} leads out of the code directory, to {target}",
                 "copy the file in, or add the link to .jobignore",
             )
-        if not target.exists():
+        if not os.path.exists(target):
             raise BundleError(f"the link {path} leads to nothing", "remove it, or add it to .jobignore")
 
-    def _file(self, entry: os.DirEntry[str], path: str) -> BundleFile | None:
+    def _take(self, entry: os.DirEntry[str], path: str) -> None:
         try:
             status = entry.stat()
             if not stat.S_ISREG(status.st_mode):
                 self.left_out.append(LeftOut(path, "not a regular file"))
-                return None
-            sha256, size = hash_file(Path(entry.path))
+                return
+            stamp = stamp_of(status)
+            known_stamp, sha256 = self.known.get(path, ("", ""))
+            if known_stamp != stamp:
+                status, stamp, sha256 = _read(entry.path)
         except OSError as error:
             raise BundleError(f"{path} cannot be read: {error.strerror}", "make it readable or ignore it") from error
-        return BundleFile(path, Path(entry.path), "755" if status.st_mode & stat.S_IXUSR else "644", size, sha256)
+        mode = "755" if status.st_mode & stat.S_IXUSR else "644"
+        self.files.append(BundleFile(path, entry.path, mode, status.st_size, sha256, stamp))
 
 
-def _patterns(lines: list[str]) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(lines)
+def _read(file: str) -> tuple[os.stat_result, Stamp, str]:
+    """Return (stat, stamp, sha256) of a file that did not change between the first byte and the last."""
+    for _ in range(_READ_ATTEMPTS):
+        with open(file, "rb", buffering=0) as stream:
+            before = os.fstat(stream.fileno())
+            digest = hashlib.sha256()
+            while block := stream.read(BLOCK):
+                digest.update(block)
+            stamp = stamp_of(before)
+            if stamp_of(os.fstat(stream.fileno())) == stamp:
+                return before, stamp, digest.hexdigest()
+    raise changed(file)
 
 
-def _ignored(path: str, rules: list[_Rules], *, is_dir: bool) -> str:
+def _ignored(path: str, name: str, rules: tuple[Rules, ...], *, is_dir: bool) -> str:
     """Return the name of the rules that leave a path out, or nothing; the deepest file that has an opinion wins."""
     for rule in reversed(rules):
-        verdict = rule.verdict(path, is_dir=is_dir)
-        if verdict is not None:
-            return f"ignored by {rule.name}" if verdict else ""
-    return ""
+        opinion = verdict(rule, path, is_dir=is_dir)
+        if opinion is not None:
+            return f"ignored by {rule.name}" if opinion else ""
+    return "ignored by the default rules" if default_verdict(name, is_dir=is_dir) else ""
 
 
-def _entries(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
+def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(folder.path) as entries:
             return list(entries)
     except OSError as error:
-        raise BundleError(
-            f"{prefix or folder} cannot be read: {error.strerror}", "make it readable or ignore it"
-        ) from error
+        where = folder.prefix or folder.path
+        raise BundleError(f"{where} cannot be read: {error.strerror}", "make it readable or ignore it") from error
 
 
-def _is_dir(entry: os.DirEntry[str], path: str) -> bool:
-    """Tell whether an entry is a folder that can be looked into; a link that leads in circles is refused."""
+def _kind(entry: os.DirEntry[str], path: str) -> tuple[bool, bool]:
+    """Return (is a link, is or leads to a folder); a link that leads in circles is refused."""
     try:
-        is_dir = entry.is_dir()
-        if is_dir:
-            (Path(entry.path) / "pyvenv.cfg").exists()
-    except (OSError, RuntimeError) as error:
+        return entry.is_symlink(), entry.is_dir()
+    except OSError as error:
         raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
-    return is_dir
 
 
 def _utf8_name(name: str, prefix: str) -> str:
@@ -217,7 +249,7 @@ def _utf8_name(name: str, prefix: str) -> str:
     return name
 
 
-def hash_file(file: Path) -> tuple[str, int]:
+def hash_file(file: str) -> tuple[str, int]:
     """Return (sha256, size in bytes) of a file."""
     digest, size = hashlib.sha256(), 0
     for block in read_blocks(file):
@@ -226,8 +258,8 @@ def hash_file(file: Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def read_blocks(file: Path) -> Iterator[bytes]:
+def read_blocks(file: str) -> Iterator[bytes]:
     """Yield the bytes of a file, however large it is."""
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
+    with open(file, "rb", buffering=0) as stream:
+        while block := stream.read(BLOCK):
             yield block

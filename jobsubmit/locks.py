@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -16,3 +18,12 @@ def is_locked(file: Path) -> bool:
     except OSError:
         return True
     return False
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Hold the lock of a file, after whoever holds it now."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

@@ -19,19 +19,11 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
-from jobsubmit.spec.values import REMOTE_SCHEMES
+from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import ObjectStore, open_store
-from jobsubmit.upload import (
-    CodeRef,
-    Progress,
-    UploadSummary,
-    code_ref,
-    fetch_order,
-    require_boot_file,
-    tree_ref,
-    upload,
-    upload_script,
-)
+from jobsubmit.transfer.order import fetch_order, require_boot_file
+from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
+from jobsubmit.transfer.upload import Progress, UploadSummary, silent, upload, upload_script
 
 _POLL_SECONDS = 0.1
 
@@ -77,11 +69,10 @@ def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None
     with clock.step("check"):
         findings = tuple(_placed(f, loaded) for f in check_boot_file(plan, bundle)) if bundle and checks else ()
     _stop_at_errors(findings)
-    store_uri = (plan.store.uri or "").rstrip("/")
     if bundle is not None:
-        code = code_ref(store_uri, plan.name, plan.code_name, bundle, layout)
+        code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
-        code = tree_ref(str(plan.code_dir), plan.code_name)
+        code = place_ref(str(plan.code_dir), plan.code_name)
     request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
     return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
@@ -92,7 +83,7 @@ def _scanned(code_dir: Path, loaded: LoadedSpec, plan: LaunchPlan, settings: Set
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
-    return scan(code_dir, own=_own_folders(plan, settings))
+    return scan(code_dir, _own_folders(plan, settings), load_known(settings.transfer_dir, code_dir))
 
 
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
@@ -105,8 +96,7 @@ def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
 
 def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
     """Return the folders we write to ourselves: a bundle that held them would differ at every submission."""
-    uri = plan.store.uri or ""
-    return (settings.state_dir, *(() if uri.startswith(REMOTE_SCHEMES) else (Path(uri),)))
+    return (settings.state_dir, *(() if plan.store.is_remote else (Path(plan.store.uri),)))
 
 
 def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
@@ -137,7 +127,7 @@ def submit(
     prepared: Prepared,
     settings: Settings,
     *,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
     environment: Mapping[str, str] = os.environ,
 ) -> Submission:
     """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
@@ -151,10 +141,10 @@ def submit(
     record = _record(prepared)
     with records.submitting(record, prepared.loaded.document.text, prepared.script, prepared.request):
         try:
-            summary = upload(store, prepared.bundle, prepared.code, progress) if prepared.bundle else UploadSummary()
+            summary = _upload_bundle(prepared, store, settings, progress)
             upload_script(store, plan.name, prepared.script)
             record = _with_upload_ended(record)
-            order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script)
+            order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script, prepared.bundle)
             require_boot_file(order, plan.boot_file, prepared.code)
             if records.is_cancel_asked(record):
                 raise CancelledError(f"{record.id} was cancelled before it was submitted")
@@ -169,6 +159,16 @@ def submit(
     if records.is_cancel_asked(record):
         backend.cancel(handle)
     return Submission(record, handle, summary)
+
+
+def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, progress: Progress) -> UploadSummary:
+    """Make the store hold the code, every object of it looked for: a node must not be the first to miss one."""
+    if prepared.bundle is None:
+        return UploadSummary()
+    folder = settings.transfer_dir
+    summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress, recheck=True)
+    save_known(folder, prepared.bundle, load_known(folder, prepared.bundle.root))
+    return summary
 
 
 def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _missing_secrets(
 
 def _store_above(plan: LaunchPlan) -> ObjectStore:
     """Return the store of code that is in a bucket already, opened at the folder above it."""
-    return open_store(plan.store.model_copy(update={"uri": str(plan.code_dir).rpartition("/")[0]}))
+    return open_store(plan.store._replace(uri=str(plan.code_dir).rpartition("/")[0]))
 
 
 def _record(prepared: Prepared) -> JobRecord:

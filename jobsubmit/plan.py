@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from jobsubmit import launch
+from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.launch import Rendezvous
 from jobsubmit.settings import Settings
-from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec, StoreSpec
-from jobsubmit.spec.values import REMOTE_SCHEMES
+from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
@@ -33,7 +33,7 @@ class LaunchPlan:
     secrets: tuple[tuple[str, str], ...]
     timeout: int | None
     templates: Path | None
-    store: StoreSpec
+    store: StoreAddress
     layout: Layout | None
     backend: LocalBackendSpec
     ignored: tuple[str, ...]

@@ -4,63 +4,79 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-import platformdirs
+from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 
-from jobsubmit.spec.load import load_defaults
-from jobsubmit.spec.model import Defaults, JobSpec, LocalBackendSpec, StoreSpec
-from jobsubmit.spec.values import REMOTE_SCHEMES
+if TYPE_CHECKING:
+    from jobsubmit.spec.model import JobSpec, LocalBackendSpec
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
 STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"
 
-_SERVER_FIELDS = ("endpoint_url", "region", "profile", "addressing")
 
-
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Hold what a job file may leave out."""
 
-    defaults: Defaults
+    default_store: StoreAddress
+    default_backend: LocalBackendSpec | None
     state_dir: Path
 
     def job_dir(self, job_id: str) -> Path:
         """Return the one directory that holds everything about a job."""
         return self.state_dir / "jobs" / job_id
 
-    def completed(self, own: StoreSpec, *, needs_server: bool = False) -> StoreSpec:
+    @property
+    def transfer_dir(self) -> Path:
+        """Return the directory of what uploads remember, and of their locks."""
+        return self.state_dir / "transfer"
+
+    def completed(self, own: StoreAddress, *, needs_server: bool = False) -> StoreAddress:
         """Return a store with what it leaves out: from the configuration, else the embedded folder.
 
         The configuration's server belongs to its own uri: another bucket gets it only if the configuration names none.
         """
-        ours = self.defaults.store
-        uri = own.uri or ours.uri or str(self.state_dir / "store")
-        if not uri.startswith(REMOTE_SCHEMES) and not needs_server:
-            return StoreSpec(uri=uri)
-        server = {name: getattr(own, name) for name in _SERVER_FIELDS}
-        if not (own.uri and ours.uri):
-            server = {name: value or getattr(ours, name) for name, value in server.items()}
-        return StoreSpec(uri=uri, **server)
+        ours = self.default_store
+        complete = own._replace(uri=(own.uri or ours.uri or str(self.state_dir / "store")).rstrip("/") or "/")
+        if not complete.is_remote and not needs_server:
+            return StoreAddress(complete.uri)
+        if own.uri and ours.uri:
+            return complete
+        return complete._replace(
+            endpoint_url=own.endpoint_url or ours.endpoint_url,
+            region=own.region or ours.region,
+            profile=own.profile or ours.profile,
+            addressing=own.addressing or ours.addressing,
+        )
 
-    def store(self, spec: JobSpec) -> StoreSpec:
+    def store(self, spec: JobSpec) -> StoreAddress:
         """Return the store of a job; code that is in a bucket already needs a server beside a folder, too."""
-        return self.completed(spec.store, needs_server=spec.code_dir.startswith(REMOTE_SCHEMES))
+        return self.completed(spec.store.address, needs_server=spec.code_dir.startswith(REMOTE_SCHEMES))
 
     def backend(self, spec: JobSpec) -> LocalBackendSpec:
         """Return the backend of a job: its own, else the configuration's."""
-        return spec.backend if "backend" in spec.model_fields_set else self.defaults.backend
+        return spec.backend if "backend" in spec.model_fields_set else self.default_backend or spec.backend
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the user's configuration file if there is one; raise SpecError where it is wrong."""
-    named = environment.get(CONFIG_VARIABLE)
-    file = Path(named or platformdirs.user_config_path("jobsubmit") / "config.yaml")
-    state_dir = Path(environment.get(STATE_VARIABLE) or platformdirs.user_state_path("jobsubmit")).absolute()
-    if named or file.exists():
-        return Settings(load_defaults(file), state_dir)
-    return Settings(Defaults(), state_dir)
+    named, state = environment.get(CONFIG_VARIABLE), environment.get(STATE_VARIABLE)
+    file = Path(named or _user_path("config", "config.yaml"))
+    state_dir = Path(state or _user_path("state")).absolute()
+    if not named and not file.exists():
+        return Settings(StoreAddress(), None, state_dir)
+    from jobsubmit.spec.load import load_defaults
+
+    defaults = load_defaults(file)
+    return Settings(defaults.store.address, defaults.backend, state_dir)
 
 
-BUILT_IN = Settings(Defaults(), Path("state"))
+def _user_path(kind: str, *below: str) -> str:
+    import platformdirs
+
+    folder = platformdirs.user_config_path if kind == "config" else platformdirs.user_state_path
+    return str(folder("jobsubmit").joinpath(*below))
+
+
+BUILT_IN = Settings(StoreAddress(), None, Path("state"))

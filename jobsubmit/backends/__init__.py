@@ -11,7 +11,8 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script
 from jobsubmit.settings import Settings
 from jobsubmit.spec.model import Layout
-from jobsubmit.upload import CodeRef, FetchOrder
+from jobsubmit.transfer.order import FetchOrder
+from jobsubmit.transfer.reference import CodeRef
 
 
 class State(str, Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 from jobsubmit.bundle import Bundle, BundleFile, LeftOut
 from jobsubmit.check.finding import Finding
@@ -59,7 +60,7 @@ def _syntax(file: BundleFile) -> Iterator[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(file.source.read_bytes(), filename=file.path)
+            ast.parse(Path(file.source).read_bytes(), filename=file.path)
     except SyntaxError as error:
         yield Finding("error", f"{file.path}:{error.lineno or 1}", f"is not Python: {error.msg}")
     except (ValueError, RecursionError) as error:

@@ -1,12 +1,8 @@
-"""The Typer application, and the one place where an error becomes an exit code."""
+"""The Typer application: which commands there are."""
 
 from __future__ import annotations
 
-import io
-import os
-import sys
-from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -14,8 +10,14 @@ from typer.exceptions import TyperException
 import jobsubmit
 from jobsubmit.cli import start, submit, transfer, watch
 from jobsubmit.cli.options import Debug
-from jobsubmit.cli.output import out, show_error
-from jobsubmit.errors import INTERRUPTED, JobSubmitError, UsageError
+from jobsubmit.cli.output import out
+from jobsubmit.errors import UsageError
+
+# See transfer.py for why.
+_OWN_PARSER: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+}
 
 app = typer.Typer(
     name="jobsubmit",
@@ -47,7 +49,6 @@ app.command("create")(submit.create)
 app.command("submit", hidden=True)(submit.create)
 app.command("render")(submit.render)
 app.command("validate")(submit.validate)
-app.command("upload")(transfer.upload)
 app.command("status")(watch.status)
 app.command("logs")(watch.logs)
 app.command("list")(watch.list_)
@@ -59,38 +60,25 @@ app.command("init")(start.init)
 app.command("schema")(start.schema)
 
 
-def main() -> None:
-    """Run the command line and exit with its code."""
-    # An error may come before the option is parsed, and is JSON then too.
-    out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(sys.argv))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign must not hide the exit code
-    sys.exit(_run())
+@app.command("upload", **_OWN_PARSER)
+def upload(context: typer.Context) -> int:
+    """Upload a directory, whole or what changed of it."""
+    return transfer.run("upload", context.args)
 
 
-def _run() -> int:
+@app.command("download", **_OWN_PARSER)
+def download(context: typer.Context) -> int:
+    """Download what was uploaded, proven file by file."""
+    return transfer.run("download", context.args)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
     try:
-        return app(standalone_mode=False) or 0
+        return app(arguments, standalone_mode=False) or 0
     except typer.Exit as done:
         return done.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        out.talk("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        if out.debug:
-            raise
-        known = _known(error)
-        show_error(known)
-        return known.code
-
-
-def _known(error: Exception) -> JobSubmitError:
-    if isinstance(error, JobSubmitError):
-        return error
-    if isinstance(error, TyperException):
-        return UsageError(error.format_message(), "`jobsubmit COMMAND --help` shows what there is")
-    return JobSubmitError(f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it again with --debug")
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except TyperException as error:
+        raise UsageError(error.format_message(), "`jobsubmit COMMAND --help` shows what there is") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from jobsubmit import pipeline
 from jobsubmit.assets import starter_job
-from jobsubmit.cli import output
+from jobsubmit.cli import output, report
 from jobsubmit.cli.options import (
     DEFAULT_JOB_FILE,
     BackendKind,
@@ -39,6 +40,7 @@ from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
 from jobsubmit.settings import BUILT_IN, load_settings
+from jobsubmit.transfer.upload import Progress
 
 
 def create(
@@ -88,7 +90,7 @@ def create(
         _show_dry_run(prepared)
         return
     try:
-        with output.upload_progress(prepared.bundle.size if prepared.bundle else 0) as progress:
+        with _progress(prepared) as progress:
             submission = pipeline.submit(prepared, settings, progress=progress)
     except KeyboardInterrupt:
         out.talk("interrupted: the job was not submitted")
@@ -100,9 +102,14 @@ def create(
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
-        out.document(output.job_document(submission.record, pipeline.status(submission.record, settings)))
+        out.document(report.job_document(submission.record, pipeline.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
+
+
+def _progress(prepared: Prepared) -> AbstractContextManager[Progress]:
+    bundle = prepared.bundle
+    return output.transfer_progress("uploading code", bundle.size if bundle else 0, len(bundle.files) if bundle else 0)
 
 
 def _show_notes(prepared: Prepared) -> None:

@@ -1,60 +1,195 @@
-"""The command that moves a directory without a job: upload."""
+"""The commands that move a directory without a job: upload, download.
+
+They are used in loops and hooks, where nearly all of their time is their start. So they have a parser of the standard
+library, and nothing here loads what an unchanged directory does not need.
+"""
 
 from __future__ import annotations
 
+import argparse
+import gc
+import os
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Any, NoReturn
 
-import typer
-
-from jobsubmit import upload as uploading
+from jobsubmit import settings as configuration
+from jobsubmit.address import StoreAddress, endpoint_problem, store_uri_problem
 from jobsubmit.bundle import scan
 from jobsubmit.cli import output
-from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out
+from jobsubmit.cli.output import counted, out
 from jobsubmit.errors import UsageError
-from jobsubmit.settings import load_settings
-from jobsubmit.spec.load import load_store
+from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import open_store
+from jobsubmit.transfer.reference import CodeRef, place_ref
+
+_URI_HELP = "s3://bucket/path, obs://bucket/path or a folder"
 
 
-def upload(
-    directory: Annotated[Path, typer.Argument(help="The directory to upload.", metavar="DIR")],
-    uri: Annotated[str, typer.Argument(help="s3://bucket/path, obs://bucket/path or a folder.", metavar="URI")],
-    endpoint_url: Annotated[
-        str | None, typer.Option("--endpoint-url", metavar="URL", help="Server of an OBS or MinIO bucket.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option("--profile", help="Named profile of the AWS credentials files.")
-    ] = None,
-    format_: Format = OutputFormat.text,
-    debug: Debug = False,
-) -> None:
-    """Upload a directory.
+def run(command: str, arguments: list[str]) -> int:
+    """Run one of the two commands and return its exit code."""
+    gc.disable()  # a hundred thousand files make no cycles, but make it look for them
+    options = _parser(command).parse_args(arguments)
+    out.json, out.debug = options.output == "json", options.debug or out.debug
+    return _upload(options) if command == "upload" else _download(options)
 
-    One object per file, verified; nothing is sent when it is there already. Ignore rules as for jobs. A manifest beside
-    it (URI.manifest.json), written last, says that it is whole. What lies there already and is not in DIR stays there.
 
-    Example: jobsubmit upload ./code s3://bucket/team/code
-    """
-    above, separator, name = uri.rstrip("/").rpartition("/")
+# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"`{self.prog} --help` shows what there is")
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"jobsubmit {command}",
+        description=_UPLOAD_HELP if command == "upload" else _DOWNLOAD_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if command == "upload":
+        parser.add_argument("directory", metavar="DIR", help="the directory to upload")
+        parser.add_argument("uri", metavar="URI", help=_URI_HELP)
+        parser.add_argument("--archive", action="store_true", help="one compressed object, URI.tar.gz")
+        parser.add_argument("--delete", action="store_true", help="remove what lies there and is not in DIR")
+        parser.add_argument("--recheck", action="store_true", help="look for every object, not for the manifest only")
+        parser.add_argument("--dry-run", action="store_true", help="say what would be sent and removed")
+    else:
+        parser.add_argument("uri", metavar="URI", help=_URI_HELP)
+        parser.add_argument("directory", metavar="DIR", help="where to put it; made if it is not there")
+    parser.add_argument("--endpoint-url", metavar="URL", help="server of an OBS or MinIO bucket")
+    parser.add_argument("--region", metavar="NAME", help="region the requests are signed for")
+    parser.add_argument("--profile", metavar="NAME", help="named profile of the AWS credentials files")
+    parser.add_argument("--addressing", choices=["auto", "virtual", "path"], help="how the bucket is put into the host")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json for programs")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+_UPLOAD_HELP = """\
+Upload a directory, whole or what changed of it.
+
+One object per file, each proven; unchanged files are not sent. A manifest beside it (URI.manifest.json), written
+last, says that it is whole. Ignore rules as for jobs: .jobignore, else .gitignore. What lies there already and is
+not in DIR stays there, unless you say --delete.
+
+Example: jobsubmit upload ./code s3://bucket/team/code"""
+
+_DOWNLOAD_HELP = """\
+Download what was uploaded, a tree or an archive, proven file by file.
+
+Files that are in DIR already are not fetched again; what else is in DIR stays there.
+
+Example: jobsubmit download s3://bucket/team/code ./code"""
+
+
+def _place(options: argparse.Namespace, layout: Any, settings: configuration.Settings) -> tuple[StoreAddress, CodeRef]:
+    """Return the store above a URI, and the reference to what lies at the URI."""
+    uri: str = options.uri.rstrip("/") if options.uri.strip("/") else options.uri
+    above, separator, name = uri.rpartition("/")
     if "://" in uri and (not separator or above.endswith(":/")):
         raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
-    store = {"uri": above or ("/" if separator else "."), "endpoint_url": endpoint_url, "profile": profile}
-    spec = load_settings().completed(load_store(store, uri))
-    bundle = scan(directory)
-    with output.upload_progress(bundle.size) as progress:
-        summary = uploading.upload(open_store(spec), bundle, uploading.tree_ref(uri, name, bundle.digest), progress)
+    if not name or name in (".", ".."):
+        raise UsageError(f"{options.uri!r}: must end in the name of a folder", "e.g. s3://bucket/code")
+    own = StoreAddress(
+        above or ("/" if separator else "."), options.endpoint_url, options.region, options.profile, options.addressing
+    )
+    if problem := store_uri_problem(own.uri):
+        raise UsageError(f"{uri}: {problem}")
+    if own.endpoint_url is not None and (problem := endpoint_problem(own.endpoint_url)):
+        raise UsageError(f"--endpoint-url {own.endpoint_url}: {problem}")
+    if not own.is_remote and any(own[1:]):
+        raise UsageError(f"{uri}: a folder has no server", "leave the server's options out, or name a bucket")
+    return settings.completed(own), place_ref(uri, name, layout)
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _upload(options: argparse.Namespace) -> int:
+    from jobsubmit.transfer import upload as uploading
+
+    started = time.monotonic()
+    settings = configuration.load_settings()
+    address, code = _place(options, "archive" if options.archive else "tree", settings)
+    store, folder, root = open_store(address), settings.transfer_dir, Path(options.directory)
+    own = (settings.state_dir,) if address.is_remote else (settings.state_dir, Path(code.uri))
+    known = load_known(folder, root)
+    bundle = scan(root, own, known)
+    if options.dry_run:
+        _show_changes(uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete), code)
+        return 0
+    with output.transfer_progress("uploading", bundle.size, len(bundle.files)) as progress:
+        summary = uploading.upload(
+            store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
+        )
+    save_known(folder, bundle, known)
+    seconds = time.monotonic() - started
     if out.json:
         out.document(
             {
-                "uri": uri,
+                "uri": code.uri,
                 "digest": bundle.digest,
                 "files": summary.files,
                 "bytes": summary.size,
                 "skipped": summary.skipped,
+                "copied": summary.copied,
+                "deleted": summary.deleted,
+                "left_out": [left._asdict() for left in bundle.left_out],
+                "empty_directories": list(bundle.directories),
+                "seconds": round(seconds, 3),
+                "requests": store.requests,
             }
         )
-    else:
-        out.data(f"{uri}: {summary.files} files sent ({summary.size:,} bytes), {summary.skipped} unchanged")
-        out.talk(f"use it in a job file: code_dir: {uri if '://' in uri else Path(uri).absolute()}")
+        return 0
+    for left in bundle.left_out:
+        if left.reason == "not a regular file":
+            out.talk(f"note: {left.path}: not a regular file, left out")
+    removed = f", {summary.deleted} removed" if options.delete else ""
+    out.data(
+        f"{code.uri}: {counted(summary.files, 'file')} sent ({summary.size:,} bytes), {summary.skipped:,} unchanged"
+        f"{removed}; {seconds:.2f} s, {_rate(summary.size, seconds)}, {counted(store.requests, 'request')}"
+    )
+    if code.layout == "tree":
+        out.talk(f"use it in a job file: code_dir: {code.uri if address.is_remote else os.path.abspath(code.uri)}")
+    return 0
+
+
+def _show_changes(changes: Any, code: CodeRef) -> None:
+    if out.json:
+        send = [file.entry() for file in changes.send]
+        out.document({"uri": code.uri, "send": send, "delete": list(changes.delete)})
+        return
+    for file in changes.send:
+        out.data(f"would send {file.path} ({file.size:,} bytes)")
+    for key in changes.delete:
+        out.data(f"would remove {key}")
+    out.data(f"{code.uri}: {counted(len(changes.send), 'file')} to send, {len(changes.delete)} to remove")
+
+
+def _download(options: argparse.Namespace) -> int:
+    from jobsubmit.transfer.download import download
+
+    started = time.monotonic()
+    address, code = _place(options, "tree", configuration.load_settings())
+    store, root = open_store(address), Path(options.directory)
+    with output.transfer_progress("downloading", 0, 0) as progress:
+        summary = download(store, code, root, progress)
+    seconds = time.monotonic() - started
+    if out.json:
+        facts = {"uri": options.uri, "directory": str(root), "digest": summary.digest, "files": summary.files}
+        facts |= {"bytes": summary.size, "skipped": summary.skipped, "seconds": round(seconds, 3)}
+        out.document({**facts, "requests": store.requests})
+        return 0
+    proof = "proven by its manifest" if summary.digest else "there is no manifest: sizes and ETags were compared"
+    out.data(
+        f"{root}: {counted(summary.files, 'file')} fetched ({summary.size:,} bytes), {summary.skipped:,} unchanged; "
+        f"{seconds:.2f} s, {_rate(summary.size, seconds)}, {counted(store.requests, 'request')}; {proof}"
+    )
+    return 0
+
+
+def _rate(size: int, seconds: float) -> str:
+    return f"{size / max(seconds, 0.001) / 1e6:.1f} MB/s"

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jobsubmit import pipeline
 from jobsubmit.backends import LogLine
-from jobsubmit.cli import output
+from jobsubmit.cli import output, report
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED, UsageError
@@ -25,7 +25,7 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
     try:
         for line in pipeline.logs(record, settings, follow=True):
-            out.stderr.print(output.log_text(line))
+            out.stderr.print(report.log_text(line))
         status = pipeline.wait(record, settings)
     except KeyboardInterrupt:
         out.talk(
@@ -33,12 +33,12 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
             f"jobsubmit cancel {record.id}"
         )
         if out.json:
-            out.document(output.job_document(record, pipeline.status(record, settings)))
+            out.document(report.job_document(record, pipeline.status(record, settings)))
         raise typer.Exit(INTERRUPTED) from None
-    output.show_report(out.stderr, record, status)
+    report.show_report(out.stderr, record, status)
     if out.json:
-        out.document(output.job_document(record, status))
-    raise typer.Exit(output.exit_code(status, propagate=propagate))
+        out.document(report.job_document(record, status))
+    raise typer.Exit(report.exit_code(status, propagate=propagate))
 
 
 def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
@@ -53,9 +53,9 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     record = records.find(job)
     now = pipeline.status(record, settings)
     if out.json:
-        out.document(output.job_document(record, now))
+        out.document(report.job_document(record, now))
         return
-    output.show_report(out.stdout, record, now)
+    report.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
         "mode": f"{record.mode}, {output.counted(record.nodes, 'node')}",
@@ -68,7 +68,7 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     timeline = Table("step", box=None, pad_edge=False, header_style="bold")
     timeline.add_column("began after", justify="right")
     timeline.add_column("took", justify="right")
-    for row in output.step_rows(record, now):
+    for row in report.step_rows(record, now):
         timeline.add_row(*row)
     out.stdout.print(timeline)
 
@@ -113,9 +113,9 @@ def _show_json(line: LogLine) -> None:
 
 def _show_text(line: LogLine) -> None:
     if sys.stdout.isatty():
-        out.stdout.print(output.log_text(line))
+        out.stdout.print(report.log_text(line))
     else:
-        out.data(f"{output.log_prefix(line)} {line.text}")
+        out.data(f"{report.log_prefix(line)} {line.text}")
 
 
 def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
@@ -126,7 +126,7 @@ def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
     settings = load_settings()
     jobs = [(record, pipeline.status(record, settings)) for record in JobRecords(settings).all()]
     if out.json:
-        out.document([output.job_document(record, now) for record, now in jobs])
+        out.document([report.job_document(record, now) for record, now in jobs])
         return
     if not jobs:
         out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
@@ -134,7 +134,7 @@ def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
     table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
     for record, now in jobs:
         table.add_row(
-            record.id, output.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at
+            record.id, report.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at
         )
     out.stdout.print(table)
 
@@ -164,10 +164,10 @@ def wait(
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None
     if out.json:
-        out.document(output.job_document(record, now))
+        out.document(report.job_document(record, now))
     else:
-        output.show_report(out.stdout, record, now)
-    raise typer.Exit(output.exit_code(now, propagate=propagate))
+        report.show_report(out.stdout, record, now)
+    raise typer.Exit(report.exit_code(now, propagate=propagate))
 
 
 def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
@@ -185,8 +185,8 @@ def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
         out.talk(f"asked {record.id} to end")
     now = pipeline.wait(record, settings, _CANCEL_SECONDS)
     if out.json:
-        out.document(output.job_document(record, now))
+        out.document(report.job_document(record, now))
     else:
-        output.show_report(out.stdout, record, now)
+        report.show_report(out.stdout, record, now)
     if not now.state.is_final:
         raise typer.Exit(NOT_FINISHED)

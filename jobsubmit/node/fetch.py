@@ -46,10 +46,14 @@ class FetchError(Exception):
     """Say in one line why the code is not on the node."""
 
 
-def tree_digest(files: Iterable[Mapping[str, Any]]) -> str:
-    """Return the digest of a tree: sha256 over its (path, mode, sha256) lines; neither times nor packing count."""
-    lines = sorted(json.dumps([f["path"], f["mode"], f["sha256"]]) for f in files)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str] = ()) -> str:
+    """Return the digest of a tree: sha256 over the (path, mode, sha256) of its files, and over its empty directories.
+
+    Neither times nor packing count.
+    """
+    lines = ["%s\0%s\0%s" % file for file in files]
+    lines += ["%s/\0\0" % directory for directory in directories]
+    return hashlib.sha256("\0".join(sorted(lines)).encode()).hexdigest()
 
 
 def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
@@ -85,50 +89,60 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     manifest_file = os.path.join(work, "manifest.json")
     _download(code["manifest"], manifest_file)
     with open(manifest_file, encoding="utf-8") as stream:
-        files = {f["path"]: f for f in json.load(stream)["files"]}
-    if tree_digest(files.values()) != code["digest"]:
+        manifest = json.load(stream)
+    files = {f["path"]: f for f in manifest["files"]}
+    directories = manifest.get("directories", [])
+    if tree_digest(((f["path"], f["mode"], f["sha256"]) for f in files.values()), directories) != code["digest"]:
         raise FetchError("the manifest in the store does not belong to the code that was submitted")
+    for directory in directories:
+        os.makedirs(safe_path(folder, directory), exist_ok=True)
     if code["layout"] == "archive":
         archive = os.path.join(work, "code.tar.gz")
         _download(code["archive"], archive)
-        _extract(archive, files, folder)
+        extract(archive, files, directories, folder)
     else:
         missing = set(files) - set(code["files"])
         if missing:
             raise FetchError("no address was given for %s" % sorted(missing)[0])
         list(_each_file({path: code["files"][path] for path in files}, folder))
         for path, entry in files.items():
-            _prove(os.path.join(folder, path), path, entry)
+            prove(os.path.join(folder, path), path, entry)
     return str(code["digest"])
 
 
 def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, int]]:
     for path in addresses:
-        _safe_path(folder, path)
+        safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        sizes = pool.map(lambda path: _download(addresses[path], _safe_path(folder, path))[1], addresses)
+        sizes = pool.map(lambda path: _download(addresses[path], safe_path(folder, path))[1], addresses)
         return list(zip(addresses, sizes))
 
 
-def _extract(archive: str, files: dict[str, Any], folder: str) -> None:
-    seen = set()
+def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], folder: str) -> None:
+    """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
+    missing, empty = set(files), set(directories)
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
-            entry = files.get(member.name)
-            if entry is None or not member.isreg() or member.name in seen:
-                raise FetchError("the archive holds %r, which the manifest does not list" % member.name)
+            name = member.name
+            if member.isdir() and name in empty:
+                os.makedirs(safe_path(folder, name), exist_ok=True)
+                continue
+            if name not in missing or not member.isreg():
+                raise FetchError("the archive holds %r, which the manifest does not list" % name)
             source = tar.extractfile(member)
             assert source
-            destination = _safe_path(folder, member.name)
+            destination = safe_path(folder, name)
             with open(destination, "wb") as sink:
                 shutil.copyfileobj(source, sink, CHUNK)
-            _prove(destination, member.name, entry)
-            seen.add(member.name)
-    if len(seen) != len(files):
-        raise FetchError("the archive lacks %s" % sorted(set(files) - seen)[0])
+            prove(destination, name, files[name])
+            missing.remove(name)
+            tar.members = []  # type: ignore[attr-defined] # it would keep them all
+    if missing:
+        raise FetchError("the archive lacks %s" % sorted(missing)[0])
 
 
-def _prove(file: str, path: str, entry: dict[str, Any]) -> None:
+def prove(file: str, path: str, entry: Mapping[str, Any]) -> None:
+    """Raise FetchError unless a file has the digest that its manifest lists; give it its mode."""
     digest = hashlib.sha256()
     with open(file, "rb") as stream:
         for block in iter(lambda: stream.read(CHUNK), b""):
@@ -138,7 +152,8 @@ def _prove(file: str, path: str, entry: dict[str, Any]) -> None:
     os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
 
 
-def _safe_path(folder: str, path: str) -> str:
+def safe_path(folder: str, path: str) -> str:
+    """Return where a path of a manifest lies below a folder, which is made; raise FetchError if it would leave it."""
     parts = path.split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FetchError("the path %r would leave the code folder" % path)

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
-from jobsubmit.spec.model import MODES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec, StoreSpec
+from jobsubmit.spec.model import MODES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec
 from jobsubmit.spec.rules import complaints
-from jobsubmit.spec.values import REMOTE_SCHEMES
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -69,16 +69,6 @@ def load_mapping(
         _apply(document, override)
     spec = _validated(document, Path(directory).absolute())
     return LoadedSpec(spec, replace(document, text=as_yaml(document.values)))
-
-
-def load_store(values: Mapping[str, Any], source: str) -> StoreSpec:
-    """Validate a store given on the command line; raise SpecError with every problem in it."""
-    document = Document(source, values={"store": {name: value for name, value in values.items() if value is not None}})
-    defaults, problems = _parse(Defaults, document)
-    problems += [Problem(source, dotted(path), text) for path, text in complaints("", document.values)]
-    if defaults is None or problems:
-        raise SpecError(problems)
-    return defaults.store
 
 
 def load_defaults(file: Path) -> Defaults:

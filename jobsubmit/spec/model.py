@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, StrictInt, StrictStr, TypeAdapter
 
+from jobsubmit.address import Addressing, StoreAddress
 from jobsubmit.spec.values import (
     CodeDir,
     Command,
@@ -63,9 +64,14 @@ class StoreSpec(FrozenModel):
     )
     region: StrictStr | None = Field(None, min_length=1, description="Region name the requests are signed for.")
     profile: StrictStr | None = Field(None, min_length=1, description="Named profile of the AWS credentials files.")
-    addressing: Literal["auto", "virtual", "path"] | None = Field(
+    addressing: Addressing | None = Field(
         None, description="How the bucket is put into the address: OBS needs virtual, MinIO usually path; auto decides."
     )
+
+    @property
+    def address(self) -> StoreAddress:
+        """Return what of this says where the store is."""
+        return StoreAddress(self.uri or "", self.endpoint_url, self.region, self.profile, self.addressing)
 
 
 class LocalBackendSpec(FrozenModel):

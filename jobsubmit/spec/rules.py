@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.spec.document import FieldPath
-from jobsubmit.spec.values import REMOTE_SCHEMES
 
 Raw: TypeAlias = Mapping[str, Any]
 Complaint: TypeAlias = tuple[FieldPath, str]

@@ -6,12 +6,11 @@ import json
 import math
 import re
 from typing import Annotated, Any, TypeAlias
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, StrictBool, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-REMOTE_SCHEMES = ("s3://", "obs://")
+from jobsubmit.address import BUCKET, endpoint_problem, store_uri_problem
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
@@ -42,7 +41,6 @@ SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID",
 
 _INT64 = 1 << 63
 _HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
-_BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -137,11 +135,8 @@ def _location(value: object) -> str:
 
 def _store_uri(value: object) -> str:
     text = _location(value)
-    scheme, separator, rest = text.partition("://")
-    if separator and scheme not in ("s3", "obs", "file"):
-        raise _wrong(f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder")
-    if separator and scheme != "file" and not re.fullmatch(rf"{_BUCKET}(/.*)?", rest):
-        raise _wrong(f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`")
+    if problem := store_uri_problem(text):
+        raise _wrong(problem)
     return text
 
 
@@ -150,7 +145,7 @@ def _code_dir(value: object) -> str:
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs"):
         raise _wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
-    if separator and not re.fullmatch(rf"{_BUCKET}(/[^/]+)+/?", rest):
+    if separator and not re.fullmatch(rf"{BUCKET}(/[^/]+)+/?", rest):
         raise _wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
         raise _wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
@@ -159,13 +154,8 @@ def _code_dir(value: object) -> str:
 
 def _endpoint(value: object) -> str:
     text = _location(value)
-    try:
-        address = urlsplit(text)
-        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not text.isascii() or not text.isprintable() or " " in text:
-        raise _wrong("must be an address like https://host or http://host:port")
+    if problem := endpoint_problem(text):
+        raise _wrong(problem)
     return text
 
 

@@ -1,52 +1,87 @@
-"""Where objects are kept: the protocol every store fulfils, and the one place that picks a store."""
+"""Where objects are kept: the protocol, and the one place that chooses a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import read_blocks
-from jobsubmit.errors import BundleError
-from jobsubmit.spec.model import StoreSpec
-from jobsubmit.spec.values import REMOTE_SCHEMES
 
 Source: TypeAlias = bytes | Path
+Progress: TypeAlias = Callable[[int], object]
 
 
-@dataclass(frozen=True)
-class ObjectInfo:
-    """Describe a stored object: its key below the store's prefix, and its size in bytes."""
+def nothing(_: int) -> None:
+    """Take note of some bytes that were sent, and do nothing about it."""
+
+
+class ObjectInfo(NamedTuple):
+    """Describe a stored object: its key below the store's prefix, its size in bytes, and its tag.
+
+    The tag changes with the content; where it has 32 hex digits it is the content's md5.
+    """
 
     key: str
     size: int
+    tag: str
+
+
+class Stored(NamedTuple):
+    """Hold an object's bytes and tag; `data` is None where the caller said it has them."""
+
+    data: bytes | None
+    tag: str
 
 
 class ObjectStore(Protocol):
     """Keep objects under keys; a key is text with `/`, relative to the store's own prefix.
 
     Every method raises StoreError, with the address and the next step, when the store refuses or cannot be reached;
-    the store itself retries what may pass (connection errors, 429, 5xx), callers never do. Methods may be called from
-    several threads at once.
+    the store itself retries what may pass (connection errors, time-outs, 429, 5xx) with jitter and up to a deadline,
+    callers never do. Methods may be called from several threads at once.
     """
 
     uri: str
     """The store's own address, without a slash at the end; `uri + "/" + key` is an object's address."""
 
-    def put(self, key: str, source: Source, sha256: str) -> None:
-        """Store an object. MUST be atomic (a reader sees the old object, the whole new one or none) and MUST NOT
-        return unless the bytes stored have this hex digest; a source that has another raises BundleError, since it
-        changed while it was read. Putting a key twice replaces the object."""
+    requests: int
+    """How many requests were made so far (0 where there is no server); retries are not counted."""
+
+    def check_key(self, key: str) -> None:
+        """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""
+
+    def put(
+        self, key: str, source: Source, sha256: str, expected: str | None = None, progress: Progress = nothing
+    ) -> str | None:
+        """Store an object and return its tag. MUST be atomic (a reader sees the old object, the whole new one or none)
+        and MUST NOT return unless the bytes stored have this hex digest; a source that has another raises BundleError,
+        since it changed while it was read. Putting a key twice replaces the object.
+
+        With `expected` the object is stored only if the key has this tag now, or nothing where it is empty; otherwise
+        None is returned and nothing changes. A store that cannot decide both in one step MAY look first.
+        `progress` is called with the number of bytes of each piece that is there. No two callers may put one key at
+        once: the store need not keep their pieces apart."""
 
     def get(self, key: str) -> bytes:
         """Return an object whole; a missing one is a StoreError."""
+
+    def get_to(self, key: str, file: Path) -> str:
+        """Write an object, however large it is, to a file that nobody else reads yet; return its hex digest."""
+
+    def get_unless(self, key: str, tag: str) -> Stored | None:
+        """Return an object whole, or None where there is none; MAY leave the bytes out where its tag is this one."""
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object, or None when there is none."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with `prefix`, in order of keys; nothing for an unknown prefix."""
+
+    def copy(self, source_key: str, key: str, source: Path) -> bool:
+        """Copy an object within the store; return whether the copy is proven to hold what the local file holds.
+        MAY return False without a try."""
 
     def delete(self, key: str) -> None:
         """Remove an object; removing one that is not there is fine."""
@@ -58,21 +93,15 @@ class ObjectStore(Protocol):
 
 def blocks(source: Source) -> Iterable[bytes]:
     """Return the bytes of a source, a large file's in pieces."""
-    return [source] if isinstance(source, bytes) else read_blocks(source)
+    return [source] if isinstance(source, bytes) else read_blocks(str(source))
 
 
-def changed(source: Source, key: str = "") -> BundleError:
-    """Return the error for a source that is not what it was when it was scanned."""
-    return BundleError(f"{source if isinstance(source, Path) else key} changed while it was read", "run again")
-
-
-def open_store(spec: StoreSpec) -> ObjectStore:
-    """Return the store that a spec names; loads its client library only now. Contacts nothing yet."""
-    uri = spec.uri or ""
-    if uri.startswith(REMOTE_SCHEMES):
+def open_store(address: StoreAddress) -> ObjectStore:
+    """Return the store at an address; loads its client library only now. Contacts nothing yet."""
+    if address.is_remote:
         from jobsubmit.stores.s3 import S3Store
 
-        return S3Store(spec)
+        return S3Store(address)
     from jobsubmit.stores.folder import FolderStore
 
-    return FolderStore(Path(uri.removeprefix("file://")))
+    return FolderStore(Path(address.uri.removeprefix("file://")))

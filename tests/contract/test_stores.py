@@ -16,8 +16,8 @@ import pytest
 from hostile import HOSTILE
 from minio_server import Server
 
+from jobsubmit.address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.spec import StoreSpec
 from jobsubmit.stores import ObjectStore, open_store
 
 HEX = hashlib.sha256(b"").hexdigest()
@@ -30,9 +30,9 @@ def sha(data: bytes) -> str:
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "folder":
-        return open_store(StoreSpec(uri=str(tmp_path / "store")))
+        return open_store(StoreAddress(uri=str(tmp_path / "store")))
     bucket, server = request.getfixturevalue("s3")
-    return open_store(StoreSpec(uri=f"s3://{bucket}/team/jobs", endpoint_url=server.endpoint))
+    return open_store(StoreAddress(uri=f"s3://{bucket}/team/jobs", endpoint_url=server.endpoint))
 
 
 def test_what_is_put_can_be_had_again(store: ObjectStore, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ class TestS3:
     """What only a server can refuse: each refusal names the address and the next step."""
 
     def open(self, uri: str, server: Server) -> ObjectStore:
-        return open_store(StoreSpec(uri=uri, endpoint_url=server.endpoint))
+        return open_store(StoreAddress(uri=uri, endpoint_url=server.endpoint))
 
     def test_the_prefix_and_nothing_else_is_used(self, s3: tuple[str, Server]) -> None:
         bucket, server = s3
@@ -128,11 +128,11 @@ class TestS3:
 
     def test_obs_means_the_configured_endpoint(self, s3: tuple[str, Server]) -> None:
         bucket, server = s3
-        spec = StoreSpec(uri=f"obs://{bucket}/x", endpoint_url=server.endpoint, addressing="path")
+        spec = StoreAddress(uri=f"obs://{bucket}/x", endpoint_url=server.endpoint, addressing="path")
         open_store(spec).put("k", b"x", sha(b"x"))
         assert open_store(spec).get("k") == b"x"
         with pytest.raises(StoreError, match="obs:// needs"):
-            open_store(StoreSpec(uri=f"obs://{bucket}/x"))
+            open_store(StoreAddress(uri=f"obs://{bucket}/x"))
 
     def refusal(self, act: Callable[[], object]) -> StoreError:
         with pytest.raises(StoreError) as caught:
@@ -162,11 +162,11 @@ class TestS3:
         )
 
     def test_nobody_listens(self, s3: tuple[str, Server]) -> None:
-        dead = StoreSpec(uri=f"s3://{s3[0]}", endpoint_url="http://127.0.0.1:9")
+        dead = StoreAddress(uri=f"s3://{s3[0]}", endpoint_url="http://127.0.0.1:9")
         assert "reachable" in self.refusal(lambda: open_store(dead).put("k", b"", HEX)).hint
 
     def test_unknown_profile(self, s3: tuple[str, Server]) -> None:
-        spec = StoreSpec(uri=f"s3://{s3[0]}", endpoint_url=s3[1].endpoint, profile="nobody")
+        spec = StoreAddress(uri=f"s3://{s3[0]}", endpoint_url=s3[1].endpoint, profile="nobody")
         assert "profile" in self.refusal(lambda: open_store(spec).head("k")).hint
 
 
@@ -187,7 +187,7 @@ def test_virtual_host_addressing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             "getaddrinfo",
             lambda host, *args, **kw: resolve("127.0.0.1" if "virtual" in host else host, *args, **kw),
         )
-        store = open_store(StoreSpec(uri="s3://virtual/p", endpoint_url=endpoint, addressing="virtual"))
+        store = open_store(StoreAddress(uri="s3://virtual/p", endpoint_url=endpoint, addressing="virtual"))
         assert store.url("k", 60).startswith(endpoint.replace("localhost", "virtual.localhost"))
         store.put("k", b"x", sha(b"x"))
         assert [info.key for info in store.list("")] == ["k"]

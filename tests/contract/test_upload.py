@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
+from jobsubmit.address import StoreAddress
 from jobsubmit.assets import starter_job
 from jobsubmit.bundle import Bundle, scan
 from jobsubmit.errors import BundleError, StoreError
@@ -23,10 +24,13 @@ from jobsubmit.node import fetch as fetching
 from jobsubmit.plan import plan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import StoreSpec, load
+from jobsubmit.spec import load
 from jobsubmit.spec.model import Layout
 from jobsubmit.stores import ObjectStore, open_store
-from jobsubmit.upload import CodeRef, code_ref, fetch_order, tree_ref, upload, upload_script
+from jobsubmit.transfer import upload as uploading
+from jobsubmit.transfer.order import fetch_order
+from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
+from jobsubmit.transfer.upload import UploadSummary, upload_script
 
 LAYOUTS: tuple[Layout, ...] = ("tree", "archive")
 FETCH = Path(fetching.__file__)
@@ -35,9 +39,9 @@ FETCH = Path(fetching.__file__)
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "folder":
-        return open_store(StoreSpec(uri=str(tmp_path / "store")))
+        return open_store(StoreAddress(uri=str(tmp_path / "store")))
     bucket, server = request.getfixturevalue("s3")
-    return open_store(StoreSpec(uri=f"s3://{bucket}/jobs", endpoint_url=server.endpoint))
+    return open_store(StoreAddress(uri=f"s3://{bucket}/jobs", endpoint_url=server.endpoint))
 
 
 @pytest.fixture
@@ -58,6 +62,16 @@ def code(tmp_path: Path) -> Path:
 @pytest.fixture
 def script() -> Script:
     return render(plan(load(starter_job("torchrun")).spec, load_settings()))
+
+
+def upload(store: ObjectStore, bundle: Bundle, ref: CodeRef, **options: Any) -> UploadSummary:
+    """Upload as `create` does, with the work directory of the test."""
+    return uploading.upload(store, bundle, ref, load_settings().transfer_dir, recheck=True, **options)
+
+
+def order_for(store: ObjectStore, ref: CodeRef, script: Script) -> dict[str, Any]:
+    """Return the order as for code that somebody uploaded before."""
+    return fetch_order(store, store, ref, "job", script, None)
 
 
 def sent(store: ObjectStore, bundle: Bundle, layout: Layout, script: Script) -> CodeRef:
@@ -91,7 +105,7 @@ def test_what_a_node_fetches_is_the_directory(
     layout: Layout, store: ObjectStore, code: Path, script: Script, tmp_path: Path
 ) -> None:
     ref = sent(store, scan(code), layout, script)
-    done = fetch_on_node(fetch_order(store, store, ref, "job", script), tmp_path / "node")
+    done = fetch_on_node(order_for(store, ref, script), tmp_path / "node")
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "node/code") == contents(code)
     assert (tmp_path / "node/start.sh").read_bytes() == script.data
@@ -108,7 +122,7 @@ def test_the_bucket_holds_exactly_the_tree_and_its_manifest(store: ObjectStore, 
     others = {f"job/{bundle.digest}/code.manifest.json", f"job/scripts/{script.sha256}.sh"}
     assert objects == tree | others
     for file in bundle.files:
-        assert store.get(f"{ref.key}/{file.path}") == file.source.read_bytes()
+        assert store.get(f"{ref.key}/{file.path}") == Path(file.source).read_bytes()
     manifest = json.loads(store.get(f"{ref.key}.manifest.json"))
     assert manifest["files"] == [file.entry() for file in bundle.files]
 
@@ -159,7 +173,7 @@ def test_an_interrupted_upload_does_not_count(
             upload(store, bundle, ref)
     assert not [info.key for info in store.list("") if info.key.endswith("manifest.json")]
     with pytest.raises(StoreError, match="manifest is gone"):
-        fetch_order(store, store, ref, "job", script)
+        order_for(store, ref, script)
     assert upload(store, bundle, ref).files > 0
     assert store.head(f"{ref.key}.manifest.json") is not None
 
@@ -181,7 +195,7 @@ def test_a_store_that_was_tidied_up_is_filled_again(
     ref = sent(store, scan(code), layout, script)
     store.delete(ref.key if layout == "archive" else f"{ref.key}/train.py")
     assert upload(store, scan(code), ref).files > 0
-    done = fetch_on_node(fetch_order(store, store, ref, "job", script), tmp_path / "node")
+    done = fetch_on_node(order_for(store, ref, script), tmp_path / "node")
     assert done.returncode == 0, done.stderr
 
 
@@ -191,7 +205,7 @@ def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tm
     for path in ("train.py", "sub/a b.txt"):
         store.put(f"mine/{path}", path.encode(), hashlib.sha256(path.encode()).hexdigest())
     upload_script(store, "job", script)
-    order = fetch_order(store, store, tree_ref(f"{store.uri}/mine", "mine"), "job", script)
+    order = order_for(store, place_ref(f"{store.uri}/mine", "mine"), script)
     done = fetch_on_node(order, tmp_path / "node")
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "node/mine") == {
@@ -199,7 +213,7 @@ def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tm
         "sub/a b.txt": (b"sub/a b.txt", False),
     }
     with pytest.raises(StoreError, match="there is no code"):
-        fetch_order(store, store, tree_ref(f"{store.uri}/none", "none"), "job", script)
+        order_for(store, place_ref(f"{store.uri}/none", "none"), script)
 
 
 def tampered(folder: Path, members: list[tuple[tarfile.TarInfo, bytes]], files: list[dict[str, Any]]) -> dict[str, Any]:
@@ -216,7 +230,7 @@ def tampered(folder: Path, members: list[tuple[tarfile.TarInfo, bytes]], files: 
         "code": {
             "layout": "archive",
             "manifest": (folder / "manifest.json").as_uri(),
-            "digest": fetching.tree_digest(files),
+            "digest": fetching.tree_digest([(f["path"], f["mode"], f["sha256"]) for f in files]),
             "archive": (folder / "code.tar.gz").as_uri(),
         },
         "code_name": "code",

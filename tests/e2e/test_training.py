@@ -78,7 +78,7 @@ def test_training_through_a_bucket(
     base = f"jobs/ddp-toy/{bundle.digest}/code"
     expected = {f"jobs/ddp-toy/scripts/{hashlib.sha256(script).hexdigest()}.sh": script}
     if layout == "tree":
-        expected |= {f"{base}/{file.path}": file.source.read_bytes() for file in bundle.files}
+        expected |= {f"{base}/{file.path}": Path(file.source).read_bytes() for file in bundle.files}
         manifest = contents.pop(f"{base}.manifest.json")
     else:
         manifest = contents.pop(f"{base}.tar.gz.manifest.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import Command
 
-from jobsubmit.cli.app import main
+from jobsubmit.cli.main import main
 from jobsubmit.errors import SpecError
 from jobsubmit.spec import load
 

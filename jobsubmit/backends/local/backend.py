@@ -23,7 +23,7 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script
 from jobsubmit.settings import Settings
 from jobsubmit.spec.model import Layout
-from jobsubmit.upload import CodeRef
+from jobsubmit.transfer.reference import CodeRef
 
 _DOCUMENT = "local.json"
 _FOLLOW_SECONDS = 0.1

@@ -1,0 +1,52 @@
+"""Where a store is: a folder, or a bucket with its server; and what is wrong with such an address."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, TypeAlias
+
+REMOTE_SCHEMES = ("s3://", "obs://")
+Addressing: TypeAlias = Literal["auto", "virtual", "path"]
+
+BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
+
+
+class StoreAddress(NamedTuple):
+    """Say where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
+
+    uri: str = ""
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    addressing: Addressing | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Tell whether a server keeps the objects."""
+        return self.uri.startswith(REMOTE_SCHEMES)
+
+
+def store_uri_problem(text: str) -> str:
+    """Return why a text cannot be the address of a store, or nothing."""
+    if not text:
+        return "must not be empty"
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme not in ("s3", "obs", "file"):
+        return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
+    if separator and scheme != "file" and not re.fullmatch(rf"{BUCKET}(/.*)?", rest):
+        return f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`"
+    return ""
+
+
+def endpoint_problem(text: str) -> str:
+    """Return why a text cannot be the address of a server, or nothing."""
+    from urllib.parse import urlsplit  # it costs more than a whole unchanged upload's other parts
+
+    try:
+        address = urlsplit(text)
+        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isascii() or not text.isprintable() or " " in text:
+        return "must be an address like https://host or http://host:port"
+    return ""

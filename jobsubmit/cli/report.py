@@ -1,0 +1,99 @@
+"""A job's state, its output and its end, as people and programs see them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from jobsubmit.backends import JobStatus, LogLine, State
+from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
+from jobsubmit.jobs import JobRecord
+
+_STATE_STYLES = {
+    State.SUCCEEDED: "bold green",
+    State.FAILED: "bold red",
+    State.LOST: "bold red",
+    State.CANCELLED: "bold yellow",
+}
+_RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+
+
+def log_prefix(line: LogLine) -> str:
+    """Return who says a line: a rank, or the node around its ranks."""
+    return f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
+
+
+def log_text(line: LogLine) -> Text:
+    """Return a line with its prefix in the colour of its rank."""
+    colour = "bright_black" if line.rank is None else _RANK_COLOURS[line.rank % len(_RANK_COLOURS)]
+    return Text.assemble((log_prefix(line), Style(color=colour)), " ", line.text)
+
+
+def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
+    """Return a job as programs see it."""
+    return {
+        "id": record.id,
+        "handle": record.handle,
+        "name": record.name,
+        "mode": record.mode,
+        "backend": record.backend,
+        "nodes": record.nodes,
+        "created": record.created_at,
+        "state": status.state.value,
+        "reason": status.reason,
+        "message": status.message,
+        "code": {"uri": record.code, "digest": record.digest},
+        "script_sha256": record.script_sha256,
+        "steps": [asdict(step) for step in (*record.steps, *status.steps)],
+        "failure": asdict(status.failure) if status.failure else None,
+        "details": dict(status.details),
+    }
+
+
+def state_text(status: JobStatus) -> Text:
+    """Return state and reason in the state's colour."""
+    reason = f" ({status.reason})" if status.reason else ""
+    return Text(status.state.value + reason, style=_STATE_STYLES.get(status.state, "bold"))
+
+
+def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
+    """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
+    console.print(
+        Text.assemble(f"job {record.id} ", state_text(status), f": {status.message}" if status.message else "")
+    )
+    for note in status.details.get("notes", ()):
+        console.print(f"  note: {note}")
+    failure = status.failure
+    if failure is None:
+        return
+    if failure.last_lines:
+        console.print(f"  last lines of {failure.quoted}:")
+        for line in failure.last_lines:
+            console.print(Text.assemble(("  │ ", "red"), line))
+    console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
+    """Return the exit code that tells how a job ended."""
+    if not status.state.is_final:
+        return NOT_FINISHED
+    if status.state is State.SUCCEEDED:
+        return 0
+    if status.state is State.CANCELLED:
+        return JOB_CANCELLED
+    return status.failure.shell_code if propagate and status.failure else JOB_FAILED
+
+
+def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
+    """Return (step, offset, duration) of each step so far, in seconds as text."""
+    steps = (*record.steps, *status.steps)
+    origin = steps[0].start if steps else 0.0
+    unfinished = "never" if status.state.is_final else "…"
+    return [
+        (step.name, f"{step.start - origin:.2f} s", f"{step.end - step.start:.2f} s" if step.end else unfinished)
+        for step in steps
+    ]

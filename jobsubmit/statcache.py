@@ -1,0 +1,63 @@
+"""What an earlier scan found, so that files which did not change since need not be read again (as git's index does)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from jobsubmit.bundle import Bundle, Known
+
+_FORMAT = "jobsubmit-stat-cache-1"
+# A file that changed this short before the scan may change again without a new time stamp: it is always read.
+_RACY_NS = 2_000_000_000
+
+
+def load_known(folder: Path, root: Path) -> Known:
+    """Return the stamps and digests of an earlier scan; nothing where they are damaged or of another directory."""
+    try:
+        with open(_file(folder, root), "rb") as stream:
+            header = json.loads(stream.readline())
+            body = stream.read()
+        if header != _header(root, body):
+            return {}
+        fields = body.decode().split("\0")
+    except (OSError, ValueError):
+        return {}
+    return dict(zip(fields[0::3], zip(fields[1::3], fields[2::3], strict=True), strict=False))
+
+
+def save_known(folder: Path, bundle: Bundle, known: Known) -> None:
+    """Remember a scan, unless it found nothing that is not `known`; a cache that cannot be written is done without."""
+    entries = {
+        file.path: (file.stamp, file.sha256) for file in bundle.files if _newest(file.stamp) < bundle.scanned - _RACY_NS
+    }
+    if entries == known:
+        return
+    body = "\0".join(part for path, (stamp, sha256) in entries.items() for part in (path, stamp, sha256)).encode()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(json.dumps(_header(bundle.root, body)).encode() + b"\n" + body)
+            os.replace(temporary, _file(folder, bundle.root))
+        except OSError:
+            os.unlink(temporary)
+    except OSError:
+        return
+
+
+def _newest(stamp: str) -> int:
+    _, modified, changed, *_ = stamp.split()
+    return max(int(modified), int(changed))
+
+
+def _file(folder: Path, root: Path) -> Path:
+    return folder / f"{hashlib.sha256(os.path.realpath(root).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.stat"
+
+
+def _header(root: Path, body: bytes) -> dict[str, str]:
+    return {"format": _FORMAT, "root": os.path.realpath(root), "sha256": hashlib.sha256(body).hexdigest()}

@@ -1,0 +1,80 @@
+"""Who we are to a bucket's server: plain keys read here, everything else (SSO, roles, metadata) left to boto3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jobsubmit.address import StoreAddress
+
+_DEFAULT_REGION = "us-east-1"
+# A profile with one of these gets its keys from somewhere else, even where it has plain keys too (botocore's order).
+_NOT_PLAIN = ("role_arn", "sso_session", "sso_start_url", "web_identity_token_file", "login_session")
+
+
+class Keys(NamedTuple):
+    """Hold a key pair and, for temporary ones, their session token."""
+
+    access_key_id: str
+    secret_access_key: str
+    token: str | None = None
+
+
+class Access(NamedTuple):
+    """Say how a server is reached; `keys` is None where only boto3 can tell them."""
+
+    endpoint_url: str | None
+    region: str
+    keys: Keys | None
+
+
+def find_access(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> Access:
+    """Read what the environment and the AWS files say; contacts nothing and loads no client library."""
+    name = address.profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
+    keys = (
+        None
+        if address.profile
+        else _plain_keys(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    )
+    needs_files = not (keys and address.region and address.endpoint_url)
+    profile = _profile(name, environment) if needs_files else {}
+    if keys is None and not any(field in profile for field in _NOT_PLAIN):
+        keys = _plain_keys(profile, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    return Access(
+        address.endpoint_url
+        or environment.get("AWS_ENDPOINT_URL_S3")
+        or environment.get("AWS_ENDPOINT_URL")
+        or profile.get("endpoint_url"),
+        address.region
+        or environment.get("AWS_REGION")
+        or environment.get("AWS_DEFAULT_REGION")
+        or profile.get("region", _DEFAULT_REGION),
+        keys,
+    )
+
+
+def _plain_keys(values: Mapping[str, str], *names: str) -> Keys | None:
+    key, secret, token = (values.get(name) for name in names)
+    return Keys(key, secret, token or None) if key and secret else None
+
+
+def _profile(name: str, environment: Mapping[str, str]) -> dict[str, str]:
+    config = environment.get("AWS_CONFIG_FILE", "~/.aws/config")
+    shared = environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    section = name if name == "default" else f"profile {name}"
+    return {**_section(config, section), **_section(shared, name)}
+
+
+def _section(file: str, section: str) -> dict[str, str]:
+    path = os.path.expanduser(file)
+    if not os.path.exists(path):
+        return {}
+    import configparser
+
+    parser = configparser.RawConfigParser(default_section="", strict=False)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, ValueError, OSError):
+        return {}  # boto3 reads it again and says what is wrong
+    return dict(parser[section]) if parser.has_section(section) else {}

@@ -1,0 +1,79 @@
+"""What a node needs to fetch its code and start script, as `node/fetch.py` reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jobsubmit.errors import CheckError, StoreError
+from jobsubmit.stores import ObjectStore
+from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, read_manifest
+from jobsubmit.transfer.reference import CodeRef, script_key
+
+if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.render import Script
+
+_FETCH_WITHIN_SECONDS = 24 * 3600
+
+FetchOrder: TypeAlias = dict[str, Any]
+
+
+def fetch_order(
+    store: ObjectStore, code_store: ObjectStore, code: CodeRef, job_name: str, script: Script, bundle: Bundle | None
+) -> FetchOrder:
+    """Return the order; its addresses are secrets.
+
+    `code_store` is where the code lies: the job's store, or for uploaded code the folder above it. `bundle` is what was
+    uploaded just now, None where somebody did so before: then the store is asked.
+    """
+    return {
+        "script": {"url": store.url(script_key(job_name, script), _FETCH_WITHIN_SECONDS), "sha256": script.sha256},
+        "code": _bundled(code_store, code, bundle) if bundle else _found(code_store, code),
+        "code_name": code.name,
+    }
+
+
+def _bundled(store: ObjectStore, code: CodeRef, bundle: Bundle) -> dict[str, Any]:
+    paths = [file.path for file in bundle.files]
+    return _proven(store, code, bundle.digest, paths)
+
+
+def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
+    there = store.get_unless(code.manifest_key, "")
+    if there is None or there.data is None:
+        sizes = _listed(store, code)
+        return {"layout": code.layout, "sizes": sizes, "files": _addresses(store, code, list(sizes))}
+    manifest = read_manifest(there.data)
+    if manifest is None:
+        raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
+    return _proven(store, code, manifest.digest, list(manifest.files))
+
+
+def _proven(store: ObjectStore, code: CodeRef, digest: str, paths: list[str]) -> dict[str, Any]:
+    order: dict[str, Any] = {
+        "layout": code.layout,
+        "manifest": store.url(code.manifest_key, _FETCH_WITHIN_SECONDS),
+        "digest": digest,
+    }
+    if code.layout == "archive":
+        return {**order, "archive": store.url(code.key, _FETCH_WITHIN_SECONDS)}
+    return {**order, "files": _addresses(store, code, paths)}
+
+
+def _addresses(store: ObjectStore, code: CodeRef, paths: list[str]) -> dict[str, str]:
+    return {path: store.url(f"{code.key}/{path}", _FETCH_WITHIN_SECONDS) for path in paths}
+
+
+def _listed(store: ObjectStore, code: CodeRef) -> dict[str, int]:
+    start = code.key + "/"
+    sizes = {info.key[len(start) :]: info.size for info in store.list(start) if not info.key.endswith("/")}
+    if not sizes:
+        raise StoreError(f"{code.uri}: there is no code", "correct code_dir, or upload it: jobsubmit upload DIR URI")
+    return sizes
+
+
+def require_boot_file(order: FetchOrder, boot_file: str | None, code: CodeRef) -> None:
+    """Raise CheckError unless the boot file is among the files a node will fetch."""
+    files = order["code"].get("files")
+    if boot_file is not None and files is not None and boot_file not in files:
+        raise CheckError(f"boot_file: {boot_file} is not in {code.uri}", "correct boot_file, or upload the code again")

@@ -1,0 +1,51 @@
+"""Where code is, or will be, in a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.render import Script
+    from jobsubmit.spec.model import Layout
+
+ARCHIVE_ENDING = ".tar.gz"
+MANIFEST_ENDING = ".manifest.json"
+
+
+class CodeRef(NamedTuple):
+    """Say where code is: `key` lies below the store, `name` is its folder in MA_JOB_DIR.
+
+    `fixed` tells that the key holds the digest, so that nothing else will ever be there.
+    """
+
+    uri: str
+    key: str
+    layout: Layout
+    name: str
+    digest: str | None
+    fixed: bool = False
+
+    @property
+    def manifest_key(self) -> str:
+        """Return the key of the list of its files, which is written last."""
+        return self.key + MANIFEST_ENDING
+
+
+def code_ref(store_uri: str, job_name: str, code_name: str, bundle: Bundle, layout: Layout) -> CodeRef:
+    """Return where the bundle of a job will be; touches nothing."""
+    key = f"{job_name}/{bundle.digest}/{code_name}" + (ARCHIVE_ENDING if layout == "archive" else "")
+    return CodeRef(f"{store_uri}/{key}", key, layout, code_name, bundle.digest, fixed=True)
+
+
+def place_ref(uri: str, name: str, layout: Layout = "tree", digest: str | None = None) -> CodeRef:
+    """Return the reference to what lies, or shall lie, at `uri`; the store to open is the folder above it."""
+    if layout == "archive":
+        name = name.removesuffix(ARCHIVE_ENDING)
+        return CodeRef(uri.removesuffix(ARCHIVE_ENDING) + ARCHIVE_ENDING, name + ARCHIVE_ENDING, layout, name, digest)
+    return CodeRef(uri, name, layout, name, digest)
+
+
+def script_key(job_name: str, script: Script) -> str:
+    """Return the key of a start script: its own digest, it is no part of the code's."""
+    return f"{job_name}/scripts/{script.sha256}.sh"

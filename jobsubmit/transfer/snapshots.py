@@ -1,0 +1,44 @@
+"""Where the large files of a job's last tree lie, so that the server can copy those that stayed the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from jobsubmit.bundle import Bundle
+from jobsubmit.transfer.reference import CodeRef
+
+_LARGE = 1 << 20
+
+
+def load(folder: Path, store_uri: str, code: CodeRef) -> Mapping[str, str]:
+    """Return digest → key of the large files of the last tree; nothing where there was none, or for a place."""
+    if not code.fixed:
+        return {}
+    try:
+        document = json.loads(_file(folder, store_uri, code).read_bytes())
+        return {str(sha256): str(key) for sha256, key in document.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def save(folder: Path, store_uri: str, code: CodeRef, bundle: Bundle) -> None:
+    """Remember the large files of a tree that was sent; what cannot be remembered is sent again."""
+    large = {file.sha256: f"{code.key}/{file.path}" for file in bundle.files if file.size > _LARGE}
+    if not code.fixed or not large:
+        return
+    file = _file(folder, store_uri, code)
+    temporary = file.with_suffix(f".{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(large))
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+def _file(folder: Path, store_uri: str, code: CodeRef) -> Path:
+    job = code.key.partition("/")[0]
+    return folder / f"{hashlib.sha256(f'{store_uri}/{job}'.encode()).hexdigest()[:32]}.large"
