@@ -46,7 +46,8 @@ class LeftOut(NamedTuple):
 class Bundle(NamedTuple):
     """Hold the files of a code directory as they were at the scan; `digest` is the tree's.
 
-    `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch.
+    `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch; `read` counts
+    the files that were not known before.
     """
 
     root: Path
@@ -55,6 +56,7 @@ class Bundle(NamedTuple):
     left_out: tuple[LeftOut, ...]
     digest: str
     scanned: int
+    read: int
 
     @property
     def size(self) -> int:
@@ -82,7 +84,7 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> 
     files = sorted(scanner.files)
     directories = sorted(scanner.directories)
     digest = tree_digest(((file.path, file.mode, file.sha256) for file in files), directories)
-    return Bundle(root, tuple(files), tuple(directories), tuple(sorted(scanner.left_out)), digest, scanned)
+    return Bundle(root, tuple(files), tuple(directories), tuple(sorted(scanner.left_out)), digest, scanned, scanner.read)
 
 
 def directory_problem(root: Path) -> str:
@@ -128,6 +130,7 @@ class _Scanner:
         self.files: list[BundleFile] = []
         self.directories: list[str] = []
         self.left_out: list[LeftOut] = []
+        self.read = 0
 
     def run(self) -> None:
         waiting = [_Folder(self.root, "", (), self.real_root, ())]
@@ -195,6 +198,7 @@ class _Scanner:
             known_stamp, sha256 = self.known.get(path, ("", ""))
             if known_stamp != stamp:
                 status, stamp, sha256 = _read(entry.path)
+                self.read += 1
         except OSError as error:
             raise BundleError(f"{path} cannot be read: {error.strerror}", "make it readable or ignore it") from error
         mode = "755" if status.st_mode & stat.S_IXUSR else "644"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from jobsubmit.bundle import Bundle, Known
@@ -31,23 +31,21 @@ def load_known(folder: Path, root: Path) -> Known:
 
 def save_known(folder: Path, bundle: Bundle, known: Known) -> None:
     """Remember a scan, unless it found nothing that is not `known`; a cache that cannot be written is done without."""
+    if bundle.read == 0 and len(bundle.files) == len(known):
+        return
     entries = {
         file.path: (file.stamp, file.sha256) for file in bundle.files if _newest(file.stamp) < bundle.scanned - _RACY_NS
     }
-    if entries == known:
-        return
     body = "\0".join(part for path, (stamp, sha256) in entries.items() for part in (path, stamp, sha256)).encode()
+    file = _file(folder, bundle.root)
+    temporary = file.with_suffix(f".{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(json.dumps(_header(bundle.root, body)).encode() + b"\n" + body)
-            os.replace(temporary, _file(folder, bundle.root))
-        except OSError:
-            os.unlink(temporary)
+        temporary.write_bytes(json.dumps(_header(bundle.root, body)).encode() + b"\n" + body)
+        temporary.replace(file)
     except OSError:
-        return
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _newest(stamp: str) -> int:

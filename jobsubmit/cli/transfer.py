@@ -10,6 +10,7 @@ import argparse
 import gc
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import open_store
 from jobsubmit.transfer.reference import CodeRef, place_ref
 
+_WIDTH = int(os.environ.get("COLUMNS", "0") or 0) or 110  # argparse would load much to ask the terminal
 _URI_HELP = "s3://bucket/path, obs://bucket/path or a folder"
 
 
@@ -46,7 +48,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"jobsubmit {command}",
         description=_UPLOAD_HELP if command == "upload" else _DOWNLOAD_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_WIDTH),
         allow_abbrev=False,
     )
     if command == "upload":

@@ -17,19 +17,12 @@ half-fetched folder is never moved into place.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
-import shutil
 import sys
-import tarfile
-import tempfile
 import time
-import urllib.error
-import urllib.request
-import zlib
-from concurrent.futures import ThreadPoolExecutor
 
+# The client uses parts of this file too: what only a node needs (network, tar) is loaded where it is used.
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,6 +53,9 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
     """Fetch what the order names into `target`; return the digests that were proven."""
     if order["code_name"] in ("", ".", "..", "start.sh") or "/" in order["code_name"]:
         raise FetchError("%r cannot be the name of the code folder" % order["code_name"])
+    import shutil
+    import tempfile
+
     os.makedirs(target, exist_ok=True)
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
     try:
@@ -111,6 +107,8 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
 
 
 def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, int]]:
+    from concurrent.futures import ThreadPoolExecutor
+
     for path in addresses:
         safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -120,6 +118,9 @@ def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, int]]:
 
 def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], folder: str) -> None:
     """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
+    import shutil
+    import tarfile
+
     missing, empty = set(files), set(directories)
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -164,6 +165,9 @@ def safe_path(folder: str, path: str) -> str:
 
 def _download(url: str, file: str) -> tuple[str, int]:
     """Return (sha256, size in bytes) of what arrived; try again on whatever may pass."""
+    import http.client
+    import urllib.error
+
     problem = None  # type: Exception | None
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -180,6 +184,8 @@ def _download(url: str, file: str) -> tuple[str, int]:
 
 
 def _download_once(url: str, file: str) -> tuple[str, int]:
+    import urllib.request
+
     digest, size = hashlib.sha256(), 0
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source, open(file, "wb") as sink:
         expected = source.headers.get("Content-Length")
@@ -199,6 +205,9 @@ def _shown(url: str) -> str:
 
 def main() -> int:
     """Fetch the order given on standard input."""
+    import tarfile
+    import zlib
+
     try:
         proven = fetch(json.load(sys.stdin), sys.argv[1])
     except (FetchError, OSError, tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError) as error:

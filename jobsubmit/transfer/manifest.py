@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,14 +41,13 @@ class Manifest(NamedTuple):
 
 def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
     """Return the manifest of a bundle, the same bytes for the same tree."""
-    document = {
-        "format": _FORMAT,
-        "digest": bundle.digest,
-        "layout": layout,
-        "directories": bundle.directories,
-        "files": [file.entry() for file in bundle.files],
-    }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).replace("},{", "},\n{").encode() + b"\n"
+    quoted = json.JSONEncoder(ensure_ascii=False).encode  # of text, several times as fast as of a mapping
+    head = {"format": _FORMAT, "digest": bundle.digest, "layout": layout, "directories": bundle.directories}
+    files = ",\n".join(
+        f'{{"path":{quoted(file.path)},"mode":"{file.mode}","size":{file.size},"sha256":"{file.sha256}"}}'
+        for file in bundle.files
+    )
+    return f'{quoted(head)[:-1]}, "files": [\n{files}\n]}}\n'.encode()
 
 
 def read_manifest(data: bytes) -> Manifest | None:
@@ -76,7 +74,7 @@ class Claim(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Tell whether its maker may still be at work."""
-        if self.host != socket.gethostname():
+        if self.host != os.uname().nodename:
             return time.time() - self.since < _CLAIM_SECONDS
         if self.pid == os.getpid():
             return False
@@ -91,7 +89,7 @@ class Claim(NamedTuple):
 
 def claim_bytes() -> bytes:
     """Return a claim of this process, in the shape of a manifest that lists nothing."""
-    claim = Claim(socket.gethostname(), os.getpid(), time.time())
+    claim = Claim(os.uname().nodename, os.getpid(), time.time())
     return json.dumps({"format": _FORMAT, "claim": claim._asdict(), "files": []}).encode() + b"\n"
 
 

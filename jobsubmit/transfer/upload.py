@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +56,7 @@ def compare(
     The manifest that lies there is believed; with `recheck` the objects it lists are looked for, too. With `mirror`
     whatever else lies below the code's key shall go.
     """
-    for key in (code.manifest_key, *(_key(code, file) for file in bundle.files if code.layout == "tree")):
-        store.check_key(key)
+    store.check_key(code.manifest_key)
     started = time.monotonic()
     found = store.get_unless(code.manifest_key, _md5(manifest_bytes(bundle, code.layout)))
     threads = threads_for(time.monotonic() - started)
@@ -66,6 +64,9 @@ def compare(
     lacking = () if is_whole else _lacking(store, bundle, code, found)
     if recheck and is_whole:
         lacking = _gone(store, bundle, code)
+    if code.layout == "tree":
+        for file in lacking:
+            store.check_key(_key(code, file))
     extra = _extra(store, bundle, code) if mirror and code.layout == "tree" else ()
     return Changes(lacking, extra, found, is_whole and not lacking and not extra, threads)
 
@@ -212,6 +213,8 @@ def _send_tree(
 
 
 def _send_archive(store: ObjectStore, bundle: Bundle, code: CodeRef, progress: Progress) -> UploadSummary:
+    import tempfile
+
     from jobsubmit.transfer.archive import pack
 
     try:
