@@ -84,7 +84,8 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> 
     files = sorted(scanner.files)
     directories = sorted(scanner.directories)
     digest = tree_digest(((file.path, file.mode, file.sha256) for file in files), directories)
-    return Bundle(root, tuple(files), tuple(directories), tuple(sorted(scanner.left_out)), digest, scanned, scanner.read)
+    left_out = tuple(sorted(scanner.left_out))
+    return Bundle(root, tuple(files), tuple(directories), left_out, digest, scanned, scanner.read)
 
 
 def directory_problem(root: Path) -> str:

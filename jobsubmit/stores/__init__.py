@@ -46,8 +46,9 @@ class ObjectStore(Protocol):
     uri: str
     """The store's own address, without a slash at the end; `uri + "/" + key` is an object's address."""
 
-    requests: int
-    """How many requests were made so far (0 where there is no server); retries are not counted."""
+    @property
+    def requests(self) -> int:
+        """Return how many requests were made so far (0 where there is no server); retries are not counted."""
 
     def check_key(self, key: str) -> None:
         """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""

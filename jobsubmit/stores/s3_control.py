@@ -16,12 +16,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores import ObjectInfo, Progress
-from jobsubmit.stores.credentials import Access
-from jobsubmit.stores.s3 import CREDENTIALS_HINT, HINTS
+from jobsubmit.stores.s3_connection import CREDENTIALS_HINT, HINTS, UNEXPECTED_HINT, Connection
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -35,22 +33,19 @@ _STARTS = 3
 class S3Control:
     """Do the rarer work on a bucket; keys here include the store's prefix."""
 
-    def __init__(self, address: StoreAddress, access: Access, is_virtual: bool, count: Callable[[], None]) -> None:
-        self.address, self.access, self.is_virtual = address, access, is_virtual
-        self.count = count
-        self.uri = address.uri.rstrip("/")
-        self.bucket = self.uri.partition("://")[2].partition("/")[0]
+    def __init__(self, line: Connection) -> None:
+        self.line, self.bucket = line, line.bucket
 
     @cached_property
     def _session(self) -> boto3.Session:
-        return boto3.Session(profile_name=self.address.profile, region_name=self.access.region)
+        return boto3.Session(profile_name=self.line.address.profile, region_name=self.line.access.region)
 
     @cached_property
     def _client(self) -> S3Client:
         # OBS refuses path style and signed trailers (its documentation); MinIO on an address needs path style.
         config = Config(
             signature_version="s3v4",
-            s3={"addressing_style": "virtual" if self.is_virtual else "path", "payload_signing_enabled": False},
+            s3={"addressing_style": "virtual" if self.line.is_virtual else "path", "payload_signing_enabled": False},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             retries={"mode": "standard", "max_attempts": 8},
@@ -58,8 +53,8 @@ class S3Control:
             read_timeout=60,
             max_pool_connections=64,
         )
-        client = self._session.client("s3", endpoint_url=self.access.endpoint_url, config=config)
-        client.meta.events.register("before-send.s3", lambda **_: self.count())
+        client = self._session.client("s3", endpoint_url=self.line.access.endpoint_url, config=config)
+        client.meta.events.register("before-send.s3", lambda **_: self.line.count())
         return client
 
     def credential_provider(self) -> Callable[[], Any]:
@@ -183,21 +178,21 @@ class S3Control:
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        address = f"{self.uri.partition('://')[0]}://{self.bucket}/{key}" if key else self.uri
+        address = f"{self.line.scheme}://{self.bucket}/{key}" if key else self.line.uri
         try:
             yield
         except ClientError as error:
             code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
-            hint = HINTS.get(code, "see the server's message; `--debug` shows where it happened")
-            raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.uri) from error
+            hint = HINTS.get(code, UNEXPECTED_HINT)
+            raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.line.uri) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StoreError(f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.uri) from error
+            raise StoreError(f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.line.uri) from error
         except ProfileNotFound as error:
-            raise StoreError(f"{address}: {error}", "correct store.profile", self.uri) from error
+            raise StoreError(f"{address}: {error}", "correct store.profile", self.line.uri) from error
         except BotoCoreError as error:
-            endpoint = self.access.endpoint_url or "AWS"
+            endpoint = self.line.access.endpoint_url or "AWS"
             hint = f"check that {endpoint} is reachable, and store.endpoint_url"
-            raise StoreError(f"{address}: {error}", hint, self.uri) from error
+            raise StoreError(f"{address}: {error}", hint, self.line.uri) from error
 
 
 def _read_full(stream: Any, size: int) -> bytes:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from isal import isal_zlib
 
@@ -15,24 +18,49 @@ from jobsubmit.stores import Progress
 
 _GZIP = 16 + isal_zlib.MAX_WBITS
 _RECORD = 20 * tarfile.BLOCKSIZE
+_LARGEST_USTAR = 8 << 30
+_SIZE, _CHECKSUM = slice(124, 136), slice(148, 156)  # where a ustar header has them
 
 
 def pack(bundle: Bundle, archive: Path, progress: Progress) -> tuple[str, int]:
     """Write a tar.gz (level 1, sorted, no owners, no times); return its (sha256, size). Raises BundleError."""
-    packer, digest, size = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP), hashlib.sha256(), 0
     try:
-        with archive.open("wb", buffering=0) as sink:
+        with archive.open("wb", buffering=0) as sink, ThreadPoolExecutor(1) as beside:
+            packed = _Packed(sink)
+            running: Future[None] | None = None
             for block in _batches(_tar(bundle, progress)):
-                packed = packer.compress(block)
-                digest.update(packed)
-                size += sink.write(packed)
-            packed = packer.flush()
-            digest.update(packed)
-            size += sink.write(packed)
+                if running:
+                    running.result()
+                running = beside.submit(packed.write, block)  # while the next files are read
+            if running:
+                running.result()
+            packed.finish()
     except OSError as error:
         hint = "make room there, or name another folder with TMPDIR"
         raise BundleError(f"the archive cannot be written to {archive}: {error.strerror}", hint) from error
-    return digest.hexdigest(), size
+    return packed.digest.hexdigest(), packed.size
+
+
+class _Packed:
+    """Compress what is written, and know digest and size of the result."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self.sink = sink
+        self.packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP)
+        self.digest, self.size = hashlib.sha256(), 0
+
+    def write(self, block: bytes) -> None:
+        self._keep(self.packer.compress(block))
+
+    def finish(self) -> None:
+        self._keep(self.packer.flush())
+
+    def _keep(self, packed: bytes) -> None:
+        self.digest.update(packed)
+        self.size += len(packed)
+        view = memoryview(packed)
+        while view:
+            view = view[self.sink.write(view) :]
 
 
 def _tar(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
@@ -54,21 +82,45 @@ def _tar(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
 
 
 def _header(path: str, mode: str, size: int, kind: bytes) -> bytes:
+    if path.isascii() and len(path) < tarfile.LENGTH_NAME and size < _LARGEST_USTAR and kind == tarfile.REGTYPE:
+        return _short_header(path.encode(), size, _blank(mode))
     member = tarfile.TarInfo(path)
     member.mode, member.size, member.type = int(mode, 8), size, kind
     return member.tobuf(tarfile.PAX_FORMAT)
 
 
+@cache
+def _blank(mode: str) -> tuple[bytes, int]:
+    """Return the header of an empty file without a name, and the sum of its bytes, as its checksum is defined."""
+    member = tarfile.TarInfo("")
+    member.mode = int(mode, 8)
+    header = member.tobuf(tarfile.USTAR_FORMAT)
+    return header, int(header[_CHECKSUM].rstrip(b"\0 "), 8) - sum(header[_SIZE])
+
+
+def _short_header(name: bytes, size: int, blank: tuple[bytes, int]) -> bytes:
+    """Return what tarfile makes of a short name, in a tenth of its time."""
+    header, total = blank
+    size_field = b"%011o\0" % size
+    checksum = b"%06o\0 " % (total + sum(name) + sum(size_field))
+    return (
+        name
+        + header[len(name) : _SIZE.start]
+        + size_field
+        + header[_SIZE.stop : _CHECKSUM.start]
+        + checksum
+        + header[_CHECKSUM.stop :]
+    )
+
+
 def _content(file: BundleFile) -> Iterator[bytes]:
     """Yield exactly the bytes that were scanned; raise BundleError if the file holds others by now."""
-    digest, size = hashlib.sha256(), 0
+    digest, left = hashlib.sha256(), file.size
     try:
         with open(file.source, "rb", buffering=0) as stream:
-            while block := stream.read(BLOCK):
+            while left and (block := stream.read(min(left, BLOCK))):
                 digest.update(block)
-                size += len(block)
-                if size > file.size:
-                    break
+                left -= len(block)
                 yield block
     except OSError as error:
         raise BundleError(f"{file.source} changed or vanished while it was read: {error}", "run again") from error

@@ -39,8 +39,9 @@ class UploadSummary(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Say what would have to be done to a store; `found` is what lies in the manifest's place."""
+    """Say what would have to be done to a store; `found` is what lies in the manifest's place now."""
 
+    manifest: bytes
     send: tuple[BundleFile, ...]
     delete: tuple[str, ...]
     found: Stored | None
@@ -58,7 +59,8 @@ def compare(
     """
     store.check_key(code.manifest_key)
     started = time.monotonic()
-    found = store.get_unless(code.manifest_key, _md5(manifest_bytes(bundle, code.layout)))
+    manifest = manifest_bytes(bundle, code.layout)
+    found = store.get_unless(code.manifest_key, hashlib.md5(manifest, usedforsecurity=False).hexdigest())
     threads = threads_for(time.monotonic() - started)
     is_whole = found is not None and found.data is None
     lacking = () if is_whole else _lacking(store, bundle, code, found)
@@ -68,7 +70,7 @@ def compare(
         for file in lacking:
             store.check_key(_key(code, file))
     extra = _extra(store, bundle, code) if mirror and code.layout == "tree" else ()
-    return Changes(lacking, extra, found, is_whole and not lacking and not extra, threads)
+    return Changes(manifest, lacking, extra, found, is_whole and not lacking and not extra, threads)
 
 
 def upload(
@@ -97,7 +99,7 @@ def upload(
         else:
             summary = _send_tree(store, bundle, code, changes, progress, work_dir)
         require_unchanged(bundle)
-        _put_manifest(store, bundle, code, claim)
+        _put_manifest(store, code, changes.manifest, claim)
     return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=len(changes.delete))
 
 
@@ -108,10 +110,6 @@ def upload_script(store: ObjectStore, job_name: str, script: Script) -> None:
 
 def _key(code: CodeRef, file: BundleFile) -> str:
     return f"{code.key}/{file.path}"
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 # ── what is there ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,8 +173,7 @@ def _claim(store: ObjectStore, code: CodeRef, found: Stored | None) -> str:
     return tag
 
 
-def _put_manifest(store: ObjectStore, bundle: Bundle, code: CodeRef, claim: str | None) -> None:
-    manifest = manifest_bytes(bundle, code.layout)
+def _put_manifest(store: ObjectStore, code: CodeRef, manifest: bytes, claim: str | None) -> None:
     if store.put(code.manifest_key, manifest, hashlib.sha256(manifest).hexdigest(), expected=claim) is None:
         raise StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
 

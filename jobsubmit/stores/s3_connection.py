@@ -1,0 +1,221 @@
+"""The line to a bucket's server: how it is found, how long anybody waits, and what its refusals mean."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from obstore.exceptions import BaseError, GenericError
+from obstore.store import S3Store as Client
+
+from jobsubmit.address import StoreAddress
+from jobsubmit.errors import StoreError
+from jobsubmit.stores.credentials import Access, find_access
+
+if TYPE_CHECKING:
+    from jobsubmit.stores.s3_control import S3Control
+
+T = TypeVar("T")
+
+_SMALL = 1 << 20
+
+HINTS = {
+    "NoSuchBucket": "create the bucket first, or correct store.uri",
+    "AccessDenied": "the key may not do this here: check the bucket's policy and store.profile",
+    "403": "the key may not do this here, or the bucket is somebody else's: check store.uri and store.profile",
+    "InvalidAccessKeyId": "the server does not know this key: check the credentials and store.endpoint_url",
+    "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
+    "ExpiredToken": "the session token has expired: get a new one",
+    "InvalidTokenId": "the session token is not the server's: get a new one",
+    "RequestTimeTooSkewed": "the clock of this machine is more than 15 minutes off: set it",
+    "PermanentRedirect": "the bucket lies in another region: set store.region",
+    "AuthorizationHeaderMalformed": "the bucket lies in another region: set store.region",
+    "XMinioStorageFull": "the server's disk is full: make room there, then run again",
+    "SlowDown": "the server is overloaded: run again later",
+}
+CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile"
+UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
+
+
+class Limits(NamedTuple):
+    """Bound the waiting, in seconds: for a connection, a small request, a large one, and all tries of one together.
+
+    Until the server has answered once, no new try begins after `first`: the address may be wrong.
+    """
+
+    connect: float = 5
+    small: float = 30
+    large: float = 600
+    first: float = 5
+    total: float = 120
+
+
+class Connection:
+    """Reach one bucket; count what is asked of it, and repeat what may pass."""
+
+    def __init__(self, address: StoreAddress, limits: Limits) -> None:
+        self.address, self.limits = address, limits
+        self.uri = address.uri.rstrip("/")
+        self.scheme, _, rest = self.uri.partition("://")
+        self.bucket, _, folder = rest.partition("/")
+        self.prefix = f"{folder}/" if folder else ""
+        self.requests = 0
+        self._counting = threading.Lock()
+        self._has_answered = False
+        if self.is_obs and not address.endpoint_url:
+            raise StoreError(
+                f"{self.uri}: obs:// needs store.endpoint_url",
+                "e.g. endpoint_url: https://obs.REGION.myhuaweicloud.com",
+                where="store.endpoint_url",
+            )
+
+    @property
+    def is_obs(self) -> bool:
+        """Tell whether it is OBS: it documents no conditional PUT, and of our payload modes only the unsigned one."""
+        return self.scheme == "obs"
+
+    @cached_property
+    def control(self) -> S3Control:
+        """Return the slower half, for what obstore does not do."""
+        from jobsubmit.stores.s3_control import S3Control
+
+        return S3Control(self)
+
+    @cached_property
+    def access(self) -> Access:
+        """Return endpoint, region and keys."""
+        return find_access(self.address)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Tell whether the bucket's name is part of the host's: OBS refuses anything else, a bare address cannot."""
+        if self.address.addressing in ("virtual", "path"):
+            return self.address.addressing == "virtual"
+        if self.is_obs:
+            return True
+        host = (self.access.endpoint_url or "").partition("://")[2].partition("/")[0]
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        return not (name == "localhost" or name.replace(".", "").isdigit() or "[" in name)
+
+    @cached_property
+    def _small_client(self) -> Client:
+        return self._connected(self.limits.small)
+
+    @cached_property
+    def _large_client(self) -> Client:
+        return self._connected(self.limits.large)
+
+    def client(self, size: int = 0) -> Client:
+        """Return the connections for requests with so many bytes."""
+        with self._counting:  # a client is made once, whichever thread comes first
+            return self._large_client if size > _SMALL else self._small_client
+
+    def _connected(self, request_seconds: float) -> Client:
+        from datetime import timedelta
+
+        endpoint = self.access.endpoint_url
+        config: dict[str, Any] = {
+            "region": self.access.region,
+            "virtual_hosted_style_request": self.is_virtual,
+            "unsigned_payload": self.is_obs,
+            "disable_bulk_delete": True,
+        }
+        if endpoint:
+            scheme, _, host = endpoint.rstrip("/").partition("://")
+            config["endpoint"] = f"{scheme}://{self.bucket}.{host}" if self.is_virtual else f"{scheme}://{host}"
+        if self.access.keys:
+            config |= {"access_key_id": self.access.keys.access_key_id}
+            config |= {"secret_access_key": self.access.keys.secret_access_key}
+            config |= {"session_token": self.access.keys.token} if self.access.keys.token else {}
+        return Client(
+            self.bucket,
+            config=config,  # type: ignore[arg-type] # its keys are those of S3Config
+            client_options={
+                "allow_http": True,
+                "connect_timeout": timedelta(seconds=self.limits.connect),
+                "timeout": timedelta(seconds=request_seconds),
+                "pool_idle_timeout": timedelta(seconds=20),
+            },
+            retry_config={
+                "max_retries": 20,
+                "retry_timeout": timedelta(seconds=self.limits.first),
+                "backoff": {
+                    "init_backoff": timedelta(seconds=0.1),
+                    "max_backoff": timedelta(seconds=5),
+                    "base": 2,
+                },
+            },
+            credential_provider=None if self.access.keys else self.control.credential_provider(),
+        )
+
+    def count(self) -> None:
+        """Count a request."""
+        with self._counting:
+            self.requests += 1
+
+    def answer(self, tag: str | None) -> str:
+        """Note that the server has answered; return its ETag without the quotes."""
+        self._has_answered = True
+        return (tag or "").strip('"')
+
+    def trying(self, key: str, act: Callable[[], T]) -> T:
+        """Repeat what may pass, with jitter, up to the deadline; obstore's own short retries are a part of each try."""
+        deadline = time.monotonic() + self.limits.total
+        pause = 0.1
+        with self.errors(key):
+            while True:
+                try:
+                    return act()
+                except GenericError as error:
+                    if not self._has_answered or time.monotonic() > deadline or not _may_pass(str(error)):
+                        raise
+                    time.sleep(pause * random.uniform(0.5, 1))
+                    pause = min(2 * pause, 5)
+
+    @contextmanager
+    def errors(self, key: str) -> Iterator[None]:
+        """Turn what obstore raises into one StoreError."""
+        try:
+            yield
+        except (BaseError, FileNotFoundError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and error.filename is not None:
+                raise
+            raise self._store_error(f"{self.uri}/{key}", error) from error
+
+    def _store_error(self, address: str, error: Exception) -> StoreError:
+        text = str(error)
+        if code := code_of(error):
+            message = re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
+            said = f"{code} {message[1] if message else ''}".strip()
+            return StoreError(f"{address}: {said}", HINTS.get(code, UNEXPECTED_HINT), self.uri)
+        if status := re.search(r"status code: (\d+) ([^:\n]*)", text):
+            return StoreError(f"{address}: {status[1]} {status[2]}", HINTS.get(status[1], UNEXPECTED_HINT), self.uri)
+        if "HTTP error" in text:
+            endpoint = self.access.endpoint_url or "AWS"
+            hint = f"check that {endpoint} is reachable, and store.endpoint_url"
+            return StoreError(f"{address}: {_transport_problem(text)}", hint, self.uri)
+        return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
+
+
+def code_of(error: Exception) -> str:
+    """Return the server's word for what is wrong, or nothing where it sent none."""
+    found = re.search(r"<Code>(\w+)</Code>", str(error))
+    return found[1] if found else ""
+
+
+def _may_pass(text: str) -> bool:
+    """Tell whether an error is the line's, or the server's asking for patience."""
+    return "HTTP error" in text or re.search(r"status code: (429|5\d\d)", text) is not None
+
+
+def _transport_problem(text: str) -> str:
+    if "TimedOut" in text:
+        return "no answer in time"
+    found = re.search(r'(?:message|error): "([^"]+)"', text)
+    return found[1] if found else "the connection broke"
