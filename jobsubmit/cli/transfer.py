@@ -103,7 +103,9 @@ def _place(options: argparse.Namespace, layout: Any, settings: configuration.Set
     if own.endpoint_url is not None and (problem := endpoint_problem(own.endpoint_url)):
         raise UsageError(f"--endpoint-url {own.endpoint_url}: {problem}")
     if not own.is_remote and any(own[1:]):
-        raise UsageError(f"{uri}: a folder has no server", "leave the server's options out, or name a bucket")
+        raise UsageError(
+            f"{uri}: a folder has none of the server's options", "leave them out, or name an s3:// or obs:// address"
+        )
     return settings.completed(own), place_ref(uri, name, layout)
 
 

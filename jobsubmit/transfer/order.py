@@ -40,6 +40,8 @@ def _bundled(store: ObjectStore, code: CodeRef, bundle: Bundle) -> dict[str, Any
 
 def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
     there = store.get_unless(code.manifest_key, "")
+    if there is None and code.digest is not None:
+        raise StoreError(f"{code.uri}: its manifest is gone", "submit again: the code will be uploaded again")
     if there is None or there.data is None:
         sizes = _listed(store, code)
         return {"layout": code.layout, "sizes": sizes, "files": _addresses(store, code, list(sizes))}

@@ -105,7 +105,9 @@ def upload(
 
 def upload_script(store: ObjectStore, job_name: str, script: Script) -> None:
     """Make the store hold the start script."""
-    store.put(script_key(job_name, script), script.data, script.sha256, expected="")
+    key = script_key(job_name, script)
+    if store.head(key) is None:
+        store.put(key, script.data, script.sha256)
 
 
 def _key(code: CodeRef, file: BundleFile) -> str:

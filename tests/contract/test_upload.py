@@ -147,7 +147,7 @@ def test_the_same_code_is_not_sent_again(
 ) -> None:
     ref = sent(store, scan(code), layout, script)
     puts: list[str] = []
-    monkeypatch.setattr(type(store), "put", lambda self, key, source, sha256: puts.append(key))
+    monkeypatch.setattr(type(store), "put", lambda self, key, *args, **options: puts.append(key))
     summary = upload(store, scan(code), ref)
     upload_script(store, "job", script)
     assert puts == []
@@ -162,10 +162,10 @@ def test_an_interrupted_upload_does_not_count(
     ref = code_ref(store.uri, "job", "code", bundle, layout)
     put = type(store).put
 
-    def failing(self: ObjectStore, key: str, source: Any, sha256: str) -> None:
+    def failing(self: ObjectStore, key: str, *args: Any, **options: Any) -> Any:
         if key.endswith((".manifest.json", "large.bin")):
             raise StoreError("the line is dead")
-        put(self, key, source, sha256)
+        return put(self, key, *args, **options)
 
     with monkeypatch.context() as broken:
         broken.setattr(type(store), "put", failing)
