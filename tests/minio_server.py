@@ -29,6 +29,7 @@ class Server:
     endpoint: str
     key: str
     secret: str
+    pid: int = 0
 
 
 _BUILT = CACHE / f"minio-{VERSION}" / "minio"
@@ -71,9 +72,13 @@ def _go() -> str:
 
 
 @contextmanager
-def running(folder: Path, *, domain: str = "") -> Iterator[Server]:
-    """Run a server of our own on loopback, its data below `folder`; with `domain` it answers virtual-host addresses."""
-    port = _free_port()
+def running(folder: Path, *, domain: str = "", port: int = 0, disk_mb: int = 0) -> Iterator[Server]:
+    """Run a server of our own on loopback, its data below `folder`.
+
+    With `domain` it answers virtual-host addresses; with `disk_mb` its data lie on a memory disk of that size, which
+    only it can see.
+    """
+    port = port or _free_port()
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -84,11 +89,16 @@ def running(folder: Path, *, domain: str = "") -> Iterator[Server]:
         **({"MINIO_DOMAIN": domain} if domain else {}),
     }
     with (folder / "minio.log").open("wb") as log:
-        command = [str(binary()), "server", str(folder / "data"), "--address", f"127.0.0.1:{port}", "--quiet"]
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        command = [str(binary()), "server", str(data), "--address", f"127.0.0.1:{port}", "--quiet"]
+        if disk_mb:
+            mount = 'mount -t tmpfs -o "size=$1m" tmpfs "$2" && shift 2 && exec "$@"'
+            command = ["unshare", "-Urm", "sh", "-c", mount, "sh", str(disk_mb), str(data), *command]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         _wait_until_ready(f"http://127.0.0.1:{port}", process)
-        yield Server(f"http://127.0.0.1:{port}", KEY, SECRET)
+        yield Server(f"http://127.0.0.1:{port}", KEY, SECRET, process.pid)
     finally:
         process.terminate()
         process.wait(10)

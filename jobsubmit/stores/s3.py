@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, NotModifiedError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, nothing
-from jobsubmit.stores.s3_connection import Connection, Limits, code_of
+from jobsubmit.stores.s3_connection import SMALL, Connection, Limits, code_of
 
 if TYPE_CHECKING:
     from jobsubmit.stores.s3_control import S3Control
@@ -32,6 +32,7 @@ class S3Store:
         self.line = Connection(address, limits)
         self.uri, self.prefix = self.line.uri, self.line.prefix
         self._conditional = not self.line.is_obs
+        self._is_slow = False
 
     @property
     def requests(self) -> int:
@@ -76,8 +77,17 @@ class S3Store:
             return None
 
         def act() -> str:
+            if len(data) > SMALL and self._is_slow:
+                return self._control.put(self.prefix + key, data)
             self.line.count()
-            answer = obstore.put(self.line.client(len(data)), self.prefix + key, data, use_multipart=False)
+            try:
+                answer = obstore.put(self.line.client(len(data)), self.prefix + key, data, use_multipart=False)
+            except GenericError as error:
+                if len(data) <= SMALL or "HTTP error" not in str(error):
+                    raise
+                # boto3 asks before it sends a body, so that a refusal is heard, and waits as long as bytes move.
+                self._is_slow = True
+                return self._control.put(self.prefix + key, data)
             return self.line.answer(answer["e_tag"])
 
         tag = self.line.trying(key, act)

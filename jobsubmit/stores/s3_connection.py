@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SMALL = 1 << 20
+SMALL = 1 << 20
 
 HINTS = {
     "NoSuchBucket": "create the bucket first, or correct store.uri",
@@ -46,12 +46,13 @@ UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
 class Limits(NamedTuple):
     """Bound the waiting, in seconds: for a connection, a small request, a large one, and all tries of one together.
 
+    What is large and takes longer is tried again by boto3, which waits as long as bytes move.
     Until the server has answered once, no new try begins after `first`: the address may be wrong.
     """
 
     connect: float = 5
     small: float = 30
-    large: float = 600
+    large: float = 20
     first: float = 5
     total: float = 120
 
@@ -114,7 +115,7 @@ class Connection:
     def client(self, size: int = 0) -> Client:
         """Return the connections for requests with so many bytes."""
         with self._counting:  # a client is made once, whichever thread comes first
-            return self._large_client if size > _SMALL else self._small_client
+            return self._large_client if size > SMALL else self._small_client
 
     def _connected(self, request_seconds: float) -> Client:
         from datetime import timedelta
@@ -211,7 +212,7 @@ def code_of(error: Exception) -> str:
 
 def _may_pass(text: str) -> bool:
     """Tell whether an error is the line's, or the server's asking for patience."""
-    return "HTTP error" in text or re.search(r"status code: (429|5\d\d)", text) is not None
+    return "HTTP error" in text or re.search(r"status code: (429|50\d)", text) is not None
 
 
 def _transport_problem(text: str) -> str:

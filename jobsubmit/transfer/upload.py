@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -93,13 +94,10 @@ def upload(
         changes = compare(store, bundle, code, recheck=recheck, mirror=mirror)
         if changes.is_whole:
             return UploadSummary(skipped=len(bundle.files))
-        claim = None if code.fixed and changes.found is None else _claim(store, code, changes.found)
         if code.layout == "archive":
-            summary = _send_archive(store, bundle, code, progress)
+            summary = _upload_archive(store, bundle, code, changes, progress)
         else:
-            summary = _send_tree(store, bundle, code, changes, progress, work_dir)
-        require_unchanged(bundle)
-        _put_manifest(store, code, changes.manifest, claim)
+            summary = _upload_tree(store, bundle, code, changes, progress, work_dir)
     return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=len(changes.delete))
 
 
@@ -163,8 +161,21 @@ def _objects(store: ObjectStore, code: CodeRef) -> dict[str, ObjectInfo]:
 # ── who may write ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@contextmanager
+def _replacing(store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes) -> Iterator[None]:
+    """Hold the manifest's place with a claim, for no manifest may vouch for a half-replaced tree; put it there last.
+
+    A key with the digest in it needs no claim while it is empty: whoever writes there writes the same.
+    """
+    claim = None if code.fixed and changes.found is None else _claim(store, code, changes.found)
+    yield
+    require_unchanged(bundle)
+    digest = hashlib.sha256(changes.manifest).hexdigest()
+    if store.put(code.manifest_key, changes.manifest, digest, expected=claim) is None:
+        raise StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
+
+
 def _claim(store: ObjectStore, code: CodeRef, found: Stored | None) -> str:
-    """Put a claim in the manifest's place, for it must not vouch for a half-replaced tree; return the claim's tag."""
     other = read_claim(found.data) if found and found.data else None
     if other is not None and other.is_alive:
         raise _busy(code, other)
@@ -173,11 +184,6 @@ def _claim(store: ObjectStore, code: CodeRef, found: Stored | None) -> str:
     if tag is None:
         raise _busy(code, None)
     return tag
-
-
-def _put_manifest(store: ObjectStore, code: CodeRef, manifest: bytes, claim: str | None) -> None:
-    if store.put(code.manifest_key, manifest, hashlib.sha256(manifest).hexdigest(), expected=claim) is None:
-        raise StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
 
 
 def _busy(code: CodeRef, other: Claim | None) -> StoreError:
@@ -189,7 +195,7 @@ def _busy(code: CodeRef, other: Claim | None) -> StoreError:
 # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _send_tree(
+def _upload_tree(
     store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes, progress: Progress, work_dir: Path
 ) -> UploadSummary:
     earlier = snapshots.load(work_dir, store.uri, code)
@@ -204,14 +210,17 @@ def _send_tree(
             store.put(_key(code, file), Path(file.source), file.sha256, progress=lambda size: progress(size, 0))
             progress(0, 1)
 
-    run_all(changes.send, send, lambda file: file.size, changes.threads)
-    run_all(changes.delete, store.delete, lambda _: 0, changes.threads)
+    with _replacing(store, bundle, code, changes):
+        run_all(changes.send, send, lambda file: file.size, changes.threads)
+        run_all(changes.delete, store.delete, lambda _: 0, changes.threads)
     snapshots.save(work_dir, store.uri, code, bundle)
     by_copy = sum(file.size for file in copied)
     return UploadSummary(len(changes.send), sum(file.size for file in changes.send) - by_copy, copied=len(copied))
 
 
-def _send_archive(store: ObjectStore, bundle: Bundle, code: CodeRef, progress: Progress) -> UploadSummary:
+def _upload_archive(
+    store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes, progress: Progress
+) -> UploadSummary:
     import tempfile
 
     from jobsubmit.transfer.archive import pack
@@ -223,6 +232,7 @@ def _send_archive(store: ObjectStore, bundle: Bundle, code: CodeRef, progress: P
     with folder:
         archive = Path(folder.name) / "code.tar.gz"
         sha256, size = pack(bundle, archive, lambda packed: progress(packed, 0))
-        store.put(code.key, archive, sha256, expected="" if code.fixed else None)
+        with _replacing(store, bundle, code, changes):
+            store.put(code.key, archive, sha256, expected="" if code.fixed else None)
     progress(0, len(bundle.files))
     return UploadSummary(len(bundle.files), size)

@@ -1,0 +1,524 @@
+"""Whatever breaks between a directory and a bucket: nothing is lost or mixed, and nothing counts that is not whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import minio_server
+import proxy
+import pytest
+from command import Command
+from minio_server import Server
+from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
+
+from jobsubmit.address import StoreAddress
+from jobsubmit.bundle import scan
+from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.stores.s3 import S3Store
+from jobsubmit.stores.s3_connection import Limits
+from jobsubmit.transfer.download import download
+from jobsubmit.transfer.reference import place_ref
+from jobsubmit.transfer.upload import UploadSummary, upload
+
+pytestmark = pytest.mark.needs("minio")
+
+QUICK = Limits(connect=2, small=1, large=3, first=1, total=4)
+
+
+def make(root: Path, files: int = 40, salt: str = "") -> Path:
+    for number in range(files):
+        path = root / f"p{number % 5}" / f"f{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{salt}{number}\n" * (1 + number * 7))
+    (root / "large.bin").write_bytes(random.Random(salt).randbytes(3 << 20))
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+class Bucket:
+    """Look into a bucket past whatever stands in front of it."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name, self.server = name, server
+        self.client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+
+    def objects(self, prefix: str = "") -> dict[str, bytes]:
+        pages = self.client.get_paginator("list_objects").paginate(Bucket=self.name, Prefix=prefix)
+        keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+        return {key: self.client.get_object(Bucket=self.name, Key=key)["Body"].read() for key in keys}
+
+    def tree(self, place: str) -> dict[str, bytes]:
+        return {key.removeprefix(f"{place}/"): data for key, data in self.objects(f"{place}/").items()}
+
+    def manifest(self, place: str) -> dict[str, Any] | None:
+        """Return the manifest if it says that the place is whole."""
+        data = self.objects(f"{place}.manifest.json").get(f"{place}.manifest.json")
+        document = json.loads(data) if data else None
+        return document if document and "digest" in document else None
+
+    def assert_whole(self, place: str, root: Path) -> None:
+        assert self.tree(place) == contents(root)
+        manifest = self.manifest(place)
+        assert manifest is not None
+        assert {f["path"]: f["sha256"] for f in manifest["files"]} == {
+            path: hashlib.sha256(data).hexdigest() for path, data in contents(root).items()
+        }
+
+
+@pytest.fixture
+def bucket(s3: tuple[str, Server]) -> Iterator[Bucket]:
+    found = Bucket(*s3)
+    yield found
+    found.client.close()
+
+
+@pytest.fixture
+def line(s3: tuple[str, Server]) -> Iterator[Proxy]:
+    with proxy.in_front_of(s3[1].endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return make(tmp_path / "code")
+
+
+def send(root: Path, bucket: Bucket, line: Proxy, tmp_path: Path, **options: Any) -> UploadSummary:
+    store = S3Store(StoreAddress(f"s3://{bucket.name}", endpoint_url=line.endpoint), QUICK)
+    return upload(store, scan(root), place_ref(f"s3://{bucket.name}/code", "code"), tmp_path / "work", **options)
+
+
+def every(count: int, fault: Fault) -> Callable[[Seen], Fault | None]:
+    """Break each `count`th request."""
+    numbers, lock = iter(range(1, 1 << 30)), threading.Lock()
+
+    def rule(_: Seen) -> Fault | None:
+        with lock:
+            return fault if next(numbers) % count == 0 else None
+
+    return rule
+
+
+# ── what passes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reset(),
+        Reset(after=100),
+        Stall(1.5),
+        Answer("503 Slow Down", "SlowDown"),
+        Answer("429 Too Many Requests", "TooManyRequests"),
+        Answer("500 Internal Server Error", "InternalError"),
+    ],
+    ids=["reset", "reset in the body", "stall", "503", "429", "500"],
+)
+def test_what_passes_is_tried_again(fault: Fault, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
+    line.rule = every(4, fault)
+    assert send(code, bucket, line, tmp_path).files == 41
+    bucket.assert_whole("code", code)
+    (code / "p0/f0.py").write_text("changed\n")
+    assert send(code, bucket, line, tmp_path).files == 1
+    bucket.assert_whole("code", code)
+
+
+@pytest.mark.parametrize("fault", [Truncate(), Reset(), Answer("503 Slow Down", "SlowDown")])
+def test_a_download_over_a_bad_line_is_whole(
+    fault: Fault, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path
+) -> None:
+    send(code, bucket, line, tmp_path)
+    line.rule = every(3, fault)
+    store = S3Store(StoreAddress(f"s3://{bucket.name}", endpoint_url=line.endpoint), QUICK)
+    done = download(store, place_ref(f"s3://{bucket.name}/code", "code"), tmp_path / "out", lambda *_: None)
+    assert done.files == 41
+    assert contents(tmp_path / "out") == contents(code)
+
+
+def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "server"
+    data.mkdir()
+    code = make(tmp_path / "code", 400)
+    with minio_server.running(data) as first:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", first.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", first.secret)
+        bucket = Bucket("restart", first)
+        bucket.client.create_bucket(Bucket="restart")
+        with proxy.in_front_of(first.endpoint) as line:
+            puts = threading.Event()
+            line.rule = lambda seen: puts.set() if len(line.seen) > 60 else None
+            uploading = threading.Thread(target=lambda: results.append(_patient(code, line, tmp_path)))
+            results: list[UploadSummary] = []
+            uploading.start()
+            assert puts.wait(30)
+            os.kill(first.pid, signal.SIGKILL)
+            time.sleep(1)
+            with minio_server.running(data, port=int(first.endpoint.rpartition(":")[2])):
+                uploading.join(60)
+                assert results
+                assert results[0].files == 401
+                bucket.assert_whole("code", code)
+        bucket.client.close()
+
+
+def _patient(code: Path, line: Proxy, tmp_path: Path) -> UploadSummary:
+    store = S3Store(StoreAddress("s3://restart", endpoint_url=line.endpoint))
+    return upload(store, scan(code), place_ref("s3://restart/code", "code"), tmp_path / "work")
+
+
+# ── what does not pass ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (Answer("400 Bad Request", "ExpiredToken"), "the session token has expired"),
+        (Answer("403 Forbidden", "RequestTimeTooSkewed"), "the clock of this machine"),
+        (Answer("507 Insufficient Storage", "XMinioStorageFull"), "the server's disk is full"),
+        (Answer("503 Slow Down", "SlowDown"), "overloaded"),
+        (Answer("403 Forbidden", "AccessDenied"), "the key may not do this"),
+        (Answer("404 Not Found", "NoSuchBucket"), "create the bucket first"),
+    ],
+    ids=lambda value: value.code if isinstance(value, Answer) else "",
+)
+def test_a_refusal_is_one_clear_error_and_nothing_counts(
+    answer: Answer, hint: str, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path
+) -> None:
+    line.rule = lambda seen: answer if seen.method == "PUT" and "/p3/" in seen.path else None
+    started = time.monotonic()
+    with pytest.raises(StoreError) as caught:
+        send(code, bucket, line, tmp_path)
+    assert hint in caught.value.hint
+    assert answer.code in caught.value.message
+    assert time.monotonic() - started < 2 * QUICK.total
+    assert bucket.manifest("code") is None
+    line.rule = lambda _: None
+    send(code, bucket, line, tmp_path)
+    bucket.assert_whole("code", code)
+
+
+def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
+    line.rule = lambda seen: Stall(20) if "/p2/" in seen.path else None
+    started = time.monotonic()
+    with pytest.raises(StoreError, match="no answer in time"):
+        send(code, bucket, line, tmp_path)
+    assert time.monotonic() - started < QUICK.total + 4
+    assert bucket.manifest("code") is None
+
+
+def test_a_missing_bucket_and_a_dead_server(jobsubmit: Command, s3: tuple[str, Server], code: Path) -> None:
+    refused = jobsubmit("upload", code, "s3://no-such-bucket/x", "--endpoint-url", s3[1].endpoint, code=4)
+    assert "NoSuchBucket" in refused.stderr
+    assert "create the bucket first" in refused.stderr
+    started = time.monotonic()
+    dead = jobsubmit("upload", code, f"s3://{s3[0]}/x", "--endpoint-url", "http://127.0.0.1:9", code=4)
+    assert time.monotonic() - started < 10
+    assert "onnection refused" in dead.stderr
+
+
+def test_a_key_that_may_only_read(jobsubmit: Command, bucket: Bucket, code: Path) -> None:
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::*"]}],
+    }
+    sts = boto3.client("sts", endpoint_url=bucket.server.endpoint, region_name="us-east-1")
+    keys = sts.assume_role(RoleArn="arn:xxx:xxx:xxx:xxxx", RoleSessionName="reader", Policy=json.dumps(policy))[
+        "Credentials"
+    ]
+    sts.close()
+    env = {
+        "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": keys["SessionToken"],
+    }
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    refused = jobsubmit("upload", code, *where, code=4, env=env)
+    assert "AccessDenied" in refused.stderr
+    assert "the key may not do this here" in refused.stderr
+    assert bucket.objects() == {}
+    stale = jobsubmit("upload", code, *where, code=4, env={**env, "AWS_SESSION_TOKEN": "stale"})
+    assert "session token" in stale.stderr
+
+
+def test_a_full_disk_of_the_server(tmp_path: Path, code: Path, jobsubmit: Command) -> None:
+    data = tmp_path / "server"
+    data.mkdir()
+    (code / "random.bin").write_bytes(random.Random(1).randbytes(48 << 20))
+    with minio_server.running(data, disk_mb=64) as server:
+        env = {"AWS_ACCESS_KEY_ID": server.key, "AWS_SECRET_ACCESS_KEY": server.secret}
+        client = boto3.client(
+            "s3",
+            endpoint_url=server.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=server.key,
+            aws_secret_access_key=server.secret,
+        )
+        client.create_bucket(Bucket="small")
+        for flags in ([], ["--archive"]):
+            done = jobsubmit(
+                "upload", code, "s3://small/code", "--endpoint-url", server.endpoint, *flags, code=4, env=env
+            )
+            assert "full" in done.stderr.lower()
+            assert "Traceback" not in done.stderr
+        objects = client.list_objects(Bucket="small", Prefix="code")
+        for item in objects.get("Contents", []):
+            if item["Key"].endswith(".manifest.json"):
+                data_ = client.get_object(Bucket="small", Key=item["Key"])["Body"].read()
+                assert "digest" not in json.loads(data_)
+        client.close()
+
+
+def test_a_full_disk_here(jobsubmit: Command, bucket: Bucket, code: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    packing = jobsubmit.start("upload", code, *where, "--archive", preexec_fn=small_files)
+    _, said = packing.communicate(timeout=60)
+    assert packing.returncode == 2
+    assert "cannot be written" in said
+    assert bucket.objects() == {}
+    jobsubmit("upload", code, *where)
+    fetching = jobsubmit.start("download", where[0], "out", *where[1:], preexec_fn=small_files)
+    _, said = fetching.communicate(timeout=60)
+    assert fetching.returncode == 4
+    assert "cannot be written" in said
+    assert not (tmp_path / "out/large.bin").exists()
+    assert not list((tmp_path / "out").glob(".jobsubmit-*"))
+
+
+# ── files that do not hold still ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["changes", "shrinks", "grows", "vanishes"])
+@pytest.mark.parametrize("when", ["before it is sent", "after it was sent"])
+def test_a_file_that_does_not_hold_still(
+    what: str, when: str, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path
+) -> None:
+    victim = code / "p1/f1.py"
+    acts: dict[str, Callable[[], object]] = {
+        "changes": lambda: victim.write_bytes(b"X" * victim.stat().st_size),
+        "shrinks": lambda: victim.write_text(""),
+        "grows": lambda: victim.write_text(victim.read_text() + "more\n"),
+        "vanishes": lambda: victim.unlink(missing_ok=True),
+    }
+    trigger = "/code.manifest.json" if when == "before it is sent" else "/p1/f1.py"
+    done = threading.Event()
+
+    def rule(seen: Seen) -> None:
+        if seen.method == "PUT" and trigger in seen.path and not done.is_set():
+            done.set()
+            time.sleep(0.02)
+            acts[what]()
+
+    line.rule = rule
+    with pytest.raises(BundleError, match=r"f1\.py changed"):
+        send(code, bucket, line, tmp_path)
+    assert bucket.manifest("code") is None
+    send(code, bucket, line, tmp_path, mirror=True)
+    bucket.assert_whole("code", code)
+
+
+# ── clients that die ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Reader:
+    """Look all the while: a manifest that is the same before and after a look at its objects must be true of them."""
+
+    def __init__(self, bucket: Bucket, place: str) -> None:
+        self.bucket, self.place = bucket, place
+        self.looks, self.lies = 0, 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            before = self.bucket.manifest(self.place)
+            objects = self.bucket.tree(self.place)
+            if before is None or self.bucket.manifest(self.place) != before:
+                continue
+            self.looks += 1
+            listed = {f["path"]: f["sha256"] for f in before["files"]}
+            self.lies += any(hashlib.sha256(objects.get(p, b"?")).hexdigest() != s for p, s in listed.items())
+
+
+@contextmanager
+def reading(bucket: Bucket, place: str) -> Iterator[Reader]:
+    reader = Reader(bucket, place)
+    thread = threading.Thread(target=reader.run)
+    thread.start()
+    try:
+        yield reader
+    finally:
+        reader.over.set()
+        thread.join()
+
+
+def test_a_client_killed_at_thirty_points(jobsubmit: Command, bucket: Bucket, tmp_path: Path) -> None:
+    dice = random.Random(4)
+    root = make(tmp_path / "code", 30)
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    jobsubmit("upload", root, *where)
+    killed = 0
+    with reading(bucket, "code") as reader:
+        for round_ in range(30):
+            for number in range(30):
+                (root / f"p{number % 5}/f{number}.py").write_text(f"round {round_} file {number}\n")
+            process = jobsubmit.start("upload", root, *where)
+            time.sleep(dice.uniform(0.05, 0.45))
+            process.kill()
+            process.communicate()
+            killed += process.returncode == -signal.SIGKILL
+            if round_ % 5 == 4:
+                jobsubmit("upload", root, *where)
+                bucket.assert_whole("code", root)
+    assert killed >= 10
+    assert reader.looks > 0
+    assert reader.lies == 0
+
+
+def test_ctrl_c_leaves_nothing_that_counts(jobsubmit: Command, bucket: Bucket, line: Proxy, code: Path) -> None:
+    line.rule = lambda seen: Stall(3) if "/p4/" in seen.path else None
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint)
+    process = jobsubmit.start(
+        "upload", code, *where, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    )
+    deadline = time.monotonic() + 20
+    while not any("/p4/" in seen.path for seen in line.seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert time.monotonic() - interrupted < 6
+    assert bucket.manifest("code") is None
+    line.rule = lambda _: None
+    jobsubmit("upload", code, *where)
+    bucket.assert_whole("code", code)
+
+
+def test_eight_clients_with_the_same_directory(jobsubmit: Command, bucket: Bucket, code: Path) -> None:
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    with reading(bucket, "code") as reader:
+        crew = [jobsubmit.start("upload", code, *where, "-o", "json") for _ in range(8)]
+        said = [process.communicate(timeout=120) for process in crew]
+    assert [process.returncode for process in crew] == [0] * 8, said
+    assert sorted(json.loads(out)["files"] for out, _ in said) == [0] * 7 + [41]
+    bucket.assert_whole("code", code)
+    assert reader.lies == 0
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one machine", "as if on eight machines"])
+def test_eight_clients_with_different_directories(
+    jobsubmit: Command, bucket: Bucket, tmp_path: Path, *, apart: bool
+) -> None:
+    roots = [make(tmp_path / f"code{number}", 20, salt=str(number)) for number in range(8)]
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint, "--delete")
+    with reading(bucket, "code") as reader:
+        crew = []
+        for number, root in enumerate(roots):
+            state = {"JOBSUBMIT_STATE_DIR": str(tmp_path / f"state{number}")} if apart else {}
+            crew.append(jobsubmit.start("upload", root, *where, env={**os.environ, **state}))
+        said = [process.communicate(timeout=120)[1] for process in crew]
+    codes = [process.returncode for process in crew]
+    assert set(codes) <= ({0, 4} if apart else {0}), said
+    assert 0 in codes
+    assert reader.lies == 0
+    manifest = bucket.manifest("code")
+    assert manifest is not None
+    last = next(root for root in roots if scan(root).digest == manifest["digest"])
+    bucket.assert_whole("code", last)
+
+
+def test_a_live_upload_of_another_machine_is_not_disturbed(jobsubmit: Command, bucket: Bucket, code: Path) -> None:
+    claim = {"format": 1, "claim": {"host": "elsewhere", "pid": 1, "since": time.time()}, "files": []}
+    bucket.client.put_object(Bucket=bucket.name, Key="code.manifest.json", Body=json.dumps(claim).encode())
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    busy = jobsubmit("upload", code, *where, code=4)
+    assert "process 1 on elsewhere is uploading" in busy.stderr
+    assert "it is not whole" in jobsubmit("download", where[0], "out", *where[1:], code=4).stderr
+    claim["claim"]["since"] = time.time() - 3600  # type: ignore[index]
+    bucket.client.put_object(Bucket=bucket.name, Key="code.manifest.json", Body=json.dumps(claim).encode())
+    jobsubmit("upload", code, *where)
+    bucket.assert_whole("code", code)
+
+
+# ── large objects ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    root = tmp_path / "code"
+    root.mkdir()
+    (root / "weights.bin").write_bytes(random.Random(3).randbytes(70 << 20))
+    return root
+
+
+def unfinished(bucket: Bucket) -> list[str]:
+    uploads = bucket.client.list_multipart_uploads(Bucket=bucket.name, Prefix="code/weights.bin").get("Uploads", [])
+    return [upload_["UploadId"] for upload_ in uploads]
+
+
+def test_a_large_file_goes_in_parts_and_a_dead_try_leaves_none(
+    jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, tmp_path: Path
+) -> None:
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint)
+    line.rule = lambda seen: Stall(5) if "partNumber=3" in seen.path else None
+    process = jobsubmit.start("upload", large, *where)
+    deadline = time.monotonic() + 30
+    while not any("partNumber=3" in seen.path for seen in line.seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert unfinished(bucket)
+    assert bucket.tree("code") == {}
+    line.rule = every(3, Reset(after=1000))
+    jobsubmit("upload", large, *where)
+    assert unfinished(bucket) == []
+    bucket.assert_whole("code", large)
+    line.rule = every(2, Truncate())
+    jobsubmit("download", where[0], tmp_path / "out", *where[1:])
+    assert contents(tmp_path / "out") == contents(large)
+
+
+def test_a_large_file_that_changes_leaves_no_part(bucket: Bucket, line: Proxy, large: Path, tmp_path: Path) -> None:
+    def rule(seen: Seen) -> None:
+        if "partNumber=1" in seen.path:
+            with (large / "weights.bin").open("r+b") as stream:
+                stream.seek(69 << 20)
+                stream.write(b"changed")
+
+    line.rule = rule
+    with pytest.raises(BundleError, match="changed while it was read"):
+        send(large, bucket, line, tmp_path)
+    assert unfinished(bucket) == []
+    assert bucket.tree("code") == {}
+    assert bucket.manifest("code") is None
+
+
+def test_memory_does_not_grow_with_a_large_file(jobsubmit: Command, bucket: Bucket, large: Path) -> None:
+    (large / "weights.bin").write_bytes((large / "weights.bin").read_bytes() * 5)
+    process = jobsubmit.start("upload", large, f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
+    peak = 0
+    while process.poll() is None:
+        told = Path(f"/proc/{process.pid}/status").read_text()
+        peak = max([peak, *(int(text.split()[1]) for text in told.splitlines() if text.startswith("VmHWM"))])
+        time.sleep(0.02)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert 0 < peak < 250 << 10
