@@ -30,11 +30,22 @@ def store_uri_problem(text: str) -> str:
     """Return why a text cannot be the address of a store, or nothing."""
     if not text:
         return "must not be empty"
+    if problem := name_problem(text):
+        return problem
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs", "file"):
         return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
     if separator and scheme != "file" and not re.fullmatch(rf"{BUCKET}(/.*)?", rest):
         return f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`"
+    return ""
+
+
+def name_problem(text: str) -> str:
+    """Return why a text cannot be a part of an address, or nothing."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8"
     return ""
 
 

@@ -16,6 +16,8 @@ from jobsubmit.node.fetch import tree_digest
 
 BLOCK = 1 << 20
 _READ_ATTEMPTS = 3
+NOT_REGULAR = "not a regular file"
+_OWN = "jobsubmit's own store or state"
 
 Stamp: TypeAlias = str
 Known: TypeAlias = Mapping[str, tuple[Stamp, str]]
@@ -70,7 +72,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> Bundle:
-    """Read a code directory, without the folders that are our `own`; raise BundleError where it cannot go whole.
+    """Read a code directory, without what is our `own` in it; raise BundleError where it cannot go whole.
 
     A file whose stamp is `known` is not read: its digest is taken from there.
     """
@@ -111,6 +113,11 @@ def changed(what: object) -> BundleError:
     return BundleError(f"{what} changed while it was read", "let it be for a moment, and run again")
 
 
+def vanished(what: object, error: OSError) -> BundleError:
+    """Return the error for a file that could not be read although it was scanned."""
+    return BundleError(f"{what} changed or vanished while it was read: {error.strerror}", "run again")
+
+
 class _Folder(NamedTuple):
     """Hold a folder that is still to be looked into; `above` are the real paths that lead to it."""
 
@@ -127,6 +134,7 @@ class _Scanner:
         self.known = known
         self.real_root = os.path.realpath(root)
         self.own = {os.path.realpath(path) for path in own}
+        self.own_names = {os.path.basename(path) for path in self.own}
         self.ignore_name = next((n for n in IGNORE_FILES if os.path.isfile(os.path.join(root, n))), IGNORE_FILES[-1])
         self.files: list[BundleFile] = []
         self.directories: list[str] = []
@@ -152,11 +160,12 @@ class _Scanner:
             rules = (*rules, own_rules)
         inner = []
         for entry in entries:
-            path = folder.prefix + _utf8_name(entry.name, folder.prefix)
+            path = folder.prefix + entry.name
             is_link, is_dir = _kind(entry, path)
-            if reason := _ignored(path, entry.name, rules, is_dir=is_dir):
-                self.left_out.append(LeftOut(path + "/" * is_dir, reason))
+            if reason := _ignored(path, entry.name, rules, is_dir=is_dir) or self._own_file(entry):
+                self.left_out.append(LeftOut(_shown(path) + "/" * is_dir, reason))
                 continue
+            _require_utf8(path)
             if is_link:
                 self._refuse_link_out(entry, path)
             if is_dir:
@@ -174,9 +183,13 @@ class _Scanner:
             raise BundleError(f"the link {path} leads back to a folder above it", "remove it or ignore it")
         return _Folder(entry.path, f"{path}/", rules, real, above)
 
+    def _own_file(self, entry: os.DirEntry[str]) -> str:
+        is_own = entry.name in self.own_names and os.path.realpath(entry.path) in self.own
+        return _OWN if is_own else ""
+
     def _not_code(self, folder: _Folder, names: set[str]) -> str:
         if folder.real in self.own:
-            return "jobsubmit's own store or state"
+            return _OWN
         return "a virtual environment" if "pyvenv.cfg" in names else ""
 
     def _refuse_link_out(self, entry: os.DirEntry[str], path: str) -> None:
@@ -193,7 +206,7 @@ class _Scanner:
         try:
             status = entry.stat()
             if not stat.S_ISREG(status.st_mode):
-                self.left_out.append(LeftOut(path, "not a regular file"))
+                self.left_out.append(LeftOut(path, NOT_REGULAR))
                 return
             stamp = stamp_of(status)
             known_stamp, sha256 = self.known.get(path, ("", ""))
@@ -246,12 +259,16 @@ def _kind(entry: os.DirEntry[str], path: str) -> tuple[bool, bool]:
         raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
 
 
-def _utf8_name(name: str, prefix: str) -> str:
+def _require_utf8(path: str) -> None:
     try:
-        name.encode()
+        path.encode()
     except UnicodeEncodeError as error:
-        raise BundleError(f"the name {prefix}{name!a} is not UTF-8", "rename the file or ignore it") from error
-    return name
+        raise BundleError(f"the name {_shown(path)} is not UTF-8", "rename the file or ignore it") from error
+
+
+def _shown(path: str) -> str:
+    """Return a path that can be printed."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def hash_file(file: str) -> tuple[str, int]:

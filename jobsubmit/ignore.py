@@ -31,6 +31,7 @@ _FOLDERS = frozenset(
 )
 _COMPILED = (".pyc", ".pyo")
 _FOLDER_ENDING = ".egg-info"
+_UNFINISHED = ".jobsubmit-unfinished"  # what a killed upload or download of ours may leave
 
 
 class Rules(NamedTuple):
@@ -43,7 +44,7 @@ class Rules(NamedTuple):
 
 def default_verdict(name: str, *, is_dir: bool) -> bool:
     """Tell whether a name is left out unless the user's rules say otherwise."""
-    if name in _NAMES or name.endswith(_COMPILED):
+    if name in _NAMES or name.endswith(_COMPILED) or name.startswith(_UNFINISHED):
         return True
     return is_dir and (name in _FOLDERS or name.endswith(_FOLDER_ENDING))
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+import hashlib
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from jobsubmit.errors import UsageError
 
 
 def is_locked(file: Path) -> bool:
@@ -21,9 +25,30 @@ def is_locked(file: Path) -> bool:
 
 
 @contextmanager
-def held(file: Path) -> Iterator[None]:
-    """Hold the lock of a file, after whoever holds it now."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def held(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
+    """Hold the lock of a file, `waiting` for whoever holds it now; yield its identity.
+
+    The identity is no other lock's, on this machine or elsewhere, until this machine starts anew: whoever holds the
+    lock knows that all earlier holders have ended. Raises UsageError where the file cannot be made.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        stream = file.open("ab")
+    except OSError as error:
+        hint = "make room there, or name another folder with JOBSUBMIT_STATE_DIR"
+        raise UsageError(f"{file.parent} cannot be used: {error.strerror}", hint) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        status = os.fstat(stream.fileno())
+        yield hashlib.sha256(f"{_boot()} {status.st_dev} {status.st_ino}".encode()).hexdigest()[:32]
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return os.uname().nodename

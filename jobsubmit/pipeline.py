@@ -22,8 +22,9 @@ from jobsubmit.spec.load import LoadedSpec
 from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file
+from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
-from jobsubmit.transfer.upload import Progress, UploadSummary, silent, upload, upload_script
+from jobsubmit.transfer.upload import UploadSummary, upload, upload_script
 
 _POLL_SECONDS = 0.1
 
@@ -127,7 +128,7 @@ def submit(
     prepared: Prepared,
     settings: Settings,
     *,
-    progress: Progress = silent,
+    progress: Progress = Progress(),  # noqa: B008 - it holds nothing
     environment: Mapping[str, str] = os.environ,
 ) -> Submission:
     """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
@@ -162,11 +163,11 @@ def submit(
 
 
 def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, progress: Progress) -> UploadSummary:
-    """Make the store hold the code, every object of it looked for: a node must not be the first to miss one."""
+    """Make the store hold the code: a node must not be the first to miss a part of it."""
     if prepared.bundle is None:
         return UploadSummary()
     folder = settings.transfer_dir
-    summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress, recheck=True)
+    summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress)
     save_known(folder, prepared.bundle, load_known(folder, prepared.bundle.root))
     return summary
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.errors import JobSubmitError
+from jobsubmit.transfer.progress import Progress
 
 if TYPE_CHECKING:
+    from rich import progress as bars
     from rich.console import Console
-
-    from jobsubmit.transfer.upload import Progress
 
 _PIPE_WIDTH = 1000
 
@@ -86,11 +86,39 @@ def show_error(error: JobSubmitError) -> None:
         out.document({"code": error.code, "message": error.message, "hint": error.hint, "where": error.where})
 
 
+class _Bar(Progress):
+    """Show how far a transfer is: bytes, files, rate and time to go."""
+
+    def __init__(self, bar: bars.Progress) -> None:
+        self.bar, self.task = bar, bar.add_task("", start=False, visible=False, done=0, files=0)
+        self.done = 0
+
+    def begin(self, what: str, size: int, files: int) -> None:
+        """Start anew (see Progress)."""
+        self.done = 0
+        self.bar.reset(self.task, description=what, total=size, visible=True, done=0, files=files)
+
+    def advance(self, size: int, files: int = 0) -> None:
+        """Move on (see Progress)."""
+        self.done += files
+        self.bar.update(self.task, advance=size, done=self.done)
+
+    def say(self, text: str) -> None:
+        """Say it above the bar (see Progress)."""
+        out.talk(text)
+
+
+class _Talk(Progress):
+    def say(self, text: str) -> None:
+        """Say it (see Progress)."""
+        out.talk(text)
+
+
 @contextmanager
-def transfer_progress(what: str, size: int, files: int) -> Iterator[Progress]:
-    """Show on a terminal how far a transfer is, of so many bytes and files."""
+def transfer_progress() -> Iterator[Progress]:
+    """Show on a terminal how far a transfer is."""
     if not sys.stderr.isatty():
-        yield lambda _bytes, _files: None
+        yield _Talk()
         return
     from rich import progress as bars
 
@@ -103,15 +131,7 @@ def transfer_progress(what: str, size: int, files: int) -> Iterator[Progress]:
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=out.stderr, transient=True) as bar:
-        task = bar.add_task(what, total=size, done=0, files=files)
-        done = 0
-
-        def advance(sent: int, files_done: int) -> None:
-            nonlocal done
-            done += files_done
-            bar.update(task, advance=sent, done=done)
-
-        yield advance
+        yield _Bar(bar)
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +39,6 @@ from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
 from jobsubmit.settings import BUILT_IN, load_settings
-from jobsubmit.transfer.upload import Progress
 
 
 def create(
@@ -90,7 +88,7 @@ def create(
         _show_dry_run(prepared)
         return
     try:
-        with _progress(prepared) as progress:
+        with output.transfer_progress() as progress:
             submission = pipeline.submit(prepared, settings, progress=progress)
     except KeyboardInterrupt:
         out.talk("interrupted: the job was not submitted")
@@ -105,11 +103,6 @@ def create(
         out.document(report.job_document(submission.record, pipeline.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
-
-
-def _progress(prepared: Prepared) -> AbstractContextManager[Progress]:
-    bundle = prepared.bundle
-    return output.transfer_progress("uploading code", bundle.size if bundle else 0, len(bundle.files) if bundle else 0)
 
 
 def _show_notes(prepared: Prepared) -> None:

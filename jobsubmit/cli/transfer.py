@@ -12,19 +12,24 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jobsubmit import settings as configuration
-from jobsubmit.address import StoreAddress, endpoint_problem, store_uri_problem
-from jobsubmit.bundle import scan
+from jobsubmit.address import StoreAddress, endpoint_problem, name_problem, store_uri_problem
+from jobsubmit.bundle import NOT_REGULAR, scan
 from jobsubmit.cli import output
 from jobsubmit.cli.output import counted, out
 from jobsubmit.errors import UsageError
 from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import open_store
-from jobsubmit.transfer.reference import CodeRef, place_ref
+from jobsubmit.transfer.reference import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
 
-_WIDTH = int(os.environ.get("COLUMNS", "0") or 0) or 110  # argparse would load much to ask the terminal
+_COLUMNS = os.environ.get("COLUMNS", "")
+_WIDTH = int(_COLUMNS) if _COLUMNS.isdecimal() and int(_COLUMNS) else 110  # argparse would load much to ask for it
+if TYPE_CHECKING:
+    from jobsubmit.spec.model import Layout
+    from jobsubmit.transfer.upload import Changes
+
 _URI_HELP = "s3://bucket/path, obs://bucket/path or a folder"
 
 
@@ -87,9 +92,26 @@ Files that are in DIR already are not fetched again; what else is in DIR stays t
 Example: jobsubmit download s3://bucket/team/code ./code"""
 
 
-def _place(options: argparse.Namespace, layout: Any, settings: configuration.Settings) -> tuple[StoreAddress, CodeRef]:
-    """Return the store above a URI, and the reference to what lies at the URI."""
-    uri: str = options.uri.rstrip("/") if options.uri.strip("/") else options.uri
+class _Place(NamedTuple):
+    """Hold where a directory goes or comes from: the store above it, and its reference there."""
+
+    address: StoreAddress
+    code: CodeRef
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """Return what is written to a folder, and no part of a directory that it may lie in."""
+        if self.address.is_remote:
+            return ()
+        archive = place_ref(self.code.uri, self.code.name, "archive")
+        folder = Path(self.address.uri)
+        keys = (self.code.key, self.code.manifest_key, archive.key, archive.manifest_key)
+        return tuple(folder / key for key in keys)
+
+
+def _place(options: argparse.Namespace, layout: Layout, settings: configuration.Settings) -> _Place:
+    uri: str = options.uri.removeprefix("file://")
+    uri = uri.rstrip("/") or uri
     above, separator, name = uri.rpartition("/")
     if "://" in uri and (not separator or above.endswith(":/")):
         raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
@@ -98,15 +120,23 @@ def _place(options: argparse.Namespace, layout: Any, settings: configuration.Set
     own = StoreAddress(
         above or ("/" if separator else "."), options.endpoint_url, options.region, options.profile, options.addressing
     )
-    if problem := store_uri_problem(own.uri):
-        raise UsageError(f"{uri}: {problem}")
+    if problem := store_uri_problem(own.uri) or name_problem(name):
+        raise UsageError(f"{options.uri!a}: {problem}")
     if own.endpoint_url is not None and (problem := endpoint_problem(own.endpoint_url)):
         raise UsageError(f"--endpoint-url {own.endpoint_url}: {problem}")
     if not own.is_remote and any(own[1:]):
         raise UsageError(
             f"{uri}: a folder has none of the server's options", "leave them out, or name an s3:// or obs:// address"
         )
-    return settings.completed(own), place_ref(uri, name, layout)
+    return _Place(settings.completed(own), place_ref(uri, name, layout))
+
+
+def _require_apart(root: Path, place: _Place) -> None:
+    """Raise UsageError where a directory would be uploaded onto itself."""
+    if not place.address.is_remote:
+        target, source = os.path.realpath(place.code.uri), os.path.realpath(root)
+        if os.path.commonpath([target, source]) == target:
+            raise UsageError(f"{place.code.uri}: {root} lies there itself", "choose another URI")
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,16 +146,23 @@ def _upload(options: argparse.Namespace) -> int:
     from jobsubmit.transfer import upload as uploading
 
     started = time.monotonic()
+    if not options.directory:
+        raise UsageError("DIR: must not be empty", "e.g. jobsubmit upload . s3://bucket/code")
+    if options.archive and options.delete:
+        raise UsageError("--archive --delete: an archive is always replaced whole", "leave out one of them")
     settings = configuration.load_settings()
-    address, code = _place(options, "archive" if options.archive else "tree", settings)
-    store, folder, root = open_store(address), settings.transfer_dir, Path(options.directory)
-    own = (settings.state_dir,) if address.is_remote else (settings.state_dir, Path(code.uri))
+    place = _place(options, "archive" if options.archive else "tree", settings)
+    code, root, folder = place.code, Path(options.directory), settings.transfer_dir
+    if code.layout == "tree" and code.name.endswith((ARCHIVE_ENDING, MANIFEST_ENDING)):
+        raise UsageError(f"{code.uri}: this ending is kept for archives and manifests", "choose another URI")
+    _require_apart(root, place)
     known = load_known(folder, root)
-    bundle = scan(root, own, known)
+    bundle = scan(root, (settings.state_dir, *place.own), known)
+    store = open_store(place.address)
     if options.dry_run:
         _show_changes(uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete), code)
         return 0
-    with output.transfer_progress("uploading", bundle.size, len(bundle.files)) as progress:
+    with output.transfer_progress() as progress:
         summary = uploading.upload(
             store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
         )
@@ -139,7 +176,6 @@ def _upload(options: argparse.Namespace) -> int:
                 "files": summary.files,
                 "bytes": summary.size,
                 "skipped": summary.skipped,
-                "copied": summary.copied,
                 "deleted": summary.deleted,
                 "left_out": [left._asdict() for left in bundle.left_out],
                 "empty_directories": list(bundle.directories),
@@ -149,19 +185,23 @@ def _upload(options: argparse.Namespace) -> int:
         )
         return 0
     for left in bundle.left_out:
-        if left.reason == "not a regular file":
-            out.talk(f"note: {left.path}: not a regular file, left out")
-    removed = f", {summary.deleted} removed" if options.delete else ""
+        if left.reason == NOT_REGULAR:
+            out.talk(f"note: {left.path}: {NOT_REGULAR}, left out")
+    if bundle.directories and code.layout == "tree":
+        out.talk(f"note: {counted(len(bundle.directories), 'empty folder')} will be there after a download only")
+    removed = f", {summary.deleted} removed" if summary.deleted else ""
     out.data(
         f"{code.uri}: {counted(summary.files, 'file')} sent ({summary.size:,} bytes), {summary.skipped:,} unchanged"
         f"{removed}; {seconds:.2f} s, {_rate(summary.size, seconds)}, {counted(store.requests, 'request')}"
     )
     if code.layout == "tree":
-        out.talk(f"use it in a job file: code_dir: {code.uri if address.is_remote else os.path.abspath(code.uri)}")
+        out.talk(
+            f"use it in a job file: code_dir: {code.uri if place.address.is_remote else os.path.abspath(code.uri)}"
+        )
     return 0
 
 
-def _show_changes(changes: Any, code: CodeRef) -> None:
+def _show_changes(changes: Changes, code: CodeRef) -> None:
     if out.json:
         send = [file.entry() for file in changes.send]
         out.document({"uri": code.uri, "send": send, "delete": list(changes.delete)})
@@ -177,9 +217,13 @@ def _download(options: argparse.Namespace) -> int:
     from jobsubmit.transfer.download import download
 
     started = time.monotonic()
+    if not options.directory:
+        raise UsageError("DIR: must not be empty", "e.g. jobsubmit download s3://bucket/code .")
     address, code = _place(options, "tree", configuration.load_settings())
+    if code.name.endswith(MANIFEST_ENDING):
+        raise UsageError(f"{code.uri}: this is a manifest", "name what it belongs to, without the ending")
     store, root = open_store(address), Path(options.directory)
-    with output.transfer_progress("downloading", 0, 0) as progress:
+    with output.transfer_progress() as progress:
         summary = download(store, code, root, progress)
     seconds = time.monotonic() - started
     if out.json:

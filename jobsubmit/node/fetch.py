@@ -130,6 +130,8 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
                 continue
             if name not in missing or not member.isreg():
                 raise FetchError("the archive holds %r, which the manifest does not list" % name)
+            if member.size != files[name]["size"]:
+                raise FetchError("%s is not the file that was submitted" % name)
             source = tar.extractfile(member)
             assert source
             destination = safe_path(folder, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.bundle import read_blocks
+from jobsubmit.bundle import read_blocks, vanished
+from jobsubmit.errors import BundleError
 
 Source: TypeAlias = bytes | Path
 Progress: TypeAlias = Callable[[int], object]
@@ -61,7 +63,7 @@ class ObjectStore(Protocol):
         since it changed while it was read. Putting a key twice replaces the object.
 
         With `expected` the object is stored only if the key has this tag now, or nothing where it is empty; otherwise
-        None is returned and nothing changes. A store that cannot decide both in one step MAY look first.
+        None is returned and nothing changes. A store that cannot decide both in one step MAY look before and after.
         `progress` is called with the number of bytes of each piece that is there. No two callers may put one key at
         once: the store need not keep their pieces apart."""
 
@@ -92,9 +94,26 @@ class ObjectStore(Protocol):
         MUST be treated as a secret, for it may carry a signature."""
 
 
-def blocks(source: Source) -> Iterable[bytes]:
-    """Return the bytes of a source, a large file's in pieces."""
-    return [source] if isinstance(source, bytes) else read_blocks(str(source))
+def blocks(source: Source) -> Iterator[bytes]:
+    """Yield the bytes of a source, a large file's in pieces; raise BundleError where it cannot be read (any more)."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    try:
+        yield from read_blocks(str(source))
+    except OSError as error:
+        raise vanished(source, error) from error
+
+
+def md5_of(source: Source) -> str:
+    """Return the md5 of a source as a tag spells it, or nothing where it cannot be read."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    try:
+        for block in blocks(source):
+            md5.update(block)
+    except BundleError:
+        return ""
+    return md5.hexdigest()
 
 
 def open_store(address: StoreAddress) -> ObjectStore:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from jobsubmit.bundle import changed, hash_file
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, blocks, nothing
+from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, blocks, md5_of, nothing
 
-_TEMPORARY = ".partial-"
+# Objects are written here first. What a killed process left here is removed once it is a day old.
+_UNFINISHED = ".jobsubmit-unfinished"
+_OLD_SECONDS = 24 * 3600
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)  # it can only be read by setting it
 
 
 class FolderStore:
-    """Keep each object as a file; it is written beside its place and moved there whole."""
+    """Keep each object as a file; it is written elsewhere in the folder and moved to its place whole."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.uri = str(self.root)
         self.requests = 0
+        self._unfinished = self.root / _UNFINISHED
+        self._is_tidy = False
 
     def check_key(self, key: str) -> None:
         """Refuse keys that are no path (see ObjectStore)."""
@@ -33,21 +41,24 @@ class FolderStore:
     def put(
         self, key: str, source: Source, sha256: str, expected: str | None = None, progress: Progress = nothing
     ) -> str | None:
-        """Store an object (see ObjectStore); tags are looked at first."""
-        if expected is not None and self._tag(key) != expected:
-            return None
+        """Store an object (see ObjectStore); where the system cannot lock a folder, tags are looked at first."""
         target = self._path(key)
         try:
-            temporary = _temporary(target)
+            temporary = self._temporary()
             try:
                 with temporary.open("wb") as sink:
                     written, md5 = _copy(source, sink, progress)
                 if written != sha256:
                     raise changed(key if isinstance(source, bytes) else source)
-                temporary.chmod(0o644)
-                temporary.replace(target)
+                temporary.chmod(0o666 & ~_UMASK)
+                with _only_one(self._unfinished) if expected is not None else nullcontext():
+                    if expected is not None and self._tag(key) != expected:
+                        return None
+                    _move(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
+                with suppress(OSError):  # somebody else is at work
+                    self._unfinished.rmdir()
         except OSError as error:
             raise self._error(key, error) from error
         return md5
@@ -72,7 +83,7 @@ class FolderStore:
         if self.head(key) is None:
             return None
         data = self.get(key)
-        own = _md5(data)
+        own = md5_of(data)
         return Stored(None if own == tag else data, own)
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -89,11 +100,14 @@ class FolderStore:
         """Yield the objects below a prefix (see ObjectStore)."""
         start = self.root / prefix.rpartition("/")[0]
         found = []
-        for folder, _, names in os.walk(start):
+        for folder, folders, names in os.walk(start):
+            if folder == self.uri and _UNFINISHED in folders:
+                folders.remove(_UNFINISHED)
             for name in names:
                 path = Path(folder) / name
-                if path.relative_to(self.root).as_posix().startswith(prefix) and not name.startswith(_TEMPORARY):
-                    found.append(self._info(path))
+                if path.relative_to(self.root).as_posix().startswith(prefix):
+                    with suppress(FileNotFoundError):  # it has just gone, or is a link to nothing
+                        found.append(self._info(path))
         yield from sorted(found, key=lambda info: info.key.encode())
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
@@ -105,17 +119,34 @@ class FolderStore:
         path = self._path(key)
         try:
             path.unlink(missing_ok=True)
-            for folder in path.parents:
-                if folder == self.root or not folder.is_dir() or any(folder.iterdir()):
-                    break
-                with suppress(OSError):  # somebody has just put something into it
-                    folder.rmdir()
+        except NotADirectoryError:
+            return
         except OSError as error:
             raise self._error(key, error) from error
+        with suppress(OSError):  # one is not empty, or gone
+            for folder in path.parents:
+                if folder == self.root:
+                    break
+                folder.rmdir()
 
     def url(self, key: str, expires: int) -> str:
         """Return a file:// address (see ObjectStore)."""
         return self._path(key).as_uri()
+
+    def _temporary(self) -> Path:
+        """Return a new file; the folder of such files may be tidied away by somebody while we look."""
+        if not self._is_tidy:
+            self._is_tidy = True
+            for file in self._unfinished.glob("*"):
+                with suppress(FileNotFoundError):
+                    if time.time() - file.stat().st_mtime > _OLD_SECONDS:
+                        file.unlink()
+        while True:
+            self._unfinished.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                descriptor, name = tempfile.mkstemp(dir=self._unfinished)
+                os.close(descriptor)
+                return Path(name)
 
     def _info(self, path: Path) -> ObjectInfo:
         status = path.stat()
@@ -125,11 +156,11 @@ class FolderStore:
 
     def _tag(self, key: str) -> str:
         path = self._path(key)
-        return _md5(path.read_bytes()) if path.is_file() else ""
+        return md5_of(path) if path.is_file() else ""
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")
-        if any(part in ("", ".", "..") for part in parts):
+        if any(part in ("", ".", "..") for part in parts) or parts[0] == _UNFINISHED:
             raise StoreError(f"a folder cannot keep the key {key!r}", "rename the file")
         return self.root.joinpath(*parts)
 
@@ -138,14 +169,25 @@ class FolderStore:
         return StoreError(f"{self.uri}/{key}: {error.strerror or error}", hint, where=self.uri)
 
 
-def _temporary(target: Path) -> Path:
-    """Return a new file beside the target; its folder may be tidied away by somebody while we look."""
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Let one process at a time look and move."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems lock no folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _move(file: Path, target: Path) -> None:
+    """Put a file in its place; the folder there may be tidied away by somebody while we look."""
     while True:
         target.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
-            descriptor, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
-            os.close(descriptor)
-            return Path(name)
+            file.replace(target)
+            return
 
 
 def _copy(source: Source, sink: BinaryIO, progress: Progress) -> tuple[str, str]:
@@ -156,7 +198,3 @@ def _copy(source: Source, sink: BinaryIO, progress: Progress) -> tuple[str, str]
         sink.write(block)
         progress(len(block))
     return digest.hexdigest(), md5.hexdigest()
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()

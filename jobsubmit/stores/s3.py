@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,19 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.bundle import changed
-from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, nothing
-from jobsubmit.stores.s3_connection import SMALL, Connection, Limits, code_of
+from jobsubmit.bundle import changed, vanished
+from jobsubmit.errors import StoreError
+from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, blocks, md5_of, nothing
+from jobsubmit.stores.s3_connection import Connection, Limits, code_of, is_timeout, is_transport
 
 if TYPE_CHECKING:
     from jobsubmit.stores.s3_control import S3Control
 
 LARGE = 64 << 20  # from here on an object goes in parts
 _LONGEST_KEY = 1024  # bytes, prefix included (S3's and OBS's documentation)
+_SMALL = 64 << 10  # a body that a socket takes at once
+_SLOW_AT_ONCE = 4
+_MD5 = re.compile("[0-9a-f]{32}")
 
 
 class S3Store:
@@ -33,6 +37,7 @@ class S3Store:
         self.uri, self.prefix = self.line.uri, self.line.prefix
         self._conditional = not self.line.is_obs
         self._is_slow = False
+        self._slow_turns = threading.BoundedSemaphore(_SLOW_AT_ONCE)
 
     @property
     def requests(self) -> int:
@@ -57,86 +62,122 @@ class S3Store:
     ) -> str | None:
         """Store an object (see ObjectStore)."""
         if isinstance(source, Path) and _size(source) >= LARGE:
-            if expected is not None and self._tag(key) != expected:
-                return None
-            return self._control.put_parts(self.prefix + key, source, sha256, progress)
-        data = _read(source) if isinstance(source, Path) else source
+            return self._looking(
+                key, expected, lambda: self._control.put_parts(self.prefix + key, source, sha256, progress)
+            )
+        data = b"".join(blocks(source))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed(source if isinstance(source, Path) else key)
-        tag = self._put_bytes(key, data, expected)
+        if expected is not None and self._conditional and self._is_plain(key):
+            tag = self._put_if(key, data, expected)
+        else:
+            tag = self._looking(key, expected, lambda: self._put_bytes(key, data))
         progress(len(data))
         return tag
 
-    def _put_bytes(self, key: str, data: bytes, expected: str | None) -> str | None:
-        if not _is_plain(key):
-            return None if expected not in (None, self._tag(key)) else self._control.put(self.prefix + key, data)
-        md5 = _md5(data) if expected is not None or self.line.is_obs else ""
-        if expected is not None and self._conditional:
-            return self._put_if(key, data, expected, md5)
-        if expected is not None and self._tag(key) != expected:
+    def _looking(self, key: str, expected: str | None, put: Callable[[], str]) -> str | None:
+        """Put where a look before says that it may be done; it was, if a look after finds it."""
+        if expected is None:
+            return put()
+        if self._tag(key) != expected:
             return None
+        tag = put()
+        return tag if self._tag(key) == tag else None
+
+    def _put_bytes(self, key: str, data: bytes) -> str:
+        if not self._is_plain(key):
+            return self._control.put(self.prefix + key, data)
 
         def act() -> str:
-            if len(data) > SMALL and self._is_slow:
-                return self._control.put(self.prefix + key, data)
+            if self._is_slow and len(data) > _SMALL:
+                return self._put_patiently(key, data)
             self.line.count()
             try:
-                answer = obstore.put(self.line.client(len(data)), self.prefix + key, data, use_multipart=False)
+                answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False)
             except GenericError as error:
-                if len(data) <= SMALL or "HTTP error" not in str(error):
+                if len(data) <= _SMALL or not is_transport(error):
                     raise
-                # boto3 asks before it sends a body, so that a refusal is heard, and waits as long as bytes move.
-                self._is_slow = True
-                return self._control.put(self.prefix + key, data)
+                self._is_slow = self._is_slow or is_timeout(error)
+                return self._put_patiently(key, data)
             return self.line.answer(answer["e_tag"])
 
         tag = self.line.trying(key, act)
-        if self.line.is_obs and re.fullmatch("[0-9a-f]{32}", tag) and tag != md5:
+        if self.line.is_obs and _MD5.fullmatch(tag) and tag != md5_of(data):
             raise StoreError(f"{self.uri}/{key}: what the server has stored is not what was sent", "run again")
         return tag
 
-    def _put_if(self, key: str, data: bytes, expected: str, md5: str) -> str | None:
+    def _put_patiently(self, key: str, data: bytes) -> str:
+        """Let boto3 do it: it asks before it sends a body, so that a refusal is heard, and waits while bytes move."""
+        with self._slow_turns:
+            return self._control.put(self.prefix + key, data)
+
+    def _put_if(self, key: str, data: bytes, expected: str) -> str | None:
         mode: Any = {"e_tag": f'"{expected}"'} if expected else "create"
 
         def act() -> str | None:
             self.line.count()
             try:
-                answer = obstore.put(
-                    self.line.client(len(data)), self.prefix + key, data, use_multipart=False, mode=mode
-                )
+                answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False, mode=mode)
             except (AlreadyExistsError, PreconditionError):
-                # It may be our own: a try whose answer was lost.
-                return md5 if self._tag(key) == md5 else None
+                return self._own(key, data)
             except FileNotFoundError as error:
                 if code_of(error) == "NoSuchKey":  # it should have replaced something that is gone
                     return None
+                raise
+            except GenericError as error:
+                if code_of(error) == "NotImplemented" or (len(data) > _SMALL and is_transport(error)):
+                    return self._own(key, data) or self._looking(key, expected, lambda: self._put_bytes(key, data))
                 raise
             return self.line.answer(answer["e_tag"])
 
         return self.line.trying(key, act)
 
+    def _own(self, key: str, data: bytes) -> str | None:
+        """Return the tag of what is there if it is ours: the answer to an earlier try may have been lost."""
+        info = self.head(key)
+        if info is None or info.size != len(data):
+            return None
+        is_same = info.tag == md5_of(data) if _MD5.fullmatch(info.tag) else self.get(key) == data
+        return info.tag if is_same else None
+
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
-        if not _is_plain(key):
+        if not self._is_plain(key):
             return self._control.get(self.prefix + key)
         return self.line.trying(key, lambda: bytes(self._got(key).bytes()))
 
     def get_to(self, key: str, file: Path) -> str:
-        """Write an object to a file (see ObjectStore)."""
+        """Write an object to a file (see ObjectStore); after a break it goes on where it was."""
+        digest, done, tag, size = hashlib.sha256(), 0, "", -1
 
-        def act() -> str:
-            digest = hashlib.sha256()
-            with file.open("wb") as sink:
-                for block in [self.get(key)] if not _is_plain(key) else self._got(key, LARGE).stream():
-                    digest.update(block)
-                    sink.write(block)
-            return digest.hexdigest()
+        def more() -> None:
+            nonlocal done, tag, size
+            options: Any = {"range": {"offset": done}, "if_match": f'"{tag}"'} if done else {}
+            answer = self._got(key, options=options)
+            tag, size = self.line.answer(answer.meta["e_tag"]), answer.meta["size"]
+            for block in answer.stream():
+                digest.update(block)
+                sink.write(block)
+                done += len(block)
 
-        return self.line.trying(key, act)
+        with file.open("wb") as sink:
+            if not self._is_plain(key):
+                data = self.get(key)
+                digest.update(data)
+                sink.write(data)
+                return digest.hexdigest()
+            while done != size:
+                before = done
+                try:
+                    self.line.trying(key, more)
+                except StoreError:
+                    if done == before:
+                        raise
+        return digest.hexdigest()
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
         """Return an object unless its tag is known (see ObjectStore)."""
-        if not _is_plain(key):
+        if not self._is_plain(key):
             info = self.head(key)
             return Stored(self.get(key), info.tag) if info else None
 
@@ -154,19 +195,19 @@ class S3Store:
 
         return self.line.trying(key, act)
 
-    def _got(self, key: str, size: int = 0, **options: Any) -> Any:
+    def _got(self, key: str, **options: Any) -> Any:
         self.line.count()
-        return obstore.get(self.line.client(size), self.prefix + key, **options)
+        return obstore.get(self.line.client, self.prefix + key, **options)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object (see ObjectStore)."""
-        if not _is_plain(key):
+        if not self._is_plain(key):
             return self._control.head(self.prefix + key, self.prefix)
 
         def act() -> ObjectInfo | None:
             self.line.count()
             try:
-                answer = obstore.head(self.line.client(), self.prefix + key)
+                answer = obstore.head(self.line.client, self.prefix + key)
             except FileNotFoundError:
                 return None
             return ObjectInfo(key, answer["size"], self.line.answer(answer["e_tag"]))
@@ -179,32 +220,29 @@ class S3Store:
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
-        if _size(source) >= LARGE or not (_is_plain(source_key) and _is_plain(key)):
+        if _size(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
             return False
 
         def act() -> bool:
             self.line.count()
             try:
-                obstore.copy(self.line.client(LARGE), self.prefix + source_key, self.prefix + key)
+                obstore.copy(self.line.client, self.prefix + source_key, self.prefix + key)
             except FileNotFoundError:
                 return False
             return True
 
-        return (
-            self.line.trying(key, act)
-            and self._tag(key) == hashlib.md5(_read(source), usedforsecurity=False).hexdigest()
-        )
+        return self.line.trying(key, act) and self._tag(key) == md5_of(source)
 
     def delete(self, key: str) -> None:
         """Remove an object (see ObjectStore)."""
-        if not _is_plain(key):
+        if not self._is_plain(key):
             self._control.delete(self.prefix + key)
             return
 
         def act() -> None:
             self.line.count()
             try:
-                obstore.delete(self.line.client(), self.prefix + key)
+                obstore.delete(self.line.client, self.prefix + key)
             except FileNotFoundError as error:
                 if code_of(error) == "NoSuchBucket":
                     raise
@@ -215,35 +253,25 @@ class S3Store:
         """Return a presigned address (see ObjectStore)."""
         from datetime import timedelta
 
-        if not _is_plain(key):
+        if not self._is_plain(key):
             return self._control.url(self.prefix + key, expires)
         with self.line.errors(key):
-            return obstore.sign(self.line.client(), "GET", self.prefix + key, timedelta(seconds=expires))
+            return obstore.sign(self.line.client, "GET", self.prefix + key, timedelta(seconds=expires))
 
     def _tag(self, key: str) -> str:
         info = self.head(key)
         return info.tag if info else ""
 
-
-def _is_plain(key: str) -> bool:
-    """Tell whether obstore can spell a key: it refuses control characters, `.`, `..` and empty parts."""
-    return key.isprintable() or not any(letter < " " or letter == "\x7f" for letter in key)
+    def _is_plain(self, key: str) -> bool:
+        """Tell whether obstore can spell a key: it refuses control characters, and parts that a path cannot have."""
+        full = self.prefix + key
+        if any(part in ("", ".", "..") for part in full.split("/")):
+            return False
+        return full.isprintable() or not any(letter < " " or letter == "\x7f" for letter in full)
 
 
 def _size(file: Path) -> int:
     try:
         return os.stat(file).st_size
     except OSError as error:
-        raise BundleError(f"{file} changed or vanished while it was read: {error.strerror}", "run again") from error
-
-
-def _read(file: Path) -> bytes:
-    try:
-        with open(file, "rb", buffering=0) as stream:
-            return stream.read()
-    except OSError as error:
-        raise BundleError(f"{file} changed or vanished while it was read: {error.strerror}", "run again") from error
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+        raise vanished(file, error) from error

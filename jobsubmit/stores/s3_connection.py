@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SMALL = 1 << 20
-
 HINTS = {
     "NoSuchBucket": "create the bucket first, or correct store.uri",
     "AccessDenied": "the key may not do this here: check the bucket's policy and store.profile",
@@ -39,20 +37,20 @@ HINTS = {
     "XMinioStorageFull": "the server's disk is full: make room there, then run again",
     "SlowDown": "the server is overloaded: run again later",
 }
+PASSING_STATUS = (429, 500, 502, 503, 504)
+PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyRequests", "InternalError")
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile"
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
 
 
 class Limits(NamedTuple):
-    """Bound the waiting, in seconds: for a connection, a small request, a large one, and all tries of one together.
+    """Bound the waiting, in seconds: for a connection, for an answer or its next bytes, and for all tries together.
 
-    What is large and takes longer is tried again by boto3, which waits as long as bytes move.
     Until the server has answered once, no new try begins after `first`: the address may be wrong.
     """
 
     connect: float = 5
-    small: float = 30
-    large: float = 20
+    answer: float = 30
     first: float = 5
     total: float = 120
 
@@ -67,7 +65,7 @@ class Connection:
         self.bucket, _, folder = rest.partition("/")
         self.prefix = f"{folder}/" if folder else ""
         self.requests = 0
-        self._counting = threading.Lock()
+        self._counting, self._making = threading.Lock(), threading.Lock()
         self._has_answered = False
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
@@ -95,29 +93,26 @@ class Connection:
 
     @property
     def is_virtual(self) -> bool:
-        """Tell whether the bucket's name is part of the host's: OBS refuses anything else, a bare address cannot."""
+        """Tell whether the bucket's name is part of the host's.
+
+        OBS refuses anything else; an address, a name without a dot or one with a port is somebody's own server, which
+        seldom knows its buckets by name.
+        """
         if self.address.addressing in ("virtual", "path"):
             return self.address.addressing == "virtual"
         if self.is_obs:
             return True
-        host = (self.access.endpoint_url or "").partition("://")[2].partition("/")[0]
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        return not (name == "localhost" or name.replace(".", "").isdigit() or "[" in name)
+        host = (self.access.endpoint_url or "s3.amazonaws.com").partition("://")[2].partition("/")[0]
+        return "." in host and ":" not in host and not host.replace(".", "").isdigit()
+
+    @property
+    def client(self) -> Client:
+        """Return obstore's client."""
+        with self._making:  # once, whichever thread comes first
+            return self._client
 
     @cached_property
-    def _small_client(self) -> Client:
-        return self._connected(self.limits.small)
-
-    @cached_property
-    def _large_client(self) -> Client:
-        return self._connected(self.limits.large)
-
-    def client(self, size: int = 0) -> Client:
-        """Return the connections for requests with so many bytes."""
-        with self._counting:  # a client is made once, whichever thread comes first
-            return self._large_client if size > SMALL else self._small_client
-
-    def _connected(self, request_seconds: float) -> Client:
+    def _client(self) -> Client:
         from datetime import timedelta
 
         endpoint = self.access.endpoint_url
@@ -140,7 +135,8 @@ class Connection:
             client_options={
                 "allow_http": True,
                 "connect_timeout": timedelta(seconds=self.limits.connect),
-                "timeout": timedelta(seconds=request_seconds),
+                "timeout": timedelta(days=1),
+                "read_timeout": timedelta(seconds=self.limits.answer),
                 "pool_idle_timeout": timedelta(seconds=20),
             },
             retry_config={
@@ -166,18 +162,26 @@ class Connection:
         return (tag or "").strip('"')
 
     def trying(self, key: str, act: Callable[[], T]) -> T:
-        """Repeat what may pass, with jitter, up to the deadline; obstore's own short retries are a part of each try."""
+        """Repeat what obstore could not do but may pass; its own short retries are a part of each try."""
+        with self.errors(key):
+            return self.patiently(act, is_transport, _may_pass)
+
+    def patiently(
+        self, act: Callable[[], T], is_line: Callable[[Exception], bool], may_pass: Callable[[Exception], bool]
+    ) -> T:
+        """Repeat what failed by the line or may pass, with jitter, up to the deadline; Ctrl-C is heard at once."""
         deadline = time.monotonic() + self.limits.total
         pause = 0.1
-        with self.errors(key):
-            while True:
-                try:
-                    return act()
-                except GenericError as error:
-                    if not self._has_answered or time.monotonic() > deadline or not _may_pass(str(error)):
-                        raise
-                    time.sleep(pause * random.uniform(0.5, 1))
-                    pause = min(2 * pause, 5)
+        while True:
+            try:
+                return _aside(act) if threading.current_thread() is threading.main_thread() else act()
+            except Exception as error:
+                self._has_answered = self._has_answered or not is_line(error)
+                is_hopeful = self._has_answered and (is_line(error) or may_pass(error))
+                if not is_hopeful or time.monotonic() > deadline:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, 5)
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
@@ -210,9 +214,40 @@ def code_of(error: Exception) -> str:
     return found[1] if found else ""
 
 
-def _may_pass(text: str) -> bool:
-    """Tell whether an error is the line's, or the server's asking for patience."""
-    return "HTTP error" in text or re.search(r"status code: (429|50\d)", text) is not None
+def is_transport(error: Exception) -> bool:
+    """Tell whether the line failed, not the server."""
+    return isinstance(error, GenericError) and "HTTP error" in str(error)
+
+
+def is_timeout(error: Exception) -> bool:
+    """Tell whether the line failed by saying nothing."""
+    return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, GenericError) and (
+        code_of(error) in PASSING_CODES
+        or re.search(rf"status code: ({'|'.join(map(str, PASSING_STATUS))})", str(error)) is not None
+    )
+
+
+def _aside(act: Callable[[], T]) -> T:
+    """Act in a thread: the main one would not hear Ctrl-C while it waits in obstore."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def _transport_problem(text: str) -> str:

@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - it is botocore's
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
 
-from jobsubmit.bundle import changed
-from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.bundle import changed, vanished
+from jobsubmit.errors import StoreError
 from jobsubmit.stores import ObjectInfo, Progress
-from jobsubmit.stores.s3_connection import CREDENTIALS_HINT, HINTS, UNEXPECTED_HINT, Connection
+from jobsubmit.stores.s3_connection import (
+    CREDENTIALS_HINT,
+    HINTS,
+    PASSING_CODES,
+    PASSING_STATUS,
+    UNEXPECTED_HINT,
+    Connection,
+)
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
+T = TypeVar("T")
+
 _PART = 16 << 20
 _MOST_PARTS = 9_000
 _PARTS_AT_ONCE = 4
-_STARTS = 3
 
 
 class S3Control:
@@ -48,9 +66,9 @@ class S3Control:
             s3={"addressing_style": "virtual" if self.line.is_virtual else "path", "payload_signing_enabled": False},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
-            retries={"mode": "standard", "max_attempts": 8},
-            connect_timeout=10,
-            read_timeout=60,
+            retries={"mode": "standard", "max_attempts": 1},  # the line's own tries have a deadline
+            connect_timeout=self.line.limits.connect,
+            read_timeout=self.line.limits.answer,
             max_pool_connections=64,
         )
         client = self._session.client("s3", endpoint_url=self.line.access.endpoint_url, config=config)
@@ -66,28 +84,38 @@ class S3Control:
                 raise NoCredentialsError
             return Boto3CredentialProvider(self._session)
 
+    def _trying(self, key: str, act: Callable[[], T]) -> T:
+        with self._errors(key):
+            return self.line.patiently(act, _is_transport, _may_pass)
+
     def listed(self, prefix: str, base: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a prefix, keys without `base`; by the call's first version: OBS has no second."""
-        with self._errors(prefix):
-            for page in self._client.get_paginator("list_objects").paginate(Bucket=self.bucket, Prefix=prefix):
-                for item in page.get("Contents", []):
-                    yield ObjectInfo(item["Key"][len(base) :], item["Size"], item["ETag"].strip('"'))
+        last, is_more = "", True
+        while is_more:
+            ask = partial(self._client.list_objects, Bucket=self.bucket, Prefix=prefix, Marker=last)
+            page = self._trying(prefix, ask)
+            for item in page.get("Contents", []):
+                last = item["Key"]
+                yield ObjectInfo(last[len(base) :], item["Size"], item["ETag"].strip('"'))
+            is_more = page["IsTruncated"]
 
     def put(self, key: str, data: bytes) -> str:
         """Store an object in one piece; its Content-MD5 proves it."""
-        md5 = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-        with self._errors(key):
-            answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=data, ContentMD5=md5)
-            return answer["ETag"].strip('"')
+        put = partial(self._client.put_object, Bucket=self.bucket, Key=key, Body=data, ContentMD5=_md5(data))
+        return self._trying(key, put)["ETag"].strip('"')
 
     def get(self, key: str) -> bytes:
         """Return an object whole."""
-        with self._errors(key):
+
+        def act() -> bytes:
             return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+
+        return self._trying(key, act)
 
     def head(self, key: str, base: str) -> ObjectInfo | None:
         """Return what is known of an object, or None when there is none."""
-        with self._errors(key):
+
+        def act() -> ObjectInfo | None:
             try:
                 answer = self._client.head_object(Bucket=self.bucket, Key=key)
             except ClientError as error:
@@ -96,10 +124,11 @@ class S3Control:
                 raise
             return ObjectInfo(key[len(base) :], answer["ContentLength"], answer["ETag"].strip('"'))
 
+        return self._trying(key, act)
+
     def delete(self, key: str) -> None:
         """Remove an object."""
-        with self._errors(key):
-            self._client.delete_object(Bucket=self.bucket, Key=key)
+        self._trying(key, partial(self._client.delete_object, Bucket=self.bucket, Key=key))
 
     def url(self, key: str, expires: int) -> str:
         """Return an address that anybody may GET for `expires` seconds."""
@@ -113,64 +142,53 @@ class S3Control:
     def put_parts(self, key: str, file: Path, sha256: str, progress: Progress) -> str:
         """Store a large file in parts; it is there at once when the last part is, or never.
 
-        What a dead upload left of this key is removed first. Should somebody else be at the same key, both start over.
+        What a dead upload left of this key is removed first, for nobody else puts it now (see ObjectStore).
         """
-        with self._errors(key):
-            for start in range(1, _STARTS + 1):
-                self._abort_leftovers(key)
-                try:
-                    return self._put_parts_once(key, file, sha256, progress)
-                except ClientError as error:
-                    if error.response["Error"]["Code"] != "NoSuchUpload" or start == _STARTS:
-                        raise
-        raise AssertionError
-
-    def _abort_leftovers(self, key: str) -> None:
-        answer = self._client.list_multipart_uploads(Bucket=self.bucket, Prefix=key)
-        for upload in answer.get("Uploads", []):
-            if upload["Key"] == key:
-                with suppress(ClientError):
-                    self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload["UploadId"])
-
-    def _put_parts_once(self, key: str, file: Path, sha256: str, progress: Progress) -> str:
-        upload = self._client.create_multipart_upload(Bucket=self.bucket, Key=key)["UploadId"]
+        self._abort_leftovers(key)
+        start = partial(self._client.create_multipart_upload, Bucket=self.bucket, Key=key)
+        upload = self._trying(key, start)["UploadId"]
         try:
             with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
                 parts = self._sent_parts(pool, key, upload, file, sha256, progress)
-            answer = self._client.complete_multipart_upload(
-                Bucket=self.bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}
-            )
-            return answer["ETag"].strip('"')
+            end = partial(self._client.complete_multipart_upload, Bucket=self.bucket, Key=key, UploadId=upload)
+            return self._trying(key, partial(end, MultipartUpload={"Parts": parts}))["ETag"].strip('"')
         except BaseException:
             with suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
             raise
 
+    def _abort_leftovers(self, key: str) -> None:
+        """Remove the parts that a dead upload left; a server that has no list of them, or keeps it, keeps the parts."""
+        with suppress(ClientError):
+            answer = self._client.list_multipart_uploads(Bucket=self.bucket, Prefix=key)
+            for upload in answer.get("Uploads", []):
+                if upload["Key"] == key:
+                    self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload["UploadId"])
+
     def _sent_parts(
         self, pool: ThreadPoolExecutor, key: str, upload: str, file: Path, sha256: str, progress: Progress
     ) -> list[Any]:
         digest, running, parts = hashlib.sha256(), deque[Future[Any]](), []
-        size = max(_PART, -(-file.stat().st_size // _MOST_PARTS))
         try:
             with file.open("rb", buffering=0) as stream:
-                number = 0
-                while block := _read_full(stream, size):
+                left = os.fstat(stream.fileno()).st_size
+                size, number = max(_PART, -(-left // _MOST_PARTS)), 0
+                while block := _read_full(stream, min(size, left)):
                     digest.update(block)
                     number += 1
+                    left -= len(block)
                     if len(running) == _PARTS_AT_ONCE:
                         parts.append(running.popleft().result())
                     running.append(pool.submit(self._put_part, key, upload, number, block, progress))
         except OSError as error:
-            raise BundleError(f"{file} changed or vanished while it was read: {error.strerror}", "run again") from error
+            raise vanished(file, error) from error
         if digest.hexdigest() != sha256:
             raise changed(file)
         return parts + [future.result() for future in running]
 
     def _put_part(self, key: str, upload: str, number: int, block: bytes, progress: Progress) -> dict[str, Any]:
-        md5 = base64.b64encode(hashlib.md5(block, usedforsecurity=False).digest()).decode()
-        answer = self._client.upload_part(
-            Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number, Body=block, ContentMD5=md5
-        )
+        put = partial(self._client.upload_part, Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number)
+        answer = self._trying(key, partial(put, Body=block, ContentMD5=_md5(block)))
         progress(len(block))
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
@@ -193,6 +211,21 @@ class S3Control:
             endpoint = self.line.access.endpoint_url or "AWS"
             hint = f"check that {endpoint} is reachable, and store.endpoint_url"
             raise StoreError(f"{address}: {error}", hint, self.line.uri) from error
+
+
+def _md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _is_transport(error: Exception) -> bool:
+    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, ClientError) and (
+        error.response["Error"]["Code"] in PASSING_CODES
+        or error.response["ResponseMetadata"]["HTTPStatusCode"] in PASSING_STATUS
+    )
 
 
 def _read_full(stream: Any, size: int) -> bytes:

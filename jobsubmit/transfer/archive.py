@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from jobsubmit.bundle import BLOCK, Bundle, BundleFile, changed
+from jobsubmit.bundle import BLOCK, Bundle, BundleFile, changed, vanished
 from jobsubmit.errors import BundleError
-from jobsubmit.stores import Progress
+from jobsubmit.transfer.progress import Progress
 
 _GZIP = 16 + isal_zlib.MAX_WBITS
 _RECORD = 20 * tarfile.BLOCKSIZE
@@ -76,7 +76,7 @@ def _tar(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
         filling = -file.size % tarfile.BLOCKSIZE
         yield bytes(filling)
         written += len(header) + file.size + filling
-        progress(file.size)
+        progress.advance(file.size, 1)
     end = written + 2 * tarfile.BLOCKSIZE
     yield bytes(2 * tarfile.BLOCKSIZE + -end % _RECORD)
 
@@ -123,7 +123,7 @@ def _content(file: BundleFile) -> Iterator[bytes]:
                 left -= len(block)
                 yield block
     except OSError as error:
-        raise BundleError(f"{file.source} changed or vanished while it was read: {error}", "run again") from error
+        raise vanished(file.source, error) from error
     if digest.hexdigest() != file.sha256:
         raise changed(file.source)
 

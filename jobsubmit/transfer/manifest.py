@@ -1,11 +1,9 @@
-"""The list of a bundle's files, written last: where it is, all of them are. And the claim that holds its place."""
+"""The list of a bundle's files, written last: where it is, all of them are."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.node.fetch import tree_digest
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"
 
 _FORMAT = 1
-# A claim of another machine counts this long: who made it has either ended by then, or notices at its own end.
-_CLAIM_SECONDS = 15 * 60
 
 
 class Entry(NamedTuple):
@@ -60,43 +56,5 @@ def read_manifest(data: bytes) -> Manifest | None:
         if document["format"] != _FORMAT or digest != document["digest"]:
             return None
         return Manifest(digest, document["layout"], files, directories)
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-class Claim(NamedTuple):
-    """Say who is replacing what lies beside it, since when (seconds since the epoch)."""
-
-    host: str
-    pid: int
-    since: float
-
-    @property
-    def is_alive(self) -> bool:
-        """Tell whether its maker may still be at work."""
-        if self.host != os.uname().nodename:
-            return time.time() - self.since < _CLAIM_SECONDS
-        if self.pid == os.getpid():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
-
-
-def claim_bytes() -> bytes:
-    """Return a claim of this process, in the shape of a manifest that lists nothing."""
-    claim = Claim(os.uname().nodename, os.getpid(), time.time())
-    return json.dumps({"format": _FORMAT, "claim": claim._asdict(), "files": []}).encode() + b"\n"
-
-
-def read_claim(data: bytes) -> Claim | None:
-    """Return the claim in a manifest's place, if there is one."""
-    try:
-        document: Any = json.loads(data)
-        return Claim(**document["claim"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

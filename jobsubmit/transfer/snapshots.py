@@ -6,39 +6,46 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from jobsubmit.bundle import Bundle
+from jobsubmit.stores import ObjectStore
 from jobsubmit.transfer.reference import CodeRef
+
+Snapshot: TypeAlias = Mapping[str, str]
+"""Digest → key of a large file."""
 
 _LARGE = 1 << 20
 
 
-def load(folder: Path, store_uri: str, code: CodeRef) -> Mapping[str, str]:
-    """Return digest → key of the large files of the last tree; nothing where there was none, or for a place."""
+def load(folder: Path, store: ObjectStore, code: CodeRef) -> Snapshot:
+    """Return the large files of the last tree; nothing where there was none, or for a place."""
     if not code.fixed:
         return {}
     try:
-        document = json.loads(_file(folder, store_uri, code).read_bytes())
+        document = json.loads(_file(folder, store, code).read_bytes())
         return {str(sha256): str(key) for sha256, key in document.items()}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 
-def save(folder: Path, store_uri: str, code: CodeRef, bundle: Bundle) -> None:
+def save(folder: Path, store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
     """Remember the large files of a tree that was sent; what cannot be remembered is sent again."""
     large = {file.sha256: f"{code.key}/{file.path}" for file in bundle.files if file.size > _LARGE}
     if not code.fixed or not large:
         return
-    file = _file(folder, store_uri, code)
+    file = _file(folder, store, code)
     temporary = file.with_suffix(f".{os.getpid()}")
     try:
         temporary.write_text(json.dumps(large))
         temporary.replace(file)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
-def _file(folder: Path, store_uri: str, code: CodeRef) -> Path:
+def _file(folder: Path, store: ObjectStore, code: CodeRef) -> Path:
     job = code.key.partition("/")[0]
-    return folder / f"{hashlib.sha256(f'{store_uri}/{job}'.encode()).hexdigest()[:32]}.large"
+    return folder / f"{hashlib.sha256(f'{store.uri}/{job}'.encode()).hexdigest()[:32]}.large"

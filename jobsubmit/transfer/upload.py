@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from jobsubmit.bundle import Bundle, BundleFile, read_blocks, require_unchanged
-from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.bundle import Bundle, BundleFile, require_unchanged
+from jobsubmit.errors import BundleError
 from jobsubmit.locks import held
-from jobsubmit.stores import ObjectInfo, ObjectStore, Stored
-from jobsubmit.transfer import snapshots
-from jobsubmit.transfer.manifest import Claim, claim_bytes, manifest_bytes, read_claim, read_manifest
+from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, md5_of
+from jobsubmit.transfer import claims, snapshots
+from jobsubmit.transfer.claims import HeldPlace, read_claim
+from jobsubmit.transfer.manifest import manifest_bytes, read_manifest
+from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import CodeRef, script_key
 from jobsubmit.transfer.workers import run_all, threads_for
 
 if TYPE_CHECKING:
     from jobsubmit.render import Script
-
-# What the progress is told: bytes sent, files done.
-Progress: TypeAlias = Callable[[int, int], object]
-
-
-def silent(_bytes: int, _files: int) -> None:
-    """Show no progress."""
 
 
 class UploadSummary(NamedTuple):
@@ -40,38 +36,34 @@ class UploadSummary(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Say what would have to be done to a store; `found` is what lies in the manifest's place now."""
+    """Say what would have to be done to a store; `is_whole` tells that it is nothing.
 
-    manifest: bytes
-    send: tuple[BundleFile, ...]
-    delete: tuple[str, ...]
-    found: Stored | None
+    `in_the_way` are keys that cannot be beside the new files (a file where they need a folder, or the reverse),
+    `surplus` those that a mirror has not.
+    """
+
     is_whole: bool
-    threads: int
+    send: tuple[BundleFile, ...] = ()
+    in_the_way: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
+
+    @property
+    def delete(self) -> tuple[str, ...]:
+        """Return all keys that go."""
+        return tuple(sorted((*self.in_the_way, *self.surplus)))
 
 
 def compare(
     store: ObjectStore, bundle: Bundle, code: CodeRef, *, recheck: bool = False, mirror: bool = False
 ) -> Changes:
-    """Find what a store lacks of a bundle; changes nothing.
+    """Find what a store lacks of a bundle; changes nothing, and waits for nobody.
 
-    The manifest that lies there is believed; with `recheck` the objects it lists are looked for, too. With `mirror`
-    whatever else lies below the code's key shall go.
+    The manifest that lies there is believed. With `recheck` the objects it lists are looked at, too, size and tag;
+    where they are `fixed`, always: their sizes. With `mirror` whatever else lies below the code's key shall go.
     """
-    store.check_key(code.manifest_key)
-    started = time.monotonic()
     manifest = manifest_bytes(bundle, code.layout)
-    found = store.get_unless(code.manifest_key, hashlib.md5(manifest, usedforsecurity=False).hexdigest())
-    threads = threads_for(time.monotonic() - started)
-    is_whole = found is not None and found.data is None
-    lacking = () if is_whole else _lacking(store, bundle, code, found)
-    if recheck and is_whole:
-        lacking = _gone(store, bundle, code)
-    if code.layout == "tree":
-        for file in lacking:
-            store.check_key(_key(code, file))
-    extra = _extra(store, bundle, code) if mirror and code.layout == "tree" else ()
-    return Changes(manifest, lacking, extra, found, is_whole and not lacking and not extra, threads)
+    found = _look(store, code, manifest)
+    return _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
 
 
 def upload(
@@ -80,24 +72,43 @@ def upload(
     code: CodeRef,
     work_dir: Path,
     *,
-    progress: Progress = silent,
+    progress: Progress = Progress(),  # noqa: B008 - it holds nothing
     recheck: bool = False,
     mirror: bool = False,
 ) -> UploadSummary:
     """Make the store hold the bundle, whole; send nothing where it does already. Safe to run twice and at once.
 
-    Uploads from this machine to one place wait for each other, by a lock in `work_dir`. Raises StoreError where another
-    machine is at it, BundleError where a file changed meanwhile.
+    Uploads to one place wait for each other: on this machine by a lock in `work_dir`, elsewhere by a claim in the
+    store. Raises StoreError, and BundleError where a file changed meanwhile.
     """
-    address = f"{store.uri}/{code.key}"
-    with held(work_dir / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.lock"):
-        changes = compare(store, bundle, code, recheck=recheck, mirror=mirror)
-        if changes.is_whole:
-            return UploadSummary(skipped=len(bundle.files))
-        if code.layout == "archive":
-            summary = _upload_archive(store, bundle, code, changes, progress)
-        else:
-            summary = _upload_tree(store, bundle, code, changes, progress, work_dir)
+    store.check_key(code.manifest_key)
+    manifest = manifest_bytes(bundle, code.layout)
+    lock = work_dir / f"{hashlib.sha256(f'{store.uri}/{code.key}'.encode()).hexdigest()[:32]}.lock"
+    waiting = partial(progress.say, f"another upload to {code.uri} is under way: waiting for it")
+    archive: Archive | None = None
+    place: HeldPlace | None = None
+    with held(lock, waiting) as owner, ExitStack() as scratch:
+        while place is None:
+            started = time.monotonic()
+            found = _look(store, code, manifest)
+            threads = threads_for(time.monotonic() - started)
+            found = claims.outlast(store, code, found, owner, progress)
+            changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
+            if changes.is_whole:
+                return UploadSummary(skipped=len(bundle.files))
+            if code.layout == "archive":
+                archive = archive or _packed(bundle, scratch, progress)
+            place = claims.claim_place(store, code, found, owner)
+        with place:
+            if archive:
+                summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
+            else:
+                earlier = snapshots.load(work_dir, store, code)
+                summary = _send_tree(store, code, changes, place, threads, progress, earlier)
+            require_unchanged(bundle)
+            place.end_with(manifest)
+    if code.layout == "tree":
+        snapshots.save(work_dir, store, code, bundle)
     return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=len(changes.delete))
 
 
@@ -108,131 +119,144 @@ def upload_script(store: ObjectStore, job_name: str, script: Script) -> None:
         store.put(key, script.data, script.sha256)
 
 
-def _key(code: CodeRef, file: BundleFile) -> str:
-    return f"{code.key}/{file.path}"
-
-
 # ── what is there ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lacking(store: ObjectStore, bundle: Bundle, code: CodeRef, found: Stored | None) -> tuple[BundleFile, ...]:
-    """Return the files that differ from what a manifest lists, or from what an interrupted upload left."""
-    if code.layout == "archive" or found is None or found.data is None:
-        return bundle.files
-    manifest = read_manifest(found.data)
-    if manifest is not None and manifest.layout == "tree":
-        there = manifest.files
-        return tuple(f for f in bundle.files if f.path not in there or there[f.path].sha256 != f.sha256)
-    if read_claim(found.data) is None:
-        return bundle.files
-    objects = _objects(store, code)
-    return tuple(f for f in bundle.files if not _is_same(objects.get(_key(code, f)), f))
+def _look(store: ObjectStore, code: CodeRef, manifest: bytes) -> Stored | None:
+    found = store.get_unless(code.manifest_key, hashlib.md5(manifest, usedforsecurity=False).hexdigest())
+    return Stored(manifest, found.tag) if found and found.data is None else found
 
 
-def _is_same(info: ObjectInfo | None, file: BundleFile) -> bool:
-    if info is None or info.size != file.size:
-        return False
-    md5 = hashlib.md5(usedforsecurity=False)
-    try:
-        for block in read_blocks(file.source):
-            md5.update(block)
-    except OSError:
-        return False  # sending it will say what is wrong
-    return md5.hexdigest() == info.tag
-
-
-def _gone(store: ObjectStore, bundle: Bundle, code: CodeRef) -> tuple[BundleFile, ...]:
-    """Return the files that are not there although the manifest lists them: somebody may have tidied up."""
+def _changes(
+    store: ObjectStore,
+    bundle: Bundle,
+    code: CodeRef,
+    manifest: bytes,
+    found: Stored | None,
+    *,
+    recheck: bool,
+    mirror: bool,
+) -> Changes:
+    listed = found is not None and found.data == manifest
     if code.layout == "archive":
-        return () if store.head(code.key) else bundle.files
-    objects = _objects(store, code)
-    sizes = {key: info.size for key, info in objects.items()}
-    return tuple(file for file in bundle.files if sizes.get(_key(code, file)) != file.size)
-
-
-def _extra(store: ObjectStore, bundle: Bundle, code: CodeRef) -> tuple[str, ...]:
-    return tuple(sorted(set(_objects(store, code)) - {_key(code, file) for file in bundle.files}))
+        is_whole = listed and not recheck and (not code.fixed or store.head(code.key) is not None)
+        return Changes(is_whole, () if is_whole else bundle.files)
+    if listed and not (recheck or mirror or code.fixed):
+        return Changes(is_whole=True)
+    interrupted = found is not None and read_claim(found.data) is not None
+    objects = _objects(store, code) if listed or interrupted or mirror else None
+    earlier = read_manifest(found.data) if found and found.data and not listed else None
+    if listed or interrupted:
+        send = tuple(f for f in bundle.files if not _is_there(objects, f, tags=recheck or interrupted))
+    elif earlier:
+        known = earlier.files
+        send = tuple(f for f in bundle.files if f.path not in known or known[f.path].sha256 != f.sha256)
+    else:
+        send = bundle.files
+    for file in send:
+        store.check_key(_key(code, file.path))
+    there = objects if objects is not None else earlier.files if earlier else ()
+    extra = set(there) - {file.path for file in bundle.files}
+    blocking = _in_the_way(extra, bundle)
+    keys = [tuple(sorted(_key(code, path) for path in paths)) for paths in (blocking, extra - blocking)]
+    in_the_way, surplus = keys[0], keys[1] if mirror else ()
+    return Changes(listed and not (send or in_the_way or surplus), send, in_the_way, surplus)
 
 
 def _objects(store: ObjectStore, code: CodeRef) -> dict[str, ObjectInfo]:
-    return {info.key: info for info in store.list(f"{code.key}/")}
+    start = f"{code.key}/"
+    return {info.key[len(start) :]: info for info in store.list(start)}
 
 
-# ── who may write ───────────────────────────────────────────────────────────────────────────────────────────────────
+def _is_there(objects: dict[str, ObjectInfo] | None, file: BundleFile, *, tags: bool) -> bool:
+    info = (objects or {}).get(file.path)
+    if info is None or info.size != file.size:
+        return False
+    return not tags or md5_of(Path(file.source)) == info.tag
 
 
-@contextmanager
-def _replacing(store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes) -> Iterator[None]:
-    """Hold the manifest's place with a claim, for no manifest may vouch for a half-replaced tree; put it there last.
-
-    A key with the digest in it needs no claim while it is empty: whoever writes there writes the same.
-    """
-    claim = None if code.fixed and changes.found is None else _claim(store, code, changes.found)
-    yield
-    require_unchanged(bundle)
-    digest = hashlib.sha256(changes.manifest).hexdigest()
-    if store.put(code.manifest_key, changes.manifest, digest, expected=claim) is None:
-        raise StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
+def _in_the_way(extra: Collection[str], bundle: Bundle) -> set[str]:
+    if not extra:
+        return set()
+    files = {file.path for file in bundle.files}
+    folders = {above for path in files for above in _folders_of(path)}
+    return {path for path in extra if path in folders or any(above in files for above in _folders_of(path))}
 
 
-def _claim(store: ObjectStore, code: CodeRef, found: Stored | None) -> str:
-    other = read_claim(found.data) if found and found.data else None
-    if other is not None and other.is_alive:
-        raise _busy(code, other)
-    claim = claim_bytes()
-    tag = store.put(code.manifest_key, claim, hashlib.sha256(claim).hexdigest(), expected=found.tag if found else "")
-    if tag is None:
-        raise _busy(code, None)
-    return tag
+def _folders_of(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]
 
 
-def _busy(code: CodeRef, other: Claim | None) -> StoreError:
-    who = f"process {other.pid} on {other.host}" if other else "somebody else"
-    hint = f"wait for it; if it is dead, remove {code.uri}{code.manifest_key[len(code.key) :]}"
-    return StoreError(f"{code.uri}: {who} is uploading to this place", hint)
+def _key(code: CodeRef, path: str) -> str:
+    return f"{code.key}/{path}"
 
 
 # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _upload_tree(
-    store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes, progress: Progress, work_dir: Path
+def _send_tree(
+    store: ObjectStore,
+    code: CodeRef,
+    changes: Changes,
+    place: HeldPlace,
+    threads: int,
+    progress: Progress,
+    earlier: snapshots.Snapshot,
 ) -> UploadSummary:
-    earlier = snapshots.load(work_dir, store.uri, code)
-    copied: list[BundleFile] = []
+    copied: list[int] = []
+
+    def remove(key: str) -> None:
+        place.require()
+        store.delete(key)
 
     def send(file: BundleFile) -> None:
+        place.require()
         source = earlier.get(file.sha256)
-        if source and store.copy(source, _key(code, file), Path(file.source)):
-            copied.append(file)
-            progress(file.size, 1)
+        if source and store.copy(source, _key(code, file.path), Path(file.source)):
+            copied.append(file.size)
+            progress.advance(file.size, 1)
         else:
-            store.put(_key(code, file), Path(file.source), file.sha256, progress=lambda size: progress(size, 0))
-            progress(0, 1)
+            store.put(_key(code, file.path), Path(file.source), file.sha256, progress=progress.advance)
+            progress.advance(0, 1)
 
-    with _replacing(store, bundle, code, changes):
-        run_all(changes.send, send, lambda file: file.size, changes.threads)
-        run_all(changes.delete, store.delete, lambda _: 0, changes.threads)
-    snapshots.save(work_dir, store.uri, code, bundle)
-    by_copy = sum(file.size for file in copied)
-    return UploadSummary(len(changes.send), sum(file.size for file in changes.send) - by_copy, copied=len(copied))
+    size = sum(file.size for file in changes.send)
+    progress.begin("uploading", size, len(changes.send))
+    run_all(changes.in_the_way, remove, lambda _: 0, threads)
+    run_all(changes.send, send, lambda file: file.size, threads)
+    run_all(changes.surplus, remove, lambda _: 0, threads)
+    return UploadSummary(len(changes.send), size - sum(copied), copied=len(copied))
 
 
-def _upload_archive(
-    store: ObjectStore, bundle: Bundle, code: CodeRef, changes: Changes, progress: Progress
-) -> UploadSummary:
+class Archive(NamedTuple):
+    """Hold a packed bundle."""
+
+    file: Path
+    sha256: str
+    size: int
+
+
+def _packed(bundle: Bundle, scratch: ExitStack, progress: Progress) -> Archive:
     import tempfile
 
     from jobsubmit.transfer.archive import pack
 
     try:
-        folder = tempfile.TemporaryDirectory(prefix="jobsubmit-")
+        folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="jobsubmit-"))
     except OSError as error:
         raise BundleError(f"there is no room for the archive: {error}", "name a folder with TMPDIR") from error
-    with folder:
-        archive = Path(folder.name) / "code.tar.gz"
-        sha256, size = pack(bundle, archive, lambda packed: progress(packed, 0))
-        with _replacing(store, bundle, code, changes):
-            store.put(code.key, archive, sha256, expected="" if code.fixed else None)
-    progress(0, len(bundle.files))
-    return UploadSummary(len(bundle.files), size)
+    file = Path(folder) / "code.tar.gz"
+    progress.begin("packing", bundle.size, len(bundle.files))
+    return Archive(file, *pack(bundle, file, progress))
+
+
+def _send_archive(
+    store: ObjectStore, code: CodeRef, archive: Archive, files: int, place: HeldPlace, progress: Progress
+) -> UploadSummary:
+    progress.begin("uploading", archive.size, 1)
+    place.require()
+    # What lies at a fixed key is replaced only where it is something else.
+    if store.put(code.key, archive.file, archive.sha256, "" if code.fixed else None, progress.advance) is None:
+        store.put(code.key, archive.file, archive.sha256, progress=progress.advance)
+    progress.advance(0, 1)
+    return UploadSummary(files, archive.size)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 _FEWEST, _MOST = 16, 128
 _SECONDS_A_THREAD = 0.0003
-_LARGE = 1 << 20
-_BYTES_AT_ONCE = 128 << 20
+_BYTES_AT_ONCE = 64 << 20
 _LAST_WAIT_SECONDS = 3
 
 
@@ -23,9 +24,10 @@ def threads_for(round_trip: float) -> int:
 def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], int], threads: int) -> None:
     """Act on every item, the large ones first; raise the first error once all threads have ended.
 
-    Items whose sizes in bytes add up to more than a bound are not under way together, for each is held in memory.
+    Items whose sizes in bytes add up to more than a bound are not under way together: each is held in memory, and a
+    slow line could not bring all of them on in time.
     """
-    work = _Work(sorted(items, key=size, reverse=True), act, size)
+    work = _Work([(size(item), item) for item in items], act)
     crew = [threading.Thread(target=work.run, daemon=True) for _ in range(min(threads, len(items)))]
     for thread in crew:
         thread.start()
@@ -33,53 +35,51 @@ def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], 
         for thread in crew:
             thread.join()
     except BaseException:
-        work.stop()
+        work.stop(None)
+        deadline = time.monotonic() + _LAST_WAIT_SECONDS  # what is under way may end, a dead line may not hold us
         for thread in crew:
-            thread.join(_LAST_WAIT_SECONDS)  # what is under way may end, a dead line may not hold us
+            thread.join(max(0, deadline - time.monotonic()))
         raise
     if work.error:
         raise work.error
 
 
 class _Work(Generic[T]):
-    def __init__(self, items: Sequence[T], act: Callable[[T], object], size: Callable[[T], int]) -> None:
-        self.items, self.act, self.size = iter(items), act, size
+    def __init__(self, items: list[tuple[int, T]], act: Callable[[T], object]) -> None:
+        items.sort(key=itemgetter(0))
+        self.waiting, self.act = items, act
         self.changed = threading.Condition()
         self.under_way = 0
-        self.stopped = False
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        while True:
-            with self.changed:
-                item = None if self.stopped else next(self.items, None)
-            if item is None:
-                return
-            size = self.size(item)
+        while (taken := self._take()) is not None:
+            share, item = taken
             try:
-                if size > _LARGE:
-                    self._act_in_turn(item, size)
-                else:
-                    self.act(item)
+                self.act(item)
             except BaseException as error:
-                self.error = self.error or error
-                self.stop()
-
-    def _act_in_turn(self, item: T, size: int) -> None:
-        share = min(size, _BYTES_AT_ONCE)
-        with self.changed:
-            self.changed.wait_for(lambda: self.stopped or self.under_way + share <= _BYTES_AT_ONCE)
-            if self.stopped:
-                return
-            self.under_way += share
-        try:
-            self.act(item)
-        finally:
+                self.stop(error)
             with self.changed:
                 self.under_way -= share
                 self.changed.notify_all()
 
-    def stop(self) -> None:
+    def _take(self) -> tuple[int, T] | None:
+        """Return the largest item that is left, with its share of the bytes, once there is room for it."""
         with self.changed:
-            self.stopped = True
+            while self.waiting:
+                size, item = self.waiting[-1]
+                share = min(size, _BYTES_AT_ONCE)
+                if self.under_way + share <= _BYTES_AT_ONCE:
+                    self.waiting.pop()
+                    self.under_way += share
+                    if not self.waiting:
+                        self.changed.notify_all()
+                    return share, item
+                self.changed.wait()
+            return None
+
+    def stop(self, error: BaseException | None) -> None:
+        with self.changed:
+            self.error = self.error or error
+            self.waiting = []
             self.changed.notify_all()

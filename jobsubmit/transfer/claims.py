@@ -1,0 +1,166 @@
+"""The claim that lies in a manifest's place while what it lists is replaced: one writer, and no reader meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from jobsubmit.errors import StoreError
+from jobsubmit.stores import ObjectStore, Stored
+from jobsubmit.transfer.progress import Progress
+from jobsubmit.transfer.reference import CodeRef
+
+RENEW_SECONDS = 10
+# An owner that could not renew its claim for so long sends nothing new, until it could.
+LEASE_SECONDS = 25
+# A claim that did not change for so long is taken over: longer than a lease and a request that began at its end.
+SILENCE_SECONDS = 60
+_LOOK_SECONDS = 1
+_HOPE_SECONDS = 150
+_LAST_WORD_SECONDS = 3
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while a laptop sleeps
+
+
+class Claim(NamedTuple):
+    """Say who replaces what lies here: the lock it holds, its machine and process; `beat` counts the renewals.
+
+    `is_over` tells that its owner has ended and left things half done.
+    """
+
+    owner: str
+    host: str
+    pid: int
+    beat: int = 0
+    is_over: bool = False
+
+
+def read_claim(data: bytes | None) -> Claim | None:
+    """Return the claim in a manifest's place, if there is one."""
+    try:
+        document: Any = json.loads(data or b"")
+        claim = Claim(**document["claim"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return claim if all(type(value) is kind for value, kind in zip(claim, _KINDS, strict=True)) else None
+
+
+_KINDS = (str, str, int, int, bool)
+
+
+def _bytes(claim: Claim) -> bytes:
+    """Return a claim in the shape of a manifest that lists nothing."""
+    return json.dumps({"format": 1, "claim": claim._asdict(), "files": []}).encode() + b"\n"
+
+
+def outlast(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str, progress: Progress) -> Stored | None:
+    """Return what lies in the manifest's place once nobody else is at work there.
+
+    A claim of our own lock, or one that is over, is a dead upload's. Any other counts as long as it changes.
+    """
+    claim = read_claim(found.data) if found else None
+    if claim is None or claim.is_over or claim.owner == owner:
+        return found
+    progress.say(
+        f"process {claim.pid} on {claim.host} is uploading to {code.uri}: "
+        f"waiting until it has ended, or gave no sign of life for {SILENCE_SECONDS} s"
+    )
+    seen = _now()
+    while found and read_claim(found.data) and _now() - seen < SILENCE_SECONDS:
+        time.sleep(_LOOK_SECONDS)
+        new = store.get_unless(code.manifest_key, found.tag)
+        if new is None or (new.data is not None and new.tag != found.tag):
+            found, seen = new, _now()
+            claim = read_claim(found.data) if found else None
+            if claim and claim.is_over:
+                break
+    return found
+
+
+class HeldPlace:
+    """Renew a claim until it is given back."""
+
+    def __init__(self, store: ObjectStore, code: CodeRef, claim: Claim, tag: str) -> None:
+        self.store, self.code = store, code
+        self.claim, self.tag = claim, tag
+        self._renewed, self._is_lost = _now(), False
+        self._problem = overtaken(code)
+        self._over = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
+
+    def require(self) -> None:
+        """Return when it is certain that nobody else may write here; raise StoreError where that is no longer so."""
+        while not self._is_lost and (age := _now() - self._renewed) > LEASE_SECONDS:
+            if age > _HOPE_SECONDS:
+                raise self._problem
+            time.sleep(0.1)
+        if self._is_lost:
+            raise overtaken(self.code)
+
+    def end_with(self, manifest: bytes) -> None:
+        """Put the manifest into the claim's place; raise StoreError where somebody has taken over."""
+        self._over.set()
+        self._beating.join()
+        self.require()
+        digest = hashlib.sha256(manifest).hexdigest()
+        if self.store.put(self.code.manifest_key, manifest, digest, expected=self.tag) is None:
+            raise overtaken(self.code)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After a failure, tell everybody that this upload has ended without a result, if that can be told in time."""
+        self._over.set()
+        if kind is not None and not self._is_lost:
+            last = threading.Thread(target=self._say_over, daemon=True)
+            last.start()
+            last.join(_LAST_WORD_SECONDS)
+
+    def _beat(self) -> None:
+        while not self._over.wait(RENEW_SECONDS):
+            try:
+                self._put(self.claim._replace(beat=self.claim.beat + 1))
+            except StoreError as error:
+                self._problem = error  # the next beat tries again, and nothing is sent meanwhile
+
+    def _say_over(self) -> None:
+        with suppress(StoreError):
+            self._beating.join()
+            self._put(self.claim._replace(is_over=True))
+
+    def _put(self, claim: Claim) -> None:
+        started = _now()
+        tag = _put(self.store, self.code, claim, self.tag)
+        if tag is None:
+            self._is_lost = True
+            self._over.set()
+        else:
+            self.claim, self.tag, self._renewed = claim, tag, started
+
+
+def claim_place(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str) -> HeldPlace | None:
+    """Hold a place in which this was found; None where somebody else was faster."""
+    claim = Claim(owner, os.uname().nodename, os.getpid())
+    tag = _put(store, code, claim, found.tag if found else "")
+    return HeldPlace(store, code, claim, tag) if tag is not None else None
+
+
+def overtaken(code: CodeRef) -> StoreError:
+    """Return the error for somebody else's having written here meanwhile."""
+    return StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
+
+
+def _put(store: ObjectStore, code: CodeRef, claim: Claim, expected: str) -> str | None:
+    data = _bytes(claim)
+    return store.put(code.manifest_key, data, hashlib.sha256(data).hexdigest(), expected=expected)
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
