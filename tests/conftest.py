@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import minio_server
+import proxy
 import pytest
+from bucket import Bucket
 from command import Command
 from minio_server import Server
+from proxy import Proxy
 
 REQUIRED = set(filter(None, os.environ.get("JOBSUBMIT_REQUIRE", "").split(",")))
 
@@ -77,3 +80,18 @@ def s3(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str
             client.delete_object(Bucket=bucket, Key=item["Key"])
     client.delete_bucket(Bucket=bucket)
     client.close()
+
+
+@pytest.fixture
+def bucket(s3: tuple[str, Server]) -> Iterator[Bucket]:
+    """Return the fresh bucket, looked into past what a test puts in front of it."""
+    found = Bucket(*s3)
+    yield found
+    found.client.close()
+
+
+@pytest.fixture
+def line(s3: tuple[str, Server]) -> Iterator[Proxy]:
+    """Run a proxy in front of the server."""
+    with proxy.in_front_of(s3[1].endpoint) as running:
+        yield running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from itertools import pairwise
 
 from jobsubmit.cli.output import out, show_error
@@ -19,12 +20,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign must not hide the exit code
-    sys.exit(_guarded(arguments))
+    code = _guarded(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)  # at once: taking everything down costs time, and a thread that waits for a dead line would hold us
 
 
 def _guarded(arguments: list[str]) -> int:
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         out.talk("interrupted")
         return INTERRUPTED

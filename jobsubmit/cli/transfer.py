@@ -103,10 +103,9 @@ class _Place(NamedTuple):
         """Return what is written to a folder, and no part of a directory that it may lie in."""
         if self.address.is_remote:
             return ()
-        archive = place_ref(self.code.uri, self.code.name, "archive")
-        folder = Path(self.address.uri)
-        keys = (self.code.key, self.code.manifest_key, archive.key, archive.manifest_key)
-        return tuple(folder / key for key in keys)
+        name = self.code.name
+        objects = (name, name + ARCHIVE_ENDING)
+        return tuple(Path(self.address.uri) / (key + ending) for key in objects for ending in ("", MANIFEST_ENDING))
 
 
 def _place(options: argparse.Namespace, layout: Layout, settings: configuration.Settings) -> _Place:

@@ -102,7 +102,7 @@ class Connection:
             return self.address.addressing == "virtual"
         if self.is_obs:
             return True
-        host = (self.access.endpoint_url or "s3.amazonaws.com").partition("://")[2].partition("/")[0]
+        host = (self.access.endpoint_url or "https://s3.amazonaws.com").partition("://")[2].partition("/")[0]
         return "." in host and ":" not in host and not host.replace(".", "").isdigit()
 
     @property

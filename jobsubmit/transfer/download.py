@@ -156,7 +156,10 @@ class _Download:
         destination = self._destination(path)
         with suppress(OSError):  # an empty folder may go; one that holds something is in the way
             os.rmdir(destination)
-        os.replace(file, destination)
+        try:
+            os.replace(file, destination)
+        except IsADirectoryError as error:
+            raise FetchError(f"{path} is a file, but {destination} is a folder that holds something") from error
 
     def _destination(self, path: str) -> str:
         """Return where a path lies below the root, its folders made; no link in the root may lead out of it."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
 import minio_server
+import proxy
 import pytest
 from hostile import HOSTILE
 from minio_server import Server
+from proxy import Proxy
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.s3_connection import Connection, Limits
 
 HEX = hashlib.sha256(b"").hexdigest()
 
@@ -73,6 +77,39 @@ def test_list_is_by_prefix_and_in_order(store: ObjectStore) -> None:
     assert [info.key for info in store.list("a")] == ["a/1", "a/10", "a/2", "ab/1"]
     assert [info.key for info in store.list("")] == ["a/1", "a/10", "a/2", "ab/1", "b"]
     assert list(store.list("zzz/")) == []
+
+
+def test_put_only_where_nothing_else_is(store: ObjectStore) -> None:
+    first = store.put("k", b"one", sha(b"one"), expected="")
+    assert first is not None
+    assert store.put("k", b"two", sha(b"two"), expected="") is None
+    assert store.get("k") == b"one"
+    assert store.put("k", b"two", sha(b"two"), expected="0" * 32) is None
+    second = store.put("k", b"two", sha(b"two"), expected=first)
+    assert second is not None
+    assert store.get("k") == b"two"
+    assert store.put("gone", b"x", sha(b"x"), expected=first) is None
+    assert store.head("gone") is None
+
+
+def test_of_many_that_want_to_be_the_first_one_is(store: ObjectStore) -> None:
+    for key in ("one", "deep/er/two"):
+        with ThreadPoolExecutor(16) as pool:
+            data = [str(number).encode() for number in range(16)]
+            tags = list(pool.map(lambda text: store.put(key, text, sha(text), expected=""), data))  # noqa: B023
+        winners = [text for text, tag in zip(data, tags, strict=True) if tag is not None]
+        assert winners == [store.get(key)]
+
+
+def test_a_tag_that_is_known_spares_the_bytes(store: ObjectStore) -> None:
+    assert store.get_unless("k", "") is None
+    tag = store.put("k", b"one", sha(b"one"))
+    assert tag is not None
+    known, unknown = store.get_unless("k", tag), store.get_unless("k", "0" * 32)
+    assert known is not None
+    assert known.data in (None, b"one")
+    assert unknown is not None
+    assert unknown.data == b"one"
 
 
 def test_more_objects_than_one_page_of_a_listing(store: ObjectStore) -> None:
@@ -169,19 +206,98 @@ class TestS3:
         assert "profile" in self.refusal(lambda: open_store(spec).head("k")).hint
 
 
-@pytest.mark.needs("minio")
-@pytest.mark.skipif("JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ, reason="needs a server of our own domain")
-def test_virtual_host_addressing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with minio_server.running(tmp_path, domain="localhost") as server:
-        endpoint = server.endpoint.replace("127.0.0.1", "localhost")
+# ── OBS ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Hold a server that finds its buckets by name, and the proxy that every request goes through."""
+
+    endpoint: str
+    line: Proxy
+
+
+@pytest.fixture
+def domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Domain]:
+    """Run a server with a domain set; not every machine resolves names below localhost, so it is its own proxy."""
+    if "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ:
+        pytest.skip("needs a server of our own domain")
+    (tmp_path / "server").mkdir()
+    with (
+        minio_server.running(tmp_path / "server", domain="localhost") as server,
+        proxy.in_front_of(server.endpoint) as line,
+    ):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
         client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
         client.create_bucket(Bucket="virtual")
         client.close()
-        # Not every machine resolves names below localhost: the server itself serves as the proxy that finds them.
-        monkeypatch.setenv("http_proxy", server.endpoint)
-        store = open_store(StoreAddress(uri="s3://virtual/p", endpoint_url=endpoint, addressing="virtual"))
-        assert store.url("k", 60).startswith(endpoint.replace("localhost", "virtual.localhost"))
-        store.put("k", b"x", sha(b"x"))
-        assert [info.key for info in store.list("")] == ["k"]
+        monkeypatch.setenv("http_proxy", line.endpoint)
+        yield Domain(server.endpoint.replace("127.0.0.1", "localhost"), line)
+
+
+@pytest.mark.needs("minio")
+def test_virtual_host_addressing(domain: Domain) -> None:
+    store = open_store(StoreAddress(uri="s3://virtual/p", endpoint_url=domain.endpoint, addressing="virtual"))
+    assert store.url("k", 60).startswith(domain.endpoint.replace("localhost", "virtual.localhost"))
+    store.put("k", b"x", sha(b"x"))
+    assert [info.key for info in store.list("")] == ["k"]
+
+
+@pytest.mark.needs("minio")
+def test_what_obs_does_not_know_is_not_sent(domain: Domain, tmp_path: Path) -> None:
+    """OBS knows virtual hosts, unsigned payloads, the first list; no conditional PUT, no trailers, no bulk delete."""
+    large = tmp_path / "large"
+    large.write_bytes(os.urandom(65 << 20))
+    store = open_store(StoreAddress(uri="obs://virtual/p", endpoint_url=domain.endpoint))
+    tag = store.put("claim", b"one", sha(b"one"), expected="")
+    assert tag is not None
+    assert store.put("claim", b"two", sha(b"two"), expected="") is None
+    assert store.put("claim", b"two", sha(b"two"), expected=tag) is not None
+    store.put("odd\x07name", b"x", sha(b"x"))
+    store.put("large", large, sha(large.read_bytes()))
+    (tmp_path / "small").write_bytes(b"two")
+    assert store.copy("claim", "copy", tmp_path / "small")
+    assert [info.key for info in store.list("")] == ["claim", "copy", "large", "odd\x07name"]
+    for key in ("claim", "copy", "large", "odd\x07name"):
+        store.delete(key)
+    assert list(store.list("")) == []
+    host = domain.endpoint.partition("://")[2]
+    for seen in domain.line.seen:
+        assert seen.headers["host"] == f"virtual.{host}"
+        assert "if-match" not in seen.headers
+        assert not (seen.method == "PUT" and "if-none-match" in seen.headers)
+        assert not any(name.startswith(("x-amz-checksum", "x-amz-sdk", "x-amz-trailer")) for name in seen.headers)
+        assert "STREAMING" not in seen.headers["x-amz-content-sha256"]
+        assert "list-type" not in seen.path
+        assert not (seen.method == "POST" and "delete" in seen.path.partition("?")[2])
+    plain = [seen for seen in domain.line.seen if seen.path.partition("?")[0].endswith(("/claim", "/copy"))]
+    assert {seen.headers["x-amz-content-sha256"] for seen in plain} == {"UNSIGNED-PAYLOAD"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "endpoint", "is_virtual"),
+    [
+        ("s3://b", None, True),
+        ("s3://b", "https://s3.eu-west-1.amazonaws.com", True),
+        ("s3://b", "https://oss-cn-hangzhou.aliyuncs.com", True),
+        ("s3://b", "http://127.0.0.1:9000", False),
+        ("s3://b", "http://10.0.0.7", False),
+        ("s3://b", "http://[::1]:9000", False),
+        ("s3://b", "http://localhost:9000", False),
+        ("s3://b", "http://minio:9000", False),
+        ("s3://b", "http://minio", False),
+        ("s3://b", "https://minio.example.com:9000", False),
+        ("obs://b", "https://obs.cn-north-4.myhuaweicloud.com", True),
+        ("obs://b", "http://127.0.0.1:9000", True),
+    ],
+)
+def test_how_a_bucket_is_addressed_unless_it_is_said(
+    uri: str, endpoint: str | None, monkeypatch: pytest.MonkeyPatch, *, is_virtual: bool
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    assert Connection(StoreAddress(uri, endpoint), Limits()).is_virtual is is_virtual
+    ways: tuple[Addressing, ...] = ("path", "virtual")
+    for addressing in ways:
+        address = StoreAddress(uri, endpoint, addressing=addressing)
+        assert Connection(address, Limits()).is_virtual is (addressing == "virtual")
