@@ -17,6 +17,8 @@ from jobsubmit.node.fetch import tree_digest
 BLOCK = 1 << 20
 _READ_ATTEMPTS = 3
 NOT_REGULAR = "not a regular file"
+_LARGE = 1 << 20
+_LARGE_AT_ONCE = 4
 _OWN = "jobsubmit's own store or state"
 
 Stamp: TypeAlias = str
@@ -81,6 +83,7 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> 
     scanned = time.time_ns()
     scanner = _Scanner(os.fspath(root), own, known or {})
     scanner.run()
+    scanner.read_large()
     if not scanner.files and not scanner.directories:
         raise BundleError(f"there is no file to upload in {root}", "check the ignore rules in .jobignore or .gitignore")
     files = sorted(scanner.files)
@@ -137,6 +140,7 @@ class _Scanner:
         self.own_names = {os.path.basename(path) for path in self.own}
         self.ignore_name = next((n for n in IGNORE_FILES if os.path.isfile(os.path.join(root, n))), IGNORE_FILES[-1])
         self.files: list[BundleFile] = []
+        self.large: list[tuple[str, str]] = []
         self.directories: list[str] = []
         self.left_out: list[LeftOut] = []
         self.read = 0
@@ -145,6 +149,15 @@ class _Scanner:
         waiting = [_Folder(self.root, "", (), self.real_root, ())]
         while waiting:
             waiting += self._folders_in(waiting.pop())
+
+    def read_large(self) -> None:
+        """Read the large files, several at once."""
+        if self.large:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(_LARGE_AT_ONCE) as pool:
+                self.files += pool.map(lambda large: _read(*large), self.large)
+            self.read += len(self.large)
 
     def _folders_in(self, folder: _Folder) -> list[_Folder]:
         """Take the files of a folder; return the folders in it that belong to the code."""
@@ -208,29 +221,43 @@ class _Scanner:
             if not stat.S_ISREG(status.st_mode):
                 self.left_out.append(LeftOut(path, NOT_REGULAR))
                 return
-            stamp = stamp_of(status)
-            known_stamp, sha256 = self.known.get(path, ("", ""))
-            if known_stamp != stamp:
-                status, stamp, sha256 = _read(entry.path)
-                self.read += 1
         except OSError as error:
-            raise BundleError(f"{path} cannot be read: {error.strerror}", "make it readable or ignore it") from error
-        mode = "755" if status.st_mode & stat.S_IXUSR else "644"
-        self.files.append(BundleFile(path, entry.path, mode, status.st_size, sha256, stamp))
+            raise _unreadable(path, error) from error
+        stamp = stamp_of(status)
+        known_stamp, sha256 = self.known.get(path, ("", ""))
+        if known_stamp == stamp:
+            self.files.append(_file(path, entry.path, status, sha256, stamp))
+        elif status.st_size > _LARGE:
+            self.large.append((path, entry.path))
+        else:
+            self.read += 1
+            self.files.append(_read(path, entry.path))
 
 
-def _read(file: str) -> tuple[os.stat_result, Stamp, str]:
-    """Return (stat, stamp, sha256) of a file that did not change between the first byte and the last."""
-    for _ in range(_READ_ATTEMPTS):
-        with open(file, "rb", buffering=0) as stream:
-            before = os.fstat(stream.fileno())
-            digest = hashlib.sha256()
-            while block := stream.read(BLOCK):
-                digest.update(block)
-            stamp = stamp_of(before)
-            if stamp_of(os.fstat(stream.fileno())) == stamp:
-                return before, stamp, digest.hexdigest()
-    raise changed(file)
+def _file(path: str, source: str, status: os.stat_result, sha256: str, stamp: Stamp) -> BundleFile:
+    mode = "755" if status.st_mode & stat.S_IXUSR else "644"
+    return BundleFile(path, source, mode, status.st_size, sha256, stamp)
+
+
+def _unreadable(path: str, error: OSError) -> BundleError:
+    return BundleError(f"{path} cannot be read: {error.strerror}", "make it readable or ignore it")
+
+
+def _read(path: str, source: str) -> BundleFile:
+    """Return a file that did not change between the first byte and the last."""
+    try:
+        for _ in range(_READ_ATTEMPTS):
+            with open(source, "rb", buffering=0) as stream:
+                before = os.fstat(stream.fileno())
+                digest = hashlib.sha256()
+                while block := stream.read(BLOCK):
+                    digest.update(block)
+                stamp = stamp_of(before)
+                if stamp_of(os.fstat(stream.fileno())) == stamp:
+                    return _file(path, source, before, digest.hexdigest(), stamp)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    raise changed(source)
 
 
 def _ignored(path: str, name: str, rules: tuple[Rules, ...], *, is_dir: bool) -> str:

@@ -16,7 +16,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedErro
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed, vanished
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, blocks, md5_of, nothing
+from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, md5_of, nothing
 from jobsubmit.stores.s3_connection import Connection, Limits, code_of, is_timeout, is_transport
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class S3Store:
             return self._looking(
                 key, expected, lambda: self._control.put_parts(self.prefix + key, source, sha256, progress)
             )
-        data = b"".join(blocks(source))
+        data = _whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed(source if isinstance(source, Path) else key)
         if expected is not None and self._conditional and self._is_plain(key):
@@ -268,6 +268,14 @@ class S3Store:
         if any(part in ("", ".", "..") for part in full.split("/")):
             return False
         return full.isprintable() or not any(letter < " " or letter == "\x7f" for letter in full)
+
+
+def _whole(file: Path) -> bytes:
+    try:
+        with open(file, "rb", buffering=0) as stream:
+            return stream.readall()
+    except OSError as error:
+        raise vanished(file, error) from error
 
 
 def _size(file: Path) -> int:

@@ -172,11 +172,11 @@ def timed(command: list[str], env: dict[str, str]) -> tuple[float, float]:
 
 
 def measure(
-    workload: Workload, directory: Path, competitors: list[Tool], env: dict[str, str], runs: int
+    workload: Workload, directory: Path, competitors: list[Tool], env: dict[str, str], runs: int, prefix: str
 ) -> dict[str, Figures]:
     """Run every tool in turn, `runs` times over; each upload has a place of its own, a second one the first's."""
     figures = {tool.name: Figures() for tool in competitors}
-    targets = {tool.name: f"{workload.name}-{number}" for number, tool in enumerate(competitors)}
+    targets = {tool.name: f"{prefix}-{workload.name}-{number}" for number, tool in enumerate(competitors)}
     if workload.again:
         for tool in competitors:
             timed(tool.command(directory, targets[tool.name], again=False), env)
@@ -273,9 +273,8 @@ def compare(
             if workload.name == "W7":
                 competitors = [tool for tool in competitors if tool.name.startswith(("ours", "s5cmd"))]
             env = environment(server, endpoint, home)
-            report(
-                place, workload, measure(workload, directory, competitors, env, 1 if workload.name == "W7" else runs)
-            )
+            count = 1 if workload.name == "W7" else runs
+            report(place, workload, measure(workload, directory, competitors, env, count, endpoint.rpartition(":")[2]))
 
 
 if __name__ == "__main__":
