@@ -35,10 +35,12 @@ static:
 
 $(TRAIN): .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[train]'
+	$(BIN)/python -m compileall -q jobsubmit
 	@touch $@
 
 $(DEV): .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m compileall -q jobsubmit
 	@touch $@
 
 clean:

@@ -1,5 +1,5 @@
 """Run the command line as `python -m jobsubmit`."""
 
-from jobsubmit.cli.main import main
+from jobsubmit.cli.main import process
 
-main()
+process()

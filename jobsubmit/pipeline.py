@@ -11,12 +11,13 @@ from pathlib import Path
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, Step, open_backend
-from jobsubmit.bundle import Bundle, directory_problem, scan
+from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import Finding, check_boot_file
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError
 from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
+from jobsubmit.scan import scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
 from jobsubmit.statcache import load_known, save_known
@@ -168,7 +169,7 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
         return UploadSummary()
     folder = settings.transfer_dir
     summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress)
-    save_known(folder, prepared.bundle, load_known(folder, prepared.bundle.root))
+    save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
     return summary
 
 

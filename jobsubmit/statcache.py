@@ -29,9 +29,9 @@ def load_known(folder: Path, root: Path) -> Known:
     return dict(zip(fields[0::3], zip(fields[1::3], fields[2::3], strict=True), strict=False))
 
 
-def save_known(folder: Path, bundle: Bundle, known: Known) -> None:
-    """Remember a scan, unless it found nothing that is not `known`; a cache that cannot be written is done without."""
-    if bundle.read == 0 and len(bundle.files) == len(known):
+def save_known(folder: Path, bundle: Bundle, known: int) -> None:
+    """Remember a scan, unless it found just what was `known`, so many files; where that cannot be, do without."""
+    if bundle.read == 0 and len(bundle.files) == known:
         return
     entries = {
         file.path: (file.stamp, file.sha256) for file in bundle.files if _newest(file.stamp) < bundle.scanned - _RACY_NS

@@ -12,6 +12,19 @@ from jobsubmit.cli.output import out, show_error
 from jobsubmit.errors import INTERRUPTED, JobSubmitError
 
 
+def process() -> None:
+    """Be the whole process: leave at once, for taking everything down costs time, and a dead line would hold us."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as done:
+        code = done.code
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     arguments = sys.argv[1:]
@@ -20,11 +33,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign must not hide the exit code
-    code = _guarded(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(code)  # at once: taking everything down costs time, and a thread that waits for a dead line would hold us
+    sys.exit(_guarded(arguments))
 
 
 def _guarded(arguments: list[str]) -> int:

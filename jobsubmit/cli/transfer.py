@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jobsubmit import settings as configuration
 from jobsubmit.address import StoreAddress, endpoint_problem, name_problem, store_uri_problem
-from jobsubmit.bundle import NOT_REGULAR, scan
+from jobsubmit.bundle import NOT_REGULAR, Known
 from jobsubmit.cli import output
 from jobsubmit.cli.output import counted, out
 from jobsubmit.errors import UsageError
+from jobsubmit.scan import scan
 from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import open_store
 from jobsubmit.transfer.reference import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
@@ -155,8 +156,10 @@ def _upload(options: argparse.Namespace) -> int:
     if code.layout == "tree" and code.name.endswith((ARCHIVE_ENDING, MANIFEST_ENDING)):
         raise UsageError(f"{code.uri}: this ending is kept for archives and manifests", "choose another URI")
     _require_apart(root, place)
-    known = load_known(folder, root)
+    known: Known | None = load_known(folder, root)
+    known_files = len(known or ())
     bundle = scan(root, (settings.state_dir, *place.own), known)
+    known = None  # of a hundred thousand files it is large
     store = open_store(place.address)
     if options.dry_run:
         _show_changes(uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete), code)
@@ -165,7 +168,7 @@ def _upload(options: argparse.Namespace) -> int:
         summary = uploading.upload(
             store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
         )
-    save_known(folder, bundle, known)
+    save_known(folder, bundle, known_files)
     seconds = time.monotonic() - started
     if out.json:
         out.document(

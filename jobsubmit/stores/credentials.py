@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.address import StoreAddress
+from jobsubmit.errors import StoreError
+
+if TYPE_CHECKING:
+    import boto3
+
+CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile"
 
 _DEFAULT_REGION = "us-east-1"
 # A profile with one of these gets its keys from somewhere else, even where it has plain keys too (botocore's order).
@@ -52,6 +58,32 @@ def find_access(address: StoreAddress, environment: Mapping[str, str] = os.envir
         or profile.get("region", _DEFAULT_REGION),
         keys,
     )
+
+
+def open_session(address: StoreAddress, region: str) -> boto3.Session:
+    """Return boto3's session; raise StoreError where there is no such profile."""
+    import boto3
+    from botocore.exceptions import ProfileNotFound
+
+    try:
+        return boto3.Session(profile_name=address.profile, region_name=region)
+    except ProfileNotFound as error:
+        raise StoreError(f"{address.uri}: {error}", "correct store.profile", address.uri) from error
+
+
+def credential_provider(address: StoreAddress, region: str) -> Callable[[], Any]:
+    """Return what gives obstore the keys that boto3 finds, and new ones when they expire."""
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session = open_session(address, region)
+    try:
+        found = session.get_credentials()
+    except BotoCoreError as error:
+        raise StoreError(f"{address.uri}: {error}", CREDENTIALS_HINT, address.uri) from error
+    if found is None:
+        raise StoreError(f"{address.uri}: there are no credentials for it", CREDENTIALS_HINT, address.uri)
+    return Boto3CredentialProvider(session)
 
 
 def _plain_keys(values: Mapping[str, str], *names: str) -> Keys | None:

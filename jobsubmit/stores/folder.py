@@ -142,7 +142,7 @@ class FolderStore:
                     if time.time() - file.stat().st_mtime > _OLD_SECONDS:
                         file.unlink()
         while True:
-            self._unfinished.mkdir(parents=True, exist_ok=True)
+            _make(self._unfinished)
             with suppress(FileNotFoundError):
                 descriptor, name = tempfile.mkstemp(dir=self._unfinished)
                 os.close(descriptor)
@@ -184,10 +184,20 @@ def _only_one(folder: Path) -> Iterator[None]:
 def _move(file: Path, target: Path) -> None:
     """Put a file in its place; the folder there may be tidied away by somebody while we look."""
     while True:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make(target.parent)
         with suppress(FileNotFoundError):
             file.replace(target)
             return
+
+
+def _make(folder: Path) -> None:
+    """Make a folder that somebody may remove at the same moment."""
+    while not folder.is_dir():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if os.path.lexists(folder) and not folder.is_dir():
+                raise
 
 
 def _copy(source: Source, sink: BinaryIO, progress: Progress) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,11 @@ class S3Store:
         """Return how many requests were made (see ObjectStore)."""
         return self.line.requests
 
-    @property
+    @cached_property
     def _control(self) -> S3Control:
-        return self.line.control
+        from jobsubmit.stores.s3_control import S3Control
+
+        return S3Control(self.line)
 
     def check_key(self, key: str) -> None:
         """Refuse keys that are too long (see ObjectStore)."""

@@ -9,17 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from obstore.exceptions import BaseError, GenericError
 from obstore.store import S3Store as Client
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.credentials import Access, find_access
-
-if TYPE_CHECKING:
-    from jobsubmit.stores.s3_control import S3Control
+from jobsubmit.stores.credentials import Access, credential_provider, find_access
 
 T = TypeVar("T")
 
@@ -39,7 +36,6 @@ HINTS = {
 }
 PASSING_STATUS = (429, 500, 502, 503, 504)
 PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyRequests", "InternalError")
-CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile"
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
 
 
@@ -80,13 +76,6 @@ class Connection:
         return self.scheme == "obs"
 
     @cached_property
-    def control(self) -> S3Control:
-        """Return the slower half, for what obstore does not do."""
-        from jobsubmit.stores.s3_control import S3Control
-
-        return S3Control(self)
-
-    @cached_property
     def access(self) -> Access:
         """Return endpoint, region and keys."""
         return find_access(self.address)
@@ -125,10 +114,9 @@ class Connection:
         if endpoint:
             scheme, _, host = endpoint.rstrip("/").partition("://")
             config["endpoint"] = f"{scheme}://{self.bucket}.{host}" if self.is_virtual else f"{scheme}://{host}"
-        if self.access.keys:
-            config |= {"access_key_id": self.access.keys.access_key_id}
-            config |= {"secret_access_key": self.access.keys.secret_access_key}
-            config |= {"session_token": self.access.keys.token} if self.access.keys.token else {}
+        if keys := self.access.keys:
+            config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
+            config |= {"session_token": keys.token} if keys.token else {}
         return Client(
             self.bucket,
             config=config,  # type: ignore[arg-type] # its keys are those of S3Config
@@ -148,7 +136,7 @@ class Connection:
                     "base": 2,
                 },
             },
-            credential_provider=None if self.access.keys else self.control.credential_provider(),
+            credential_provider=None if keys else credential_provider(self.address, self.access.region),
         )
 
     def count(self) -> None:

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -23,14 +22,13 @@ from botocore.exceptions import (
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
-    ProfileNotFound,
 )
 
 from jobsubmit.bundle import changed, vanished
 from jobsubmit.errors import StoreError
 from jobsubmit.stores import ObjectInfo, Progress
+from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.s3_connection import (
-    CREDENTIALS_HINT,
     HINTS,
     PASSING_CODES,
     PASSING_STATUS,
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PART = 16 << 20
+_PART = 8 << 20
 _MOST_PARTS = 9_000
 _PARTS_AT_ONCE = 4
 
@@ -53,10 +51,6 @@ class S3Control:
 
     def __init__(self, line: Connection) -> None:
         self.line, self.bucket = line, line.bucket
-
-    @cached_property
-    def _session(self) -> boto3.Session:
-        return boto3.Session(profile_name=self.line.address.profile, region_name=self.line.access.region)
 
     @cached_property
     def _client(self) -> S3Client:
@@ -71,18 +65,10 @@ class S3Control:
             read_timeout=self.line.limits.answer,
             max_pool_connections=64,
         )
-        client = self._session.client("s3", endpoint_url=self.line.access.endpoint_url, config=config)
+        session = open_session(self.line.address, self.line.access.region)
+        client = session.client("s3", endpoint_url=self.line.access.endpoint_url, config=config)
         client.meta.events.register("before-send.s3", lambda **_: self.line.count())
         return client
-
-    def credential_provider(self) -> Callable[[], Any]:
-        """Return what gives obstore the keys that this session finds, and new ones when they expire."""
-        from obstore.auth.boto3 import Boto3CredentialProvider
-
-        with self._errors(""):
-            if self._session.get_credentials() is None:
-                raise NoCredentialsError
-            return Boto3CredentialProvider(self._session)
 
     def _trying(self, key: str, act: Callable[[], T]) -> T:
         with self._errors(key):
@@ -205,8 +191,6 @@ class S3Control:
             raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.line.uri) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StoreError(f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.line.uri) from error
-        except ProfileNotFound as error:
-            raise StoreError(f"{address}: {error}", "correct store.profile", self.line.uri) from error
         except BotoCoreError as error:
             endpoint = self.line.access.endpoint_url or "AWS"
             hint = f"check that {endpoint} is reachable, and store.endpoint_url"

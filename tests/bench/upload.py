@@ -31,13 +31,17 @@ LINES = b"".join(sorted(path.read_bytes() for path in Path(os.__file__).parent.g
 
 @dataclass(frozen=True)
 class Workload:
-    """Describe a directory by the sizes of its files; `again` uploads it a second time, `change` after one change."""
+    """Describe a directory by the sizes of its files; `again` uploads it a second time, `change` after one change.
+
+    With `back` it is the download that is measured.
+    """
 
     name: str
     what: str
     sizes: Callable[[random.Random], list[int]]
     again: bool = False
     change: bool = False
+    back: bool = False
 
 
 def _log_normal(count: int, total: int) -> Callable[[random.Random], list[int]]:
@@ -57,6 +61,7 @@ WORKLOADS = [
     Workload("W5", "W2 again, unchanged", W2, again=True),
     Workload("W6", "W2 again, one file changed", W2, again=True, change=True),
     Workload("W7", "100,000 files, 200 MB", lambda _: [2000] * 100_000),
+    Workload("D2", "W2 downloaded", W2, back=True),
 ]
 
 
@@ -84,42 +89,43 @@ def _code(dice: random.Random, size: int) -> bytes:
 
 @dataclass(frozen=True)
 class Tool:
-    """Say how a tool uploads a directory; `sync` where it has another verb for what is there already."""
+    """Say how a tool uploads a directory, and downloads one; `sync` where it has another verb for what is there."""
 
     name: str
     upload: list[str]
+    download: list[str]
     sync: list[str] = field(default_factory=list)
 
-    def command(self, directory: Path, target: str, *, again: bool) -> list[str]:
-        """Return the command line; {dir}, {to} and {endpoint} are filled in."""
-        words = self.sync if again and self.sync else self.upload
+    def command(self, directory: Path, target: str, *, again: bool = False, back: bool = False) -> list[str]:
+        """Return the command line."""
+        words = self.download if back else self.sync if again and self.sync else self.upload
         return [word.format(dir=directory, to=target) for word in words]
+
+
+# Name, then how to upload, to download, and to upload again.
+PEERS = [
+    ("s5cmd", "cp {dir}/ s3://bench/{to}/", "cp s3://bench/{to}/* {dir}/", "sync {dir}/ s3://bench/{to}/"),
+    ("aws", "s3 sync --only-show-errors {dir} s3://bench/{to}", "s3 sync --only-show-errors s3://bench/{to} {dir}", ""),
+    (
+        "rclone",
+        "copy {dir} bench:bench/{to} --transfers 16",
+        "copy bench:bench/{to} {dir} --transfers 16",
+        "sync {dir} bench:bench/{to} --transfers 16",
+    ),
+    ("mc", "mirror --quiet {dir} bench/bench/{to}", "mirror --quiet bench/bench/{to} {dir}", ""),
+]
 
 
 def tools(endpoint: str) -> list[Tool]:
     """Return our two ways and whatever peers are installed."""
-    ours = [
-        sys.executable,
-        "-m",
-        "jobsubmit",
-        "upload",
-        "{dir}",
-        "s3://" + BUCKET + "/{to}",
-        "--endpoint-url",
-        endpoint,
-    ]
     script = Path(sys.executable).parent / "jobsubmit"
-    if script.exists():
-        ours[:3] = [str(script)]
-    found = [Tool("ours, tree", ours), Tool("ours, archive", [*ours, "--archive"])]
-    for name, upload, sync in (
-        ("s5cmd", "cp {dir}/ s3://bench/{to}/", "sync {dir}/ s3://bench/{to}/"),
-        ("aws", "s3 sync --only-show-errors {dir} s3://bench/{to}", ""),
-        ("rclone", "copy {dir} bench:bench/{to} --transfers 16", "sync {dir} bench:bench/{to} --transfers 16"),
-        ("mc", "mirror --quiet {dir} bench/bench/{to}", ""),
-    ):
+    ours = [str(script)] if script.exists() else [sys.executable, "-m", "jobsubmit"]
+    upload = [*ours, "upload", "{dir}", f"s3://{BUCKET}/{{to}}", "--endpoint-url", endpoint]
+    download = [*ours, "download", f"s3://{BUCKET}/{{to}}", "{dir}", "--endpoint-url", endpoint]
+    found = [Tool("ours, tree", upload, download), Tool("ours, archive", [*upload, "--archive"], download)]
+    for name, *ways in PEERS:
         if binary := shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"):
-            found.append(Tool(name, [binary, *upload.split()], [binary, *sync.split()] if sync else []))
+            found.append(Tool(name, *([binary, *way.split()] if way else [] for way in ways)))
     return found
 
 
@@ -151,6 +157,11 @@ class Figures:
     seconds: list[float] = field(default_factory=list)
     memory: float = 0
 
+    def note(self, seconds: float, memory: float) -> None:
+        """Add a run."""
+        self.seconds.append(seconds)
+        self.memory = max(self.memory, memory)
+
     @property
     def median(self) -> float:
         """Return the median of the runs."""
@@ -179,19 +190,24 @@ def measure(
     targets = {tool.name: f"{prefix}-{workload.name}-{number}" for number, tool in enumerate(competitors)}
     if workload.again:
         for tool in competitors:
-            timed(tool.command(directory, targets[tool.name], again=False), env)
+            timed(tool.command(directory, targets[tool.name]), env)
         time.sleep(2.1)  # what is younger than that, a stat cache does not believe
         for tool in competitors:
             timed(tool.command(directory, targets[tool.name], again=True), env)
     victim = sorted(path for path in directory.rglob("*") if path.is_file())[0]
     for run in range(runs):
         for tool in competitors:
+            if workload.back:
+                if run == 0:
+                    timed(tool.command(directory, targets[tool.name]), env)
+                with tempfile.TemporaryDirectory(dir=directory.parent) as fetched:
+                    command = tool.command(Path(fetched), targets[tool.name], back=True)
+                    figures[tool.name].note(*timed(command, env))
+                continue
             if workload.change:
                 victim.write_bytes(victim.read_bytes() + b"#")
             target = targets[tool.name] if workload.again else f"{targets[tool.name]}-{run}"
-            seconds, memory = timed(tool.command(directory, target, again=workload.again), env)
-            figures[tool.name].seconds.append(seconds)
-            figures[tool.name].memory = max(figures[tool.name].memory, memory)
+            figures[tool.name].note(*timed(tool.command(directory, target, again=workload.again), env))
     return figures
 
 

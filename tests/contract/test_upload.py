@@ -18,11 +18,12 @@ from hostile import HOSTILE
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.assets import starter_job
-from jobsubmit.bundle import Bundle, scan
+from jobsubmit.bundle import Bundle
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node import fetch as fetching
 from jobsubmit.plan import plan
 from jobsubmit.render import Script, render
+from jobsubmit.scan import scan
 from jobsubmit.settings import load_settings
 from jobsubmit.spec import load
 from jobsubmit.spec.model import Layout

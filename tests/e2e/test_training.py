@@ -13,7 +13,7 @@ from command import Command, events, job_dir, job_id, processes_of
 from minio_server import Server
 
 from jobsubmit.assets import SAMPLE_CODE, starter_job
-from jobsubmit.bundle import scan
+from jobsubmit.scan import scan
 
 MODES = ("spawn", "launch", "torchrun")
 

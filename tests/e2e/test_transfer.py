@@ -248,7 +248,7 @@ def test_a_new_snapshot_copies_large_files_on_the_server(
     bucket: Bucket, line: Proxy, jobsubmit: Command, tmp_path: Path
 ) -> None:
     from jobsubmit.address import StoreAddress
-    from jobsubmit.bundle import scan
+    from jobsubmit.scan import scan
     from jobsubmit.stores import open_store
     from jobsubmit.transfer.reference import code_ref
     from jobsubmit.transfer.upload import upload

@@ -25,8 +25,8 @@ from minio_server import Server
 from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.bundle import scan
 from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.scan import scan
 from jobsubmit.stores.s3 import S3Store
 from jobsubmit.stores.s3_connection import Limits
 from jobsubmit.transfer import claims

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.bundle import Bundle, scan
+from jobsubmit.bundle import Bundle
+from jobsubmit.scan import scan
 from jobsubmit.statcache import load_known, save_known
 
 OLD = time.time() - 3600
@@ -33,7 +34,7 @@ def look(root: Path, cache: Path, *, later: bool = True) -> Bundle:
     """Scan as an upload does; `later` stands for a scan long after the files were written."""
     known = load_known(cache, root)
     bundle = scan(root, known=known)
-    save_known(cache, bundle._replace(scanned=bundle.scanned + 10**10) if later else bundle, known)
+    save_known(cache, bundle._replace(scanned=bundle.scanned + 10**10) if later else bundle, len(known))
     return bundle
 
 
