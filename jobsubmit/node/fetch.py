@@ -78,7 +78,7 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
 
 def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if "manifest" not in code:
-        for path, size in _each_file(code["files"], folder):
+        for path, (_, size) in _each_file(code["files"], folder):
             if size != code["sizes"][path]:
                 raise FetchError("%s arrived with %d bytes instead of %d" % (path, size, code["sizes"][path]))
         return None
@@ -100,25 +100,23 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
         missing = set(files) - set(code["files"])
         if missing:
             raise FetchError("no address was given for %s" % sorted(missing)[0])
-        list(_each_file({path: code["files"][path] for path in files}, folder))
-        for path, entry in files.items():
-            prove(os.path.join(folder, path), path, entry)
+        for path, (digest, _) in _each_file({path: code["files"][path] for path in files}, folder):
+            _prove(os.path.join(folder, path), path, digest, files[path])
     return str(code["digest"])
 
 
-def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, int]]:
+def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, tuple[str, int]]]:
     from concurrent.futures import ThreadPoolExecutor
 
     for path in addresses:
         safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        sizes = pool.map(lambda path: _download(addresses[path], safe_path(folder, path))[1], addresses)
-        return list(zip(addresses, sizes))
+        arrived = pool.map(lambda path: _download(addresses[path], safe_path(folder, path)), addresses)
+        return list(zip(addresses, arrived))
 
 
 def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], folder: str) -> None:
     """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
-    import shutil
     import tarfile
 
     missing, empty = set(files), set(directories)
@@ -135,22 +133,17 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
             source = tar.extractfile(member)
             assert source
             destination = safe_path(folder, name)
-            with open(destination, "wb") as sink:
-                shutil.copyfileobj(source, sink, CHUNK)
-            prove(destination, name, files[name])
+            digest, _ = _write(source, destination)
+            _prove(destination, name, digest, files[name])
             missing.remove(name)
             tar.members = []  # type: ignore[attr-defined] # it would keep them all
     if missing:
         raise FetchError("the archive lacks %s" % sorted(missing)[0])
 
 
-def prove(file: str, path: str, entry: Mapping[str, Any]) -> None:
-    """Raise FetchError unless a file has the digest that its manifest lists; give it its mode."""
-    digest = hashlib.sha256()
-    with open(file, "rb") as stream:
-        for block in iter(lambda: stream.read(CHUNK), b""):
-            digest.update(block)
-    if digest.hexdigest() != entry["sha256"]:
+def _prove(file: str, path: str, digest: str, entry: Mapping[str, Any]) -> None:
+    """Raise FetchError unless what was written has the digest that its manifest lists; give it its mode."""
+    if digest != entry["sha256"]:
         raise FetchError("%s is not the file that was submitted" % path)
     os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
 
@@ -188,15 +181,22 @@ def _download(url: str, file: str) -> tuple[str, int]:
 def _download_once(url: str, file: str) -> tuple[str, int]:
     import urllib.request
 
-    digest, size = hashlib.sha256(), 0
-    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source, open(file, "wb") as sink:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
         expected = source.headers.get("Content-Length")
+        digest, size = _write(source, file)
+    if expected is not None and size != int(expected):
+        raise OSError("the connection ended after %d of %s bytes" % (size, expected))
+    return digest, size
+
+
+def _write(source: Any, file: str) -> tuple[str, int]:
+    """Write what a stream holds to a file; return its (sha256, size in bytes)."""
+    digest, size = hashlib.sha256(), 0
+    with open(file, "wb") as sink:
         for block in iter(lambda: source.read(CHUNK), b""):
             digest.update(block)
             sink.write(block)
             size += len(block)
-    if expected is not None and size != int(expected):
-        raise OSError("the connection ended after %d of %s bytes" % (size, expected))
     return digest.hexdigest(), size
 
 

@@ -24,6 +24,8 @@ from jobsubmit.transfer.workers import run_all, threads_for
 if TYPE_CHECKING:
     from jobsubmit.render import Script
 
+_ATTEMPTS = 20  # to be the first at a place that many want
+
 
 class UploadSummary(NamedTuple):
     """Count what was sent, what was there already, and what was removed."""
@@ -86,9 +88,8 @@ def upload(
     lock = work_dir / f"{hashlib.sha256(f'{store.uri}/{code.key}'.encode()).hexdigest()[:32]}.lock"
     waiting = partial(progress.say, f"another upload to {code.uri} is under way: waiting for it")
     archive: Archive | None = None
-    place: HeldPlace | None = None
     with held(lock, waiting) as owner, ExitStack() as scratch:
-        while place is None:
+        for _ in range(_ATTEMPTS):
             started = time.monotonic()
             found = _look(store, code, manifest)
             threads = threads_for(time.monotonic() - started)
@@ -99,6 +100,10 @@ def upload(
             if code.layout == "archive":
                 archive = archive or _packed(bundle, scratch, progress)
             place = claims.claim_place(store, code, found, owner)
+            if place is not None:
+                break
+        else:
+            raise claims.overtaken(code)
         with place:
             if archive:
                 summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
