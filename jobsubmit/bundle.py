@@ -93,13 +93,12 @@ def vanished(what: object, error: OSError) -> BundleError:
     return BundleError(f"{what} changed or vanished while it was read: {error.strerror}", "run again")
 
 
-def hash_file(file: str) -> tuple[str, int]:
-    """Return (sha256, size in bytes) of a file."""
-    digest, size = hashlib.sha256(), 0
+def hash_file(file: str) -> str:
+    """Return the sha256 of a file."""
+    digest = hashlib.sha256()
     for block in read_blocks(file):
         digest.update(block)
-        size += len(block)
-    return digest.hexdigest(), size
+    return digest.hexdigest()
 
 
 def read_blocks(file: str) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,9 @@ def held(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
         except BlockingIOError:
             waiting()
             fcntl.flock(stream, fcntl.LOCK_EX)
+        except OSError:  # this file system has no locks: nothing is known of others
+            yield uuid.uuid4().hex
+            return
         status = os.fstat(stream.fileno())
         yield hashlib.sha256(f"{_boot()} {status.st_dev} {status.st_ino}".encode()).hexdigest()[:32]
 

@@ -85,8 +85,11 @@ class _Scanner:
         if self.large:
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(_LARGE_AT_ONCE) as pool:
+            pool = ThreadPoolExecutor(_LARGE_AT_ONCE)
+            try:
                 self.files += pool.map(lambda large: _read(*large), self.large)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for the end of a large file
             self.read += len(self.large)
 
     def _folders_in(self, folder: _Folder) -> list[_Folder]:

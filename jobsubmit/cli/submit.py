@@ -97,6 +97,10 @@ def create(
         out.data(str(submission.handle))
     if submission.summary.skipped:
         out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
+    if submission.summary.copied:
+        out.talk(
+            f"{output.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
+        )
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:

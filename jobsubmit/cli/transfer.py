@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import resource
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -31,15 +33,25 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.upload import Changes
 
+_OPEN_FILES = 1024
 _URI_HELP = "s3://bucket/path, obs://bucket/path or a folder"
 
 
 def run(command: str, arguments: list[str]) -> int:
     """Run one of the two commands and return its exit code."""
     gc.disable()  # a hundred thousand files make no cycles, but make it look for them
+    _allow_open_files()
     options = _parser(command).parse_args(arguments)
     out.json, out.debug = options.output == "json", options.debug or out.debug
     return _upload(options) if command == "upload" else _download(options)
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files where it is low: many requests at once need a socket and a file each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, hard))
 
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────

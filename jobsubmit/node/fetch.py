@@ -120,6 +120,7 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
     import tarfile
 
     missing, empty = set(files), set(directories)
+    made = set()  # type: set[str]
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             name = member.name
@@ -132,7 +133,9 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
                 raise FetchError("%s is not the file that was submitted" % name)
             source = tar.extractfile(member)
             assert source
-            destination = safe_path(folder, name)
+            above = os.path.dirname(name)
+            destination = safe_path(folder, name, is_made=above in made)
+            made.add(above)
             digest, _ = _write(source, destination)
             _prove(destination, name, digest, files[name])
             missing.remove(name)
@@ -148,13 +151,14 @@ def _prove(file: str, path: str, digest: str, entry: Mapping[str, Any]) -> None:
     os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
 
 
-def safe_path(folder: str, path: str) -> str:
-    """Return where a path of a manifest lies below a folder, which is made; raise FetchError if it would leave it."""
+def safe_path(folder: str, path: str, is_made: bool = False) -> str:
+    """Return where a path of a manifest lies, its folder made; raise FetchError if it would leave the folder above."""
     parts = path.split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise FetchError("the path %r would leave the code folder" % path)
     file = os.path.join(folder, *parts)
-    os.makedirs(os.path.dirname(file), exist_ok=True)
+    if not is_made:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
     return file
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -12,17 +12,25 @@ from jobsubmit.bundle import read_blocks, vanished
 from jobsubmit.errors import BundleError
 
 Source: TypeAlias = bytes | Path
-Progress: TypeAlias = Callable[[int], object]
 
 
-def nothing(_: int) -> None:
-    """Take note of some bytes that were sent, and do nothing about it."""
+class Watch:
+    """Be asked before each try of a put, and told of what is there; this one lets everything pass."""
+
+    def before(self) -> None:
+        """Return once a request may be sent; an error ends the put."""
+
+    def sent(self, size: int) -> None:
+        """Take note that so many more bytes are there."""
+
+
+FREELY = Watch()
 
 
 class ObjectInfo(NamedTuple):
     """Describe a stored object: its key below the store's prefix, its size in bytes, and its tag.
 
-    The tag changes with the content; where it has 32 hex digits it is the content's md5.
+    The tag changes with the content. It is empty where telling it would cost reading the object: `head` tells it.
     """
 
     key: str
@@ -50,13 +58,13 @@ class ObjectStore(Protocol):
 
     @property
     def requests(self) -> int:
-        """Return how many requests were made so far (0 where there is no server); retries are not counted."""
+        """Return how many requests were made so far (0 where there is no server), our own retries among them."""
 
     def check_key(self, key: str) -> None:
         """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""
 
     def put(
-        self, key: str, source: Source, sha256: str, expected: str | None = None, progress: Progress = nothing
+        self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
         """Store an object and return its tag. MUST be atomic (a reader sees the old object, the whole new one or none)
         and MUST NOT return unless the bytes stored have this hex digest; a source that has another raises BundleError,
@@ -64,8 +72,8 @@ class ObjectStore(Protocol):
 
         With `expected` the object is stored only if the key has this tag now, or nothing where it is empty; otherwise
         None is returned and nothing changes. A store that cannot decide both in one step MAY look before and after.
-        `progress` is called with the number of bytes of each piece that is there. No two callers may put one key at
-        once: the store need not keep their pieces apart."""
+        `watch` MUST be asked before each request with new bytes, retries too. No two callers may put one key at once:
+        the store need not keep their pieces apart."""
 
     def get(self, key: str) -> bytes:
         """Return an object whole; a missing one is a StoreError."""
@@ -75,6 +83,9 @@ class ObjectStore(Protocol):
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
         """Return an object whole, or None where there is none; MAY leave the bytes out where its tag is this one."""
+
+    def tag_of(self, source: Path) -> str:
+        """Return the tag that a file would get here; one that it does not get is fine, then it counts as different."""
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object, or None when there is none."""
@@ -114,6 +125,24 @@ def md5_of(source: Source) -> str:
     except BundleError:
         return ""
     return md5.hexdigest()
+
+
+PART = 8 << 20
+_MOST_PARTS = 9_000
+
+
+def part_size(size: int) -> int:
+    """Return how many bytes go into one part of a large object of so many."""
+    return max(PART, -(-size // _MOST_PARTS))
+
+
+def part_tag(source: Path) -> str:
+    """Return the ETag of an object that was put in parts: the md5 of its parts' md5 sums, and how many there are."""
+    size, sums = part_size(source.stat().st_size), []
+    with source.open("rb") as stream:
+        while part := stream.read(size):
+            sums.append(hashlib.md5(part, usedforsecurity=False).digest())
+    return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
 
 
 def open_store(address: StoreAddress) -> ObjectStore:

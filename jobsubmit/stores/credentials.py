@@ -63,12 +63,14 @@ def find_access(address: StoreAddress, environment: Mapping[str, str] = os.envir
 def open_session(address: StoreAddress, region: str) -> boto3.Session:
     """Return boto3's session; raise StoreError where there is no such profile."""
     import boto3
-    from botocore.exceptions import ProfileNotFound
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
 
     try:
         return boto3.Session(profile_name=address.profile, region_name=region)
     except ProfileNotFound as error:
         raise StoreError(f"{address.uri}: {error}", "correct store.profile", address.uri) from error
+    except BotoCoreError as error:
+        raise StoreError(f"{address.uri}: {error}", "correct the AWS configuration file", address.uri) from error
 
 
 def credential_provider(address: StoreAddress, region: str) -> Callable[[], Any]:

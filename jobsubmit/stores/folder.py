@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -15,11 +16,14 @@ from typing import BinaryIO
 
 from jobsubmit.bundle import changed, hash_file
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, blocks, md5_of, nothing
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of
 
-# Objects are written here first. What a killed process left here is removed once it is a day old.
-_UNFINISHED = ".jobsubmit-unfinished"
+# Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
+# once it is a day old.
+_ANYBODYS = ".jobsubmit-unfinished-"
+_UNFINISHED = f"{_ANYBODYS}{os.getuid()}"
 _OLD_SECONDS = 24 * 3600
+_ATTEMPTS = 100
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)  # it can only be read by setting it
 
@@ -39,29 +43,33 @@ class FolderStore:
         self._path(key)
 
     def put(
-        self, key: str, source: Source, sha256: str, expected: str | None = None, progress: Progress = nothing
+        self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
-        """Store an object (see ObjectStore); where the system cannot lock a folder, tags are looked at first."""
+        """Store an object (see ObjectStore); where folders cannot be locked, tags are looked at."""
         target = self._path(key)
+        watch.before()
         try:
             temporary = self._temporary()
             try:
                 with temporary.open("wb") as sink:
-                    written, md5 = _copy(source, sink, progress)
+                    written, md5 = _copy(source, sink, watch)
                 if written != sha256:
                     raise changed(key if isinstance(source, bytes) else source)
                 temporary.chmod(0o666 & ~_UMASK)
-                with _only_one(self._unfinished) if expected is not None else nullcontext():
+                _make(target.parent)
+                with _only_one(target.parent) if expected is not None else nullcontext():
                     if expected is not None and self._tag(key) != expected:
                         return None
+                    watch.before()
                     _move(temporary, target)
+                # Where folders cannot be locked, somebody else may have been at it at the same moment.
+                return md5 if expected is None or self._tag(key) == md5 else None
             finally:
                 temporary.unlink(missing_ok=True)
                 with suppress(OSError):  # somebody else is at work
                     self._unfinished.rmdir()
         except OSError as error:
             raise self._error(key, error) from error
-        return md5
 
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
@@ -74,41 +82,46 @@ class FolderStore:
         """Copy an object to a file (see ObjectStore)."""
         try:
             shutil.copyfile(self._path(key), file)
-            return hash_file(str(file))[0]
+            return hash_file(str(file))
         except OSError as error:
             raise self._error(key, error) from error
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
         """Return an object unless its tag is known (see ObjectStore)."""
-        if self.head(key) is None:
+        if not self._path(key).is_file():
             return None
         data = self.get(key)
         own = md5_of(data)
         return Stored(None if own == tag else data, own)
 
+    def tag_of(self, source: Path) -> str:
+        """Return the md5 (see ObjectStore)."""
+        return md5_of(source)
+
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object (see ObjectStore)."""
         path = self._path(key)
         try:
-            return self._info(path) if path.is_file() else None
+            return ObjectInfo(key, path.stat().st_size, md5_of(path)) if path.is_file() else None
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._error(key, error) from error
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects below a prefix (see ObjectStore)."""
+        """Yield the objects below a prefix, without tags (see ObjectStore)."""
         start = self.root / prefix.rpartition("/")[0]
         found = []
-        for folder, folders, names in os.walk(start):
-            if folder == self.uri and _UNFINISHED in folders:
-                folders.remove(_UNFINISHED)
-            for name in names:
-                path = Path(folder) / name
-                if path.relative_to(self.root).as_posix().startswith(prefix):
-                    with suppress(FileNotFoundError):  # it has just gone, or is a link to nothing
-                        found.append(self._info(path))
-        yield from sorted(found, key=lambda info: info.key.encode())
+        try:
+            for folder, folders, names in os.walk(start, onerror=_refuse):
+                folders[:] = [name for name in folders if not name.startswith(_ANYBODYS)]
+                for path in (Path(folder) / name for name in names):
+                    key = path.relative_to(self.root).as_posix()
+                    if key.startswith(prefix) and path.is_file():  # not a link to nothing
+                        found.append(ObjectInfo(key, path.stat().st_size, ""))
+        except OSError as error:
+            raise self._error(prefix, error) from error
+        yield from sorted(found, key=lambda info: os.fsencode(info.key))
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
         """Do without: reading the local file is as near as reading the stored one (see ObjectStore)."""
@@ -138,21 +151,16 @@ class FolderStore:
         if not self._is_tidy:
             self._is_tidy = True
             for file in self._unfinished.glob("*"):
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     if time.time() - file.stat().st_mtime > _OLD_SECONDS:
                         file.unlink()
-        while True:
+        for _ in range(_ATTEMPTS):
             _make(self._unfinished)
             with suppress(FileNotFoundError):
                 descriptor, name = tempfile.mkstemp(dir=self._unfinished)
                 os.close(descriptor)
                 return Path(name)
-
-    def _info(self, path: Path) -> ObjectInfo:
-        status = path.stat()
-        return ObjectInfo(
-            path.relative_to(self.root).as_posix(), status.st_size, f"{status.st_mtime_ns}-{status.st_ino}"
-        )
+        raise FileNotFoundError(errno.ENOENT, "somebody keeps removing it", str(self._unfinished))
 
     def _tag(self, key: str) -> str:
         path = self._path(key)
@@ -160,7 +168,7 @@ class FolderStore:
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")
-        if any(part in ("", ".", "..") for part in parts) or parts[0] == _UNFINISHED:
+        if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(_ANYBODYS):
             raise StoreError(f"a folder cannot keep the key {key!r}", "rename the file")
         return self.root.joinpath(*parts)
 
@@ -183,28 +191,34 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 def _move(file: Path, target: Path) -> None:
     """Put a file in its place; the folder there may be tidied away by somebody while we look."""
-    while True:
+    for _ in range(_ATTEMPTS):
         _make(target.parent)
         with suppress(FileNotFoundError):
             file.replace(target)
             return
+    file.replace(target)
 
 
 def _make(folder: Path) -> None:
     """Make a folder that somebody may remove at the same moment."""
-    while not folder.is_dir():
-        try:
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            if os.path.lexists(folder) and not folder.is_dir():
-                raise
+            return
+    folder.mkdir(parents=True, exist_ok=True)
 
 
-def _copy(source: Source, sink: BinaryIO, progress: Progress) -> tuple[str, str]:
+def _refuse(error: OSError) -> None:
+    """Raise what os.walk would pass over, except that there is no such folder."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+def _copy(source: Source, sink: BinaryIO, watch: Watch) -> tuple[str, str]:
     digest, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     for block in blocks(source):
         digest.update(block)
         md5.update(block)
         sink.write(block)
-        progress(len(block))
+        watch.sent(len(block))
     return digest.hexdigest(), md5.hexdigest()

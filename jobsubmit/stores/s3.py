@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed, vanished
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectInfo, Progress, Source, Stored, md5_of, nothing
-from jobsubmit.stores.s3_connection import Connection, Limits, code_of, is_timeout, is_transport
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag
+from jobsubmit.stores.s3_connection import (
+    PASSING_CODES,
+    Connection,
+    Limits,
+    code_of,
+    is_timeout,
+    is_transport,
+    is_unknown,
+)
 
 if TYPE_CHECKING:
     from jobsubmit.stores.s3_control import S3Control
@@ -27,7 +34,9 @@ LARGE = 64 << 20  # from here on an object goes in parts
 _LONGEST_KEY = 1024  # bytes, prefix included (S3's and OBS's documentation)
 _SMALL = 64 << 10  # a body that a socket takes at once
 _SLOW_AT_ONCE = 4
-_MD5 = re.compile("[0-9a-f]{32}")
+_COMPARED = 16 << 20
+_STREAMED = 4 << 20
+_TURN_SECONDS = 0.5
 
 
 class S3Store:
@@ -37,6 +46,7 @@ class S3Store:
         self.line = Connection(address, limits)
         self.uri, self.prefix = self.line.uri, self.line.prefix
         self._conditional = not self.line.is_obs
+        self._is_md5_sent = False
         self._is_slow = False
         self._slow_turns = threading.BoundedSemaphore(_SLOW_AT_ONCE)
 
@@ -61,21 +71,21 @@ class S3Store:
             )
 
     def put(
-        self, key: str, source: Source, sha256: str, expected: str | None = None, progress: Progress = nothing
+        self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
         """Store an object (see ObjectStore)."""
         if isinstance(source, Path) and _size(source) >= LARGE:
-            return self._looking(
-                key, expected, lambda: self._control.put_parts(self.prefix + key, source, sha256, progress)
-            )
+            put_parts = partial(self._control.put_parts, self.prefix + key, source, sha256, watch)
+            return self._looking(key, expected, partial(self.line.heard, put_parts))
         data = _whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed(source if isinstance(source, Path) else key)
         if expected is not None and self._conditional and self._is_plain(key):
-            tag = self._put_if(key, data, expected)
+            tag = self._put_if(key, data, expected, watch)
         else:
-            tag = self._looking(key, expected, lambda: self._put_bytes(key, data))
-        progress(len(data))
+            tag = self._looking(key, expected, lambda: self._put_bytes(key, data, watch))
+        if tag is not None:
+            watch.sent(len(data))
         return tag
 
     def _looking(self, key: str, expected: str | None, put: Callable[[], str]) -> str | None:
@@ -87,13 +97,11 @@ class S3Store:
         tag = put()
         return tag if self._tag(key) == tag else None
 
-    def _put_bytes(self, key: str, data: bytes) -> str:
-        if not self._is_plain(key):
-            return self._control.put(self.prefix + key, data)
-
+    def _put_bytes(self, key: str, data: bytes, watch: Watch) -> str:
         def act() -> str:
             if self._is_slow and len(data) > _SMALL:
-                return self._put_patiently(key, data)
+                return self._put_patiently(key, data, watch)
+            watch.before()
             self.line.count()
             try:
                 answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False)
@@ -101,36 +109,49 @@ class S3Store:
                 if len(data) <= _SMALL or not is_transport(error):
                     raise
                 self._is_slow = self._is_slow or is_timeout(error)
-                return self._put_patiently(key, data)
+                return self._put_patiently(key, data, watch)
             return self.line.answer(answer["e_tag"])
 
+        if self._is_md5_sent or not self._is_plain(key):
+            return self._control.put(self.prefix + key, data, watch)
         tag = self.line.trying(key, act)
-        if self.line.is_obs and _MD5.fullmatch(tag) and tag != md5_of(data):
-            raise StoreError(f"{self.uri}/{key}: what the server has stored is not what was sent", "run again")
+        if self.line.is_obs and tag != md5_of(data):
+            # An unsigned payload is proven by its ETag. Where the bucket encrypts, that is something else.
+            self._is_md5_sent = True
+            return self._control.put(self.prefix + key, data, watch)
         return tag
 
-    def _put_patiently(self, key: str, data: bytes) -> str:
+    def _put_patiently(self, key: str, data: bytes, watch: Watch) -> str:
         """Let boto3 do it: it asks before it sends a body, so that a refusal is heard, and waits while bytes move."""
-        with self._slow_turns:
-            return self._control.put(self.prefix + key, data)
+        while not self._slow_turns.acquire(timeout=_TURN_SECONDS):
+            self.line.require_alive()
+        try:
+            return self._control.put(self.prefix + key, data, watch)
+        finally:
+            self._slow_turns.release()
 
-    def _put_if(self, key: str, data: bytes, expected: str) -> str | None:
+    def _put_if(self, key: str, data: bytes, expected: str, watch: Watch) -> str | None:
         mode: Any = {"e_tag": f'"{expected}"'} if expected else "create"
 
         def act() -> str | None:
+            watch.before()
             self.line.count()
             try:
                 answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False, mode=mode)
-            except (AlreadyExistsError, PreconditionError):
+            except (AlreadyExistsError, PreconditionError) as error:
+                if code_of(error) in PASSING_CODES:
+                    raise
                 return self._own(key, data)
             except FileNotFoundError as error:
                 if code_of(error) == "NoSuchKey":  # it should have replaced something that is gone
                     return None
                 raise
-            except GenericError as error:
-                if code_of(error) == "NotImplemented" or (len(data) > _SMALL and is_transport(error)):
-                    return self._own(key, data) or self._looking(key, expected, lambda: self._put_bytes(key, data))
-                raise
+            except BaseError as error:
+                if is_unknown(error):
+                    self._conditional = False
+                elif len(data) <= _SMALL or not is_transport(error):
+                    raise
+                return self._own(key, data) or self._looking(key, expected, lambda: self._put_bytes(key, data, watch))
             return self.line.answer(answer["e_tag"])
 
         return self.line.trying(key, act)
@@ -140,7 +161,7 @@ class S3Store:
         info = self.head(key)
         if info is None or info.size != len(data):
             return None
-        is_same = info.tag == md5_of(data) if _MD5.fullmatch(info.tag) else self.get(key) == data
+        is_same = info.tag == md5_of(data) or (len(data) <= _COMPARED and self.get(key) == data)
         return info.tag if is_same else None
 
     def get(self, key: str) -> bytes:
@@ -158,7 +179,8 @@ class S3Store:
             options: Any = {"range": {"offset": done}, "if_match": f'"{tag}"'} if done else {}
             answer = self._got(key, options=options)
             tag, size = self.line.answer(answer.meta["e_tag"]), answer.meta["size"]
-            for block in answer.stream():
+            blocks = answer.stream() if size - done > _STREAMED else [answer.bytes()]
+            for block in blocks:
                 digest.update(block)
                 sink.write(block)
                 done += len(block)
@@ -221,20 +243,21 @@ class S3Store:
         """Yield the objects below a prefix (see ObjectStore)."""
         return self._control.listed(self.prefix + prefix, self.prefix)
 
+    def tag_of(self, source: Path) -> str:
+        """Return the ETag that S3 defines (see ObjectStore)."""
+        return part_tag(source) if _size(source) >= LARGE else md5_of(source)
+
     def copy(self, source_key: str, key: str, source: Path) -> bool:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
         if _size(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
             return False
 
-        def act() -> bool:
-            self.line.count()
-            try:
-                obstore.copy(self.line.client, self.prefix + source_key, self.prefix + key)
-            except FileNotFoundError:
-                return False
-            return True
-
-        return self.line.trying(key, act) and self._tag(key) == md5_of(source)
+        self.line.count()
+        try:
+            obstore.copy(self.line.client, self.prefix + source_key, self.prefix + key)
+        except (BaseError, FileNotFoundError):
+            return False
+        return self._tag(key) == md5_of(source)
 
     def delete(self, key: str) -> None:
         """Remove an object (see ObjectStore)."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from obstore.exceptions import BaseError, GenericError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store as Client
 
 from jobsubmit.address import StoreAddress
@@ -63,6 +63,7 @@ class Connection:
         self.requests = 0
         self._counting, self._making = threading.Lock(), threading.Lock()
         self._has_answered = False
+        self._dead: StoreError | None = None
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
                 f"{self.uri}: obs:// needs store.endpoint_url",
@@ -78,7 +79,14 @@ class Connection:
     @cached_property
     def access(self) -> Access:
         """Return endpoint, region and keys."""
-        return find_access(self.address)
+        found = find_access(self.address)
+        if found.endpoint_url and not found.endpoint_url.startswith(("http://", "https://")):
+            raise StoreError(
+                f"{self.uri}: the endpoint {found.endpoint_url} must be an address like https://host or http://host:port",
+                "correct store.endpoint_url, AWS_ENDPOINT_URL or the profile",
+                self.uri,
+            )
+        return found
 
     @property
     def is_virtual(self) -> bool:
@@ -91,6 +99,8 @@ class Connection:
             return self.address.addressing == "virtual"
         if self.is_obs:
             return True
+        if "." in self.bucket:  # no certificate would match
+            return False
         host = (self.access.endpoint_url or "https://s3.amazonaws.com").partition("://")[2].partition("/")[0]
         return "." in host and ":" not in host and not host.replace(".", "").isdigit()
 
@@ -127,15 +137,7 @@ class Connection:
                 "read_timeout": timedelta(seconds=self.limits.answer),
                 "pool_idle_timeout": timedelta(seconds=20),
             },
-            retry_config={
-                "max_retries": 20,
-                "retry_timeout": timedelta(seconds=self.limits.first),
-                "backoff": {
-                    "init_backoff": timedelta(seconds=0.1),
-                    "max_backoff": timedelta(seconds=5),
-                    "base": 2,
-                },
-            },
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # the tries are ours: see patiently
             credential_provider=None if keys else credential_provider(self.address, self.access.region),
         )
 
@@ -149,8 +151,17 @@ class Connection:
         self._has_answered = True
         return (tag or "").strip('"')
 
+    def heard(self, act: Callable[[], T]) -> T:
+        """Act in such a way that Ctrl-C is heard at once: the main thread would not hear it while it waits."""
+        return _aside(act) if threading.current_thread() is threading.main_thread() else act()
+
+    def require_alive(self) -> None:
+        """Raise StoreError where another thread has waited for the line in vain."""
+        if self._dead:
+            raise self._dead
+
     def trying(self, key: str, act: Callable[[], T]) -> T:
-        """Repeat what obstore could not do but may pass; its own short retries are a part of each try."""
+        """Repeat what obstore could not do but may pass."""
         with self.errors(key):
             return self.patiently(act, is_transport, _may_pass)
 
@@ -158,17 +169,23 @@ class Connection:
         self, act: Callable[[], T], is_line: Callable[[Exception], bool], may_pass: Callable[[Exception], bool]
     ) -> T:
         """Repeat what failed by the line or may pass, with jitter, up to the deadline; Ctrl-C is heard at once."""
-        deadline = time.monotonic() + self.limits.total
-        pause = 0.1
+        started, pause = time.monotonic(), 0.1
         while True:
             try:
-                return _aside(act) if threading.current_thread() is threading.main_thread() else act()
+                result = self.heard(act)
+                self._dead = None
+                return result
             except Exception as error:
                 self._has_answered = self._has_answered or not is_line(error)
-                is_hopeful = self._has_answered and (is_line(error) or may_pass(error))
-                if not is_hopeful or time.monotonic() > deadline:
+                is_hopeful = is_line(error) or may_pass(error)
+                patience = self.limits.total if self._has_answered else self.limits.first
+                left = started + patience - time.monotonic()
+                if is_hopeful and left <= 0:
+                    hint = "run again when it is back"
+                    self._dead = StoreError(f"{self.uri}: the line to it is dead", hint, self.uri)
+                if not is_hopeful or self._dead:
                     raise
-            time.sleep(pause * random.uniform(0.5, 1))
+            time.sleep(min(pause * random.uniform(0.5, 1), left))
             pause = min(2 * pause, 5)
 
     @contextmanager
@@ -212,8 +229,13 @@ def is_timeout(error: Exception) -> bool:
     return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))
 
 
+def is_unknown(error: Exception) -> bool:
+    """Tell whether the server does not know what it was asked."""
+    return code_of(error) == "NotImplemented" or "status code: 501" in str(error)
+
+
 def _may_pass(error: Exception) -> bool:
-    return isinstance(error, GenericError) and (
+    return isinstance(error, (GenericError, AlreadyExistsError)) and (
         code_of(error) in PASSING_CODES
         or re.search(rf"status code: ({'|'.join(map(str, PASSING_STATUS))})", str(error)) is not None
     )

@@ -26,7 +26,7 @@ from botocore.exceptions import (
 
 from jobsubmit.bundle import changed, vanished
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectInfo, Progress
+from jobsubmit.stores import FREELY, ObjectInfo, Watch, part_size, part_tag
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.s3_connection import (
     HINTS,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PART = 8 << 20
-_MOST_PARTS = 9_000
 _PARTS_AT_ONCE = 4
 
 
@@ -70,9 +68,13 @@ class S3Control:
         client.meta.events.register("before-send.s3", lambda **_: self.line.count())
         return client
 
-    def _trying(self, key: str, act: Callable[[], T]) -> T:
+    def _trying(self, key: str, act: Callable[[], T], watch: Watch = FREELY) -> T:
+        def watched() -> T:
+            watch.before()
+            return act()
+
         with self._errors(key):
-            return self.line.patiently(act, _is_transport, _may_pass)
+            return self.line.patiently(watched, _is_transport, _may_pass)
 
     def listed(self, prefix: str, base: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a prefix, keys without `base`; by the call's first version: OBS has no second."""
@@ -80,15 +82,16 @@ class S3Control:
         while is_more:
             ask = partial(self._client.list_objects, Bucket=self.bucket, Prefix=prefix, Marker=last)
             page = self._trying(prefix, ask)
-            for item in page.get("Contents", []):
+            found = page.get("Contents", [])
+            for item in found:
                 last = item["Key"]
-                yield ObjectInfo(last[len(base) :], item["Size"], item["ETag"].strip('"'))
-            is_more = page["IsTruncated"]
+                yield ObjectInfo(last[len(base) :], item["Size"], item.get("ETag", "").strip('"'))
+            is_more = bool(found) and page.get("IsTruncated", False)
 
-    def put(self, key: str, data: bytes) -> str:
+    def put(self, key: str, data: bytes, watch: Watch) -> str:
         """Store an object in one piece; its Content-MD5 proves it."""
         put = partial(self._client.put_object, Bucket=self.bucket, Key=key, Body=data, ContentMD5=_md5(data))
-        return self._trying(key, put)["ETag"].strip('"')
+        return self._trying(key, put, watch)["ETag"].strip('"')
 
     def get(self, key: str) -> bytes:
         """Return an object whole."""
@@ -125,57 +128,69 @@ class S3Control:
 
     # ── large objects ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_parts(self, key: str, file: Path, sha256: str, progress: Progress) -> str:
+    def put_parts(self, key: str, file: Path, sha256: str, watch: Watch) -> str:
         """Store a large file in parts; it is there at once when the last part is, or never.
 
         What a dead upload left of this key is removed first, for nobody else puts it now (see ObjectStore).
         """
         self._abort_leftovers(key)
         start = partial(self._client.create_multipart_upload, Bucket=self.bucket, Key=key)
-        upload = self._trying(key, start)["UploadId"]
+        upload = self._trying(key, start, watch)["UploadId"]
         try:
             with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-                parts = self._sent_parts(pool, key, upload, file, sha256, progress)
-            end = partial(self._client.complete_multipart_upload, Bucket=self.bucket, Key=key, UploadId=upload)
-            return self._trying(key, partial(end, MultipartUpload={"Parts": parts}))["ETag"].strip('"')
+                parts = self._sent_parts(pool, key, upload, file, sha256, watch)
+            return self._trying(key, partial(self._complete, key, upload, parts, file), watch)
         except BaseException:
             with suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
             raise
 
+    def _complete(self, key: str, upload: str, parts: list[Any], file: Path) -> str:
+        try:
+            answer = self._client.complete_multipart_upload(
+                Bucket=self.bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}
+            )
+            return answer["ETag"].strip('"')
+        except ClientError as error:
+            found = self.head(key, "") if error.response["Error"]["Code"] == "NoSuchUpload" else None
+            if found and found.tag == part_tag(file):  # an earlier try was done, and its answer lost
+                return found.tag
+            raise
+
     def _abort_leftovers(self, key: str) -> None:
         """Remove the parts that a dead upload left; a server that has no list of them, or keeps it, keeps the parts."""
-        with suppress(ClientError):
-            answer = self._client.list_multipart_uploads(Bucket=self.bucket, Prefix=key)
-            for upload in answer.get("Uploads", []):
+        with suppress(StoreError):
+            ask = partial(self._client.list_multipart_uploads, Bucket=self.bucket, Prefix=key)
+            for upload in self._trying(key, ask).get("Uploads", []):
                 if upload["Key"] == key:
-                    self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload["UploadId"])
+                    abort = partial(self._client.abort_multipart_upload, Bucket=self.bucket, Key=key)
+                    self._trying(key, partial(abort, UploadId=upload["UploadId"]))
 
     def _sent_parts(
-        self, pool: ThreadPoolExecutor, key: str, upload: str, file: Path, sha256: str, progress: Progress
+        self, pool: ThreadPoolExecutor, key: str, upload: str, file: Path, sha256: str, watch: Watch
     ) -> list[Any]:
         digest, running, parts = hashlib.sha256(), deque[Future[Any]](), []
         try:
             with file.open("rb", buffering=0) as stream:
                 left = os.fstat(stream.fileno()).st_size
-                size, number = max(_PART, -(-left // _MOST_PARTS)), 0
+                size, number = part_size(left), 0
                 while block := _read_full(stream, min(size, left)):
                     digest.update(block)
                     number += 1
                     left -= len(block)
                     if len(running) == _PARTS_AT_ONCE:
                         parts.append(running.popleft().result())
-                    running.append(pool.submit(self._put_part, key, upload, number, block, progress))
+                    running.append(pool.submit(self._put_part, key, upload, number, block, watch))
         except OSError as error:
             raise vanished(file, error) from error
         if digest.hexdigest() != sha256:
             raise changed(file)
         return parts + [future.result() for future in running]
 
-    def _put_part(self, key: str, upload: str, number: int, block: bytes, progress: Progress) -> dict[str, Any]:
+    def _put_part(self, key: str, upload: str, number: int, block: bytes, watch: Watch) -> dict[str, Any]:
         put = partial(self._client.upload_part, Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number)
-        answer = self._trying(key, partial(put, Body=block, ContentMD5=_md5(block)))
-        progress(len(block))
+        answer = self._trying(key, partial(put, Body=block, ContentMD5=_md5(block)), watch)
+        watch.sent(len(block))
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
     # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────

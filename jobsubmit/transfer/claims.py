@@ -19,16 +19,16 @@ RENEW_SECONDS = 10
 # An owner that could not renew its claim for so long sends nothing new, until it could.
 LEASE_SECONDS = 25
 # A claim that did not change for so long is taken over: longer than a lease and a request that began at its end.
-SILENCE_SECONDS = 60
+SILENCE_SECONDS = 90
 _LOOK_SECONDS = 1
 _HOPE_SECONDS = 150
-_LAST_WORD_SECONDS = 3
+_LAST_WORD_SECONDS = 1
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while a laptop sleeps
 
 
 class Claim(NamedTuple):
-    """Say who replaces what lies here: the lock it holds, its machine and process; `beat` counts the renewals.
+    """Say who replaces what lies here: the lock it holds, its machine and process; `beat` grows with each renewal.
 
     `is_over` tells that its owner has ended and left things half done.
     """
@@ -40,16 +40,33 @@ class Claim(NamedTuple):
     is_over: bool = False
 
 
+def require_ours(code: CodeRef, found: Stored | None) -> None:
+    """Raise StoreError where something lies in the manifest's place that no jobsubmit put there."""
+    try:
+        document: Any = json.loads(found.data or b"") if found else {"format": 1, "files": []}
+        is_ours = "format" in document and "files" in document
+    except (ValueError, TypeError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        address = code.uri + code.manifest_key[len(code.key) :]
+        raise StoreError(
+            f"{address}: jobsubmit's manifest belongs there, but this is something else", "choose another URI"
+        )
+
+
 def read_claim(data: bytes | None) -> Claim | None:
     """Return the claim in a manifest's place, if there is one."""
+    if data is None or len(data) > _LARGEST:
+        return None
     try:
-        document: Any = json.loads(data or b"")
+        document: Any = json.loads(data)
         claim = Claim(**document["claim"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return claim if all(type(value) is kind for value, kind in zip(claim, _KINDS, strict=True)) else None
 
 
+_LARGEST = 4096  # of a claim, in bytes: a manifest is not read twice
 _KINDS = (str, str, int, int, bool)
 
 
@@ -85,11 +102,11 @@ def outlast(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str,
 class HeldPlace:
     """Renew a claim until it is given back."""
 
-    def __init__(self, store: ObjectStore, code: CodeRef, claim: Claim, tag: str) -> None:
+    def __init__(self, store: ObjectStore, code: CodeRef, claim: Claim, tag: str, since: float) -> None:
         self.store, self.code = store, code
         self.claim, self.tag = claim, tag
-        self._renewed, self._is_lost = _now(), False
-        self._problem = overtaken(code)
+        self._renewed, self._is_lost = since, False
+        self._problem = StoreError(f"{code.uri}: the store does not answer any more", "run again when it does")
         self._over = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
@@ -107,7 +124,8 @@ class HeldPlace:
         """Put the manifest into the claim's place; raise StoreError where somebody has taken over."""
         self._over.set()
         self._beating.join()
-        self.require()
+        if self._is_lost:
+            raise overtaken(self.code)
         digest = hashlib.sha256(manifest).hexdigest()
         if self.store.put(self.code.manifest_key, manifest, digest, expected=self.tag) is None:
             raise overtaken(self.code)
@@ -118,7 +136,8 @@ class HeldPlace:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """After a failure, tell everybody that this upload has ended without a result, if that can be told in time."""
         self._over.set()
-        if kind is not None and not self._is_lost:
+        was_lost, self._is_lost = self._is_lost, True  # whatever still runs may send nothing new
+        if kind is not None and not was_lost:
             last = threading.Thread(target=self._say_over, daemon=True)
             last.start()
             last.join(_LAST_WORD_SECONDS)
@@ -147,9 +166,10 @@ class HeldPlace:
 
 def claim_place(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str) -> HeldPlace | None:
     """Hold a place in which this was found; None where somebody else was faster."""
-    claim = Claim(owner, os.uname().nodename, os.getpid())
+    claim = Claim(owner, os.uname().nodename, os.getpid(), beat=time.time_ns())  # unlike any other, even of ours
+    since = _now()
     tag = _put(store, code, claim, found.tag if found else "")
-    return HeldPlace(store, code, claim, tag) if tag is not None else None
+    return HeldPlace(store, code, claim, tag, since) if tag is not None else None
 
 
 def overtaken(code: CodeRef) -> StoreError:

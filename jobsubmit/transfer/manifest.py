@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.node.fetch import tree_digest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"
 
 _FORMAT = 1
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Entry(NamedTuple):
@@ -46,11 +48,17 @@ def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
     return f'{quoted(head)[:-1]}, "files": [\n{files}\n]}}\n'.encode()
 
 
+def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:
+    if type(path) is not str or mode not in ("644", "755") or type(size) is not int or not _SHA256.fullmatch(sha256):
+        raise ValueError(path)
+    return Entry(mode, size, sha256)
+
+
 def read_manifest(data: bytes) -> Manifest | None:
     """Return a manifest, or None where this is a claim, damaged, or something else."""
     try:
         document = json.loads(data)
-        files = {f["path"]: Entry(f["mode"], f["size"], f["sha256"]) for f in document["files"]}
+        files = {f["path"]: _entry(**f) for f in document["files"]}
         directories = tuple(document["directories"])
         digest = tree_digest(((path, entry.mode, entry.sha256) for path, entry in files.items()), directories)
         if document["format"] != _FORMAT or digest != document["digest"]:

@@ -38,12 +38,12 @@ def code_ref(store_uri: str, job_name: str, code_name: str, bundle: Bundle, layo
     return CodeRef(f"{store_uri}/{key}", key, layout, code_name, bundle.digest, fixed=True)
 
 
-def place_ref(uri: str, name: str, layout: Layout = "tree", digest: str | None = None) -> CodeRef:
+def place_ref(uri: str, name: str, layout: Layout = "tree") -> CodeRef:
     """Return the reference to what lies, or shall lie, at `uri`; the store to open is the folder above it."""
     if layout == "archive":
         name = name.removesuffix(ARCHIVE_ENDING)
-        return CodeRef(uri.removesuffix(ARCHIVE_ENDING) + ARCHIVE_ENDING, name + ARCHIVE_ENDING, layout, name, digest)
-    return CodeRef(uri, name, layout, name, digest)
+        return CodeRef(uri.removesuffix(ARCHIVE_ENDING) + ARCHIVE_ENDING, name + ARCHIVE_ENDING, layout, name, None)
+    return CodeRef(uri, name, layout, name, None)
 
 
 def script_key(job_name: str, script: Script) -> str:

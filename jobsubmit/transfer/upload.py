@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobsubmit.bundle import Bundle, BundleFile, require_unchanged
 from jobsubmit.errors import BundleError
 from jobsubmit.locks import held
-from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, md5_of
+from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import claims, snapshots
 from jobsubmit.transfer.claims import HeldPlace, read_claim
 from jobsubmit.transfer.manifest import manifest_bytes, read_manifest
@@ -143,16 +143,19 @@ def _changes(
     mirror: bool,
 ) -> Changes:
     listed = found is not None and found.data == manifest
+    earlier = read_manifest(found.data) if found and found.data and not listed else None
+    if not listed and not earlier:
+        claims.require_ours(code, found)
     if code.layout == "archive":
         is_whole = listed and not recheck and (not code.fixed or store.head(code.key) is not None)
         return Changes(is_whole, () if is_whole else bundle.files)
     if listed and not (recheck or mirror or code.fixed):
         return Changes(is_whole=True)
     interrupted = found is not None and read_claim(found.data) is not None
-    objects = _objects(store, code) if listed or interrupted or mirror else None
-    earlier = read_manifest(found.data) if found and found.data and not listed else None
-    if listed or interrupted:
-        send = tuple(f for f in bundle.files if not _is_there(objects, f, tags=recheck or interrupted))
+    looks = listed or interrupted or recheck
+    objects = _objects(store, code) if looks or mirror else {}
+    if looks:
+        send = tuple(f for f in bundle.files if not _is_there(store, objects, f, tags=recheck or interrupted))
     elif earlier:
         known = earlier.files
         send = tuple(f for f in bundle.files if f.path not in known or known[f.path].sha256 != f.sha256)
@@ -160,8 +163,9 @@ def _changes(
         send = bundle.files
     for file in send:
         store.check_key(_key(code, file.path))
-    there = objects if objects is not None else earlier.files if earlier else ()
-    extra = set(there) - {file.path for file in bundle.files}
+    # What no manifest of ours lists goes only from a mirror: it is somebody else's.
+    there = {*(objects if mirror else ()), *(earlier.files if earlier else ())}
+    extra = there - {file.path for file in bundle.files}
     blocking = _in_the_way(extra, bundle)
     keys = [tuple(sorted(_key(code, path) for path in paths)) for paths in (blocking, extra - blocking)]
     in_the_way, surplus = keys[0], keys[1] if mirror else ()
@@ -173,11 +177,14 @@ def _objects(store: ObjectStore, code: CodeRef) -> dict[str, ObjectInfo]:
     return {info.key[len(start) :]: info for info in store.list(start)}
 
 
-def _is_there(objects: dict[str, ObjectInfo] | None, file: BundleFile, *, tags: bool) -> bool:
-    info = (objects or {}).get(file.path)
+def _is_there(store: ObjectStore, objects: dict[str, ObjectInfo], file: BundleFile, *, tags: bool) -> bool:
+    info: ObjectInfo | None = objects.get(file.path)
     if info is None or info.size != file.size:
         return False
-    return not tags or md5_of(Path(file.source)) == info.tag
+    if not tags:
+        return True
+    info = info if info.tag else store.head(info.key)
+    return info is not None and info.tag == store.tag_of(Path(file.source))
 
 
 def _in_the_way(extra: Collection[str], bundle: Bundle) -> set[str]:
@@ -200,6 +207,21 @@ def _key(code: CodeRef, path: str) -> str:
 # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class _Watch(Watch):
+    """Send only while the place is ours, and show how far it is."""
+
+    def __init__(self, place: HeldPlace, progress: Progress) -> None:
+        self.place, self.progress = place, progress
+
+    def before(self) -> None:
+        """Wait for the claim to be certain (see Watch)."""
+        self.place.require()
+
+    def sent(self, size: int) -> None:
+        """Move on (see Watch)."""
+        self.progress.advance(size)
+
+
 def _send_tree(
     store: ObjectStore,
     code: CodeRef,
@@ -210,19 +232,19 @@ def _send_tree(
     earlier: snapshots.Snapshot,
 ) -> UploadSummary:
     copied: list[int] = []
+    watch = _Watch(place, progress)
 
     def remove(key: str) -> None:
         place.require()
         store.delete(key)
 
     def send(file: BundleFile) -> None:
-        place.require()
         source = earlier.get(file.sha256)
         if source and store.copy(source, _key(code, file.path), Path(file.source)):
             copied.append(file.size)
             progress.advance(file.size, 1)
         else:
-            store.put(_key(code, file.path), Path(file.source), file.sha256, progress=progress.advance)
+            store.put(_key(code, file.path), Path(file.source), file.sha256, watch=watch)
             progress.advance(0, 1)
 
     size = sum(file.size for file in changes.send)
@@ -259,9 +281,9 @@ def _send_archive(
     store: ObjectStore, code: CodeRef, archive: Archive, files: int, place: HeldPlace, progress: Progress
 ) -> UploadSummary:
     progress.begin("uploading", archive.size, 1)
-    place.require()
+    watch = _Watch(place, progress)
     # What lies at a fixed key is replaced only where it is something else.
-    if store.put(code.key, archive.file, archive.sha256, "" if code.fixed else None, progress.advance) is None:
-        store.put(code.key, archive.file, archive.sha256, progress=progress.advance)
+    if store.put(code.key, archive.file, archive.sha256, "" if code.fixed else None, watch) is None:
+        store.put(code.key, archive.file, archive.sha256, watch=watch)
     progress.advance(0, 1)
     return UploadSummary(files, archive.size)

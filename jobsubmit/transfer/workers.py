@@ -13,7 +13,7 @@ T = TypeVar("T")
 _FEWEST, _MOST = 16, 128
 _SECONDS_A_THREAD = 0.0003
 _BYTES_AT_ONCE = 64 << 20
-_LAST_WAIT_SECONDS = 3
+_LAST_WAIT_SECONDS = 2
 
 
 def threads_for(round_trip: float) -> int:
@@ -29,16 +29,22 @@ def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], 
     """
     work = _Work([(size(item), item) for item in items], act)
     crew = [threading.Thread(target=work.run, daemon=True) for _ in range(min(threads, len(items)))]
-    for thread in crew:
-        thread.start()
     try:
+        for number, thread in enumerate(crew):
+            try:
+                thread.start()
+            except RuntimeError:  # the system allows no more
+                if number == 0:
+                    raise
+                del crew[number:]
         for thread in crew:
             thread.join()
     except BaseException:
         work.stop(None)
         deadline = time.monotonic() + _LAST_WAIT_SECONDS  # what is under way may end, a dead line may not hold us
         for thread in crew:
-            thread.join(max(0, deadline - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0, deadline - time.monotonic()))
         raise
     if work.error:
         raise work.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -325,6 +326,77 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_touched(
     assert contents(tmp_path) == before
 
 
+def test_what_is_not_ours_at_a_place_is_left_alone(jobsubmit: Command, tmp_path: Path) -> None:
+    root = make(tmp_path / "code", 4)
+    (root / "lib").write_text("a file")
+    mine = tmp_path / "place/code/lib/notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    for _ in range(2):
+        refused = jobsubmit("upload", root, tmp_path / "place/code", code=4)
+        assert "lib" in refused.stderr
+        assert mine.read_text() == "precious"
+    jobsubmit("upload", root, tmp_path / "place/code", "--delete")
+    assert contents(tmp_path / "place/code") == contents(root)
+    other = tmp_path / "place/set.manifest.json"
+    other.write_text('{"classes": ["cat"]}')
+    refused = jobsubmit("upload", root, tmp_path / "place/set", code=4)
+    assert "set.manifest.json: jobsubmit's manifest belongs there, but this is something else" in refused.stderr
+    assert other.read_text() == '{"classes": ["cat"]}'
+
+
+def test_odd_things_in_a_place(jobsubmit: Command, tmp_path: Path) -> None:
+    root = make(tmp_path / "code", 4)
+    place = tmp_path / "place/code"
+    place.mkdir(parents=True)
+    (place / "loop").symlink_to("loop")
+    (place / "nothing").symlink_to("nowhere")
+    Path(os.fsdecode(os.fsencode(place) + b"/caf\xe9")).touch()
+    jobsubmit("upload", root, place)
+    jobsubmit("upload", root, place, "--recheck")
+    assert jobsubmit.json("upload", root, place, "--delete")["deleted"] == 1
+    jobsubmit("download", place, "back")
+    assert contents(tmp_path / "back") == contents(root)
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    from jobsubmit.scan import scan
+    from jobsubmit.stores.folder import FolderStore
+    from jobsubmit.transfer.reference import place_ref
+    from jobsubmit.transfer.upload import upload
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    root = make(tmp_path / "code", 4)
+    store = FolderStore(tmp_path / "place")
+    assert upload(store, scan(root), place_ref(f"{store.uri}/code", "code"), tmp_path / "work").files == 5
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"AWS_ENDPOINT_URL": "localhost:9000"}, "must be an address like"),
+        ({"AWS_CONFIG_FILE": "broken", "AWS_ACCESS_KEY_ID": ""}, "broken"),
+        ({"AWS_PROFILE": "nobody", "AWS_ACCESS_KEY_ID": ""}, "nobody"),
+    ],
+)
+def test_settings_that_cannot_be_used(
+    env: dict[str, str], message: str, jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make(tmp_path / "code", 4)
+    (tmp_path / "broken").write_text("[default\nnonsense")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")
+    refused = jobsubmit("upload", root, "s3://some-bucket/code", code=4, env=env)
+    assert message in refused.stderr
+    assert "bug" not in refused.stderr
+    assert "topsecret" not in refused.stderr
+
+
 def test_an_upload_into_its_own_directory_is_the_same_the_second_time(jobsubmit: Command, tmp_path: Path) -> None:
     root = make(tmp_path / "code", 4)
     before = contents(root)
@@ -467,7 +539,10 @@ def test_static_keys_do_not_load_boto3(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_yesterdays_leftovers_are_removed(jobsubmit: Command, tmp_path: Path) -> None:
     root = make(tmp_path / "code", 4)
-    leftovers = [tmp_path / "place/.jobsubmit-unfinished/tmpold", tmp_path / "back/.jobsubmit-unfinished-old/tmp"]
+    leftovers = [
+        tmp_path / f"place/.jobsubmit-unfinished-{os.getuid()}/tmpold",
+        tmp_path / "back/.jobsubmit-unfinished-old/tmp",
+    ]
     for file in leftovers:
         file.parent.mkdir(parents=True)
         file.write_text("half")

@@ -168,6 +168,73 @@ def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Prox
     assert bucket.manifest("code") is None
 
 
+def test_a_dead_line_ends_at_the_deadline_for_many_larger_files_too(
+    bucket: Bucket, line: Proxy, tmp_path: Path
+) -> None:
+    root = tmp_path / "code"
+    root.mkdir()
+    for number in range(40):
+        (root / f"p2-{number}.bin").write_bytes(random.Random(number).randbytes(200_000))
+    line.rule = lambda seen: Stall(20) if "/p2-" in seen.path else None
+    started = time.monotonic()
+    with pytest.raises(StoreError):
+        send(root, bucket, line, tmp_path)
+    assert time.monotonic() - started < 2 * QUICK.total + 4
+
+
+def test_a_slow_line_is_given_time(bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
+    root = tmp_path / "code"
+    root.mkdir()
+    (root / "p2.bin").write_bytes(random.Random(0).randbytes(24 << 20))
+    line.bytes_per_second = 4 << 20  # more than twice as long as an answer may take
+    patience = Limits(connect=2, answer=2.5, first=1, total=4)
+    store = S3Store(StoreAddress(f"s3://{bucket.name}", endpoint_url=line.endpoint), patience)
+    upload(store, scan(root), place_ref(f"s3://{bucket.name}/code", "code"), tmp_path / "work")
+    bucket.assert_whole("code", root)
+
+
+@pytest.mark.parametrize("code_", ["NotImplemented", ""])
+def test_a_server_without_conditional_puts(code_: str, bucket: Bucket, line: Proxy, code: Path, tmp_path: Path) -> None:
+    def rule(seen: Seen) -> Fault | None:
+        is_conditional = seen.method == "PUT" and ("if-match" in seen.headers or "if-none-match" in seen.headers)
+        return Answer("501 Not Implemented", code_) if is_conditional else None
+
+    line.rule = rule
+    assert send(code, bucket, line, tmp_path).files == 41
+    bucket.assert_whole("code", code)
+    (code / "p0/f0.py").write_text("changed\n")
+    line.seen.clear()
+    assert send(code, bucket, line, tmp_path).files == 1
+    bucket.assert_whole("code", code)
+    assert sum(rule(seen) is not None for seen in line.seen) == 1  # it is asked once
+    put_claim(bucket, is_over=True)
+    send(code, bucket, line, tmp_path)
+    bucket.assert_whole("code", code)
+
+
+def test_a_bucket_whose_tags_are_no_md5(tmp_path: Path, code: Path, jobsubmit: Command) -> None:
+    """As where the server encrypts with keys of its own."""
+    data = tmp_path / "server"
+    data.mkdir()
+    with minio_server.running(data, encrypted=True) as server:
+        encrypted = Bucket("encrypted", server)
+        env = {"AWS_ACCESS_KEY_ID": server.key, "AWS_SECRET_ACCESS_KEY": server.secret}
+        encrypted.client.create_bucket(Bucket="encrypted")
+        tag = encrypted.client.put_object(Bucket="encrypted", Key="theirs/x", Body=b"x")["ETag"]
+        assert hashlib.md5(b"x").hexdigest() not in tag
+        for uri, flags in (("s3://encrypted/code", ()), ("obs://encrypted/code2", ("--addressing", "path"))):
+            where = (uri, "--endpoint-url", server.endpoint, *flags)
+            jobsubmit("upload", code, *where, env=env)
+            assert json.loads(jobsubmit("upload", code, *where, "-o", "json", env=env).stdout)["requests"] == 1
+            (code / "p0/f0.py").write_text(uri)
+            again = jobsubmit("upload", code, *where, "-o", "json", env=env)
+            assert json.loads(again.stdout)["files"] == 1
+            encrypted.assert_whole(uri.rpartition("/")[2], code)
+        jobsubmit("download", "s3://encrypted/theirs", "back", "--endpoint-url", server.endpoint, env=env)
+        assert contents(tmp_path / "back") == {"x": b"x"}
+        encrypted.client.close()
+
+
 def test_a_missing_bucket_and_a_dead_server(jobsubmit: Command, s3: tuple[str, Server], code: Path) -> None:
     refused = jobsubmit("upload", code, "s3://no-such-bucket/x", "--endpoint-url", s3[1].endpoint, code=4)
     assert "NoSuchBucket" in refused.stderr
@@ -359,6 +426,24 @@ def test_ctrl_c_leaves_nothing_that_counts(jobsubmit: Command, bucket: Bucket, l
     bucket.assert_whole("code", code)
 
 
+def test_ctrl_c_while_parts_are_sent(jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path) -> None:
+    line.rule = lambda seen: Stall(60) if "partNumber" in seen.path else None
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint, "--archive")
+    process = jobsubmit.start(
+        "upload", large, *where, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    )
+    deadline = time.monotonic() + 30
+    while not any("partNumber" in seen.path for seen in line.seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert time.monotonic() - interrupted < 4
+    assert bucket.manifest("code") is None
+
+
 def test_eight_clients_with_the_same_directory(jobsubmit: Command, bucket: Bucket, code: Path) -> None:
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     with reading(bucket, "code") as reader:
@@ -463,6 +548,7 @@ def test_an_upload_that_was_overtaken_says_so(
         send(code, bucket, line, tmp_path)
     data = bucket.objects("code.manifest.json")["code.manifest.json"]
     assert json.loads(data)["claim"]["host"] == "elsewhere"
+    assert [seen.path for seen in line.seen].count(overtaken[0]) == 1  # it was not tried again
 
 
 def test_a_failed_upload_keeps_nobody_waiting(bucket: Bucket, line: Proxy, code: Path, tmp_path: Path) -> None:
