@@ -60,6 +60,10 @@ class ObjectStore(Protocol):
     def requests(self) -> int:
         """Return how many requests were made so far (0 where there is no server), our own retries among them."""
 
+    @property
+    def round_trip(self) -> float:
+        """Return the seconds that the fastest request took so far (0 where there is no server)."""
+
     def check_key(self, key: str) -> None:
         """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""
 

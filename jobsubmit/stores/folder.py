@@ -34,7 +34,7 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.uri = str(self.root)
-        self.requests = 0
+        self.requests, self.round_trip = 0, 0.0
         self._unfinished = self.root / _UNFINISHED
         self._is_tidy = False
 

@@ -55,6 +55,11 @@ class S3Store:
         """Return how many requests were made (see ObjectStore)."""
         return self.line.requests
 
+    @property
+    def round_trip(self) -> float:
+        """Return how fast the server answers (see ObjectStore)."""
+        return self.line.round_trip
+
     @cached_property
     def _control(self) -> S3Control:
         from jobsubmit.stores.s3_control import S3Control

@@ -34,6 +34,7 @@ HINTS = {
     "XMinioStorageFull": "the server's disk is full: make room there, then run again",
     "SlowDown": "the server is overloaded: run again later",
 }
+_LONG = 3600.0
 PASSING_STATUS = (429, 500, 502, 503, 504)
 PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyRequests", "InternalError")
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
@@ -60,7 +61,7 @@ class Connection:
         self.scheme, _, rest = self.uri.partition("://")
         self.bucket, _, folder = rest.partition("/")
         self.prefix = f"{folder}/" if folder else ""
-        self.requests = 0
+        self.requests, self.round_trip = 0, 0.0
         self._counting, self._making = threading.Lock(), threading.Lock()
         self._has_answered = False
         self._dead: StoreError | None = None
@@ -162,8 +163,16 @@ class Connection:
 
     def trying(self, key: str, act: Callable[[], T]) -> T:
         """Repeat what obstore could not do but may pass."""
+
+        def timed() -> T:
+            started = time.monotonic()
+            result = act()
+            self.round_trip = min(self.round_trip or _LONG, time.monotonic() - started)
+            return result
+
         with self.errors(key):
-            return self.patiently(act, is_transport, _may_pass)
+            _ = self.client  # making it is no part of a round trip
+            return self.patiently(timed, is_transport, _may_pass)
 
     def patiently(
         self, act: Callable[[], T], is_line: Callable[[Exception], bool], may_pass: Callable[[Exception], bool]

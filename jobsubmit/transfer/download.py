@@ -25,6 +25,7 @@ from jobsubmit.transfer.reference import ARCHIVE_ENDING, CodeRef, place_ref
 from jobsubmit.transfer.workers import run_all, threads_for
 
 _MD5 = re.compile("[0-9a-f]{32}")
+_FEWEST_THREADS = 4
 _WORK = ".jobsubmit-unfinished-"
 _OLD_SECONDS = 24 * 3600
 
@@ -65,15 +66,12 @@ class _Download:
     def __init__(self, store: ObjectStore, root: Path, work: Path, progress: Progress) -> None:
         self.store, self.root, self.work, self.progress = store, root, work, progress
         self.real_root = os.path.realpath(root)
-        self.threads = 1
         self.numbers = itertools.count()
         self.folders: set[str] = set()
 
     def run(self, code: CodeRef) -> DownloadSummary:
-        started = time.monotonic()
         is_archive = code.uri.endswith(ARCHIVE_ENDING)
         tree = None if is_archive else self._manifest(code)
-        self.threads = threads_for(time.monotonic() - started)
         if tree is not None:
             return self._listed(tree, lambda wanted: self._fetch_tree(code, tree, wanted))
         packed = place_ref(code.uri, code.name, "archive")
@@ -113,7 +111,9 @@ class _Download:
             self._put_in_place(temporary, path)
             self.progress.advance(entry.size, 1)
 
-        run_all(wanted, fetch, lambda path: manifest.files[path].size, self.threads)
+        run_all(
+            wanted, fetch, lambda path: manifest.files[path].size, threads_for(self.store.round_trip, _FEWEST_THREADS)
+        )
 
     def _fetch_archive(self, code: CodeRef, manifest: Manifest, wanted: list[str]) -> None:
         archive, unpacked = self.work / "archive", self.work / "tree"
@@ -147,7 +147,9 @@ class _Download:
 
         size = sum(info.size for info in objects.values())
         self.progress.begin("downloading", size, len(objects))
-        run_all(list(objects), fetch, lambda path: objects[path].size, self.threads)
+        run_all(
+            list(objects), fetch, lambda path: objects[path].size, threads_for(self.store.round_trip, _FEWEST_THREADS)
+        )
         return DownloadSummary(len(objects), size, 0, None)
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Collection
 from contextlib import ExitStack
 from functools import partial
@@ -24,6 +23,7 @@ from jobsubmit.transfer.workers import run_all, threads_for
 if TYPE_CHECKING:
     from jobsubmit.render import Script
 
+_FEWEST_THREADS = 16  # a server that writes to a disk waits, too
 _ATTEMPTS = 20  # to be the first at a place that many want
 
 
@@ -90,9 +90,7 @@ def upload(
     archive: Archive | None = None
     with held(lock, waiting) as owner, ExitStack() as scratch:
         for _ in range(_ATTEMPTS):
-            started = time.monotonic()
             found = _look(store, code, manifest)
-            threads = threads_for(time.monotonic() - started)
             found = claims.outlast(store, code, found, owner, progress)
             changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
             if changes.is_whole:
@@ -109,7 +107,7 @@ def upload(
                 summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
             else:
                 earlier = snapshots.load(work_dir, store, code)
-                summary = _send_tree(store, code, changes, place, threads, progress, earlier)
+                summary = _send_tree(store, code, changes, place, progress, earlier)
             require_unchanged(bundle)
             place.end_with(manifest)
     if code.layout == "tree":
@@ -227,7 +225,6 @@ def _send_tree(
     code: CodeRef,
     changes: Changes,
     place: HeldPlace,
-    threads: int,
     progress: Progress,
     earlier: snapshots.Snapshot,
 ) -> UploadSummary:
@@ -248,6 +245,7 @@ def _send_tree(
             progress.advance(0, 1)
 
     size = sum(file.size for file in changes.send)
+    threads = threads_for(store.round_trip, _FEWEST_THREADS)
     progress.begin("uploading", size, len(changes.send))
     run_all(changes.in_the_way, remove, lambda _: 0, threads)
     run_all(changes.send, send, lambda file: file.size, threads)

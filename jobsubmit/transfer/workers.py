@@ -10,15 +10,15 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_FEWEST, _MOST = 16, 128
+_MOST = 128
 _SECONDS_A_THREAD = 0.0003
 _BYTES_AT_ONCE = 64 << 20
 _LAST_WAIT_SECONDS = 2
 
 
-def threads_for(round_trip: float) -> int:
+def threads_for(round_trip: float, fewest: int) -> int:
     """Return how many requests to keep under way, by the seconds that one on an idle line takes."""
-    return max(_FEWEST, min(_MOST, int(round_trip / _SECONDS_A_THREAD)))
+    return max(fewest, min(_MOST, int(round_trip / _SECONDS_A_THREAD)))
 
 
 def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], int], threads: int) -> None:
