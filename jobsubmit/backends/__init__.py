@@ -70,7 +70,8 @@ class JobHandle:
 class Failure:
     """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal.
 
-    `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing.
+    `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing. `meaning` and
+    `hint` explain them where they are known.
     """
 
     node: int
@@ -80,6 +81,8 @@ class Failure:
     message: str
     quoted: str
     last_lines: tuple[str, ...]
+    meaning: str = ""
+    hint: str = ""
 
     @property
     def shell_code(self) -> int:

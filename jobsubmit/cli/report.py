@@ -74,6 +74,9 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
         console.print(f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             console.print(Text.assemble(("  │ ", "red"), line))
+    if failure.meaning:
+        console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
+        console.print(f"  hint: {failure.hint}")
     console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
 
 

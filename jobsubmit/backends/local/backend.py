@@ -17,6 +17,7 @@ from typing import Any
 from jobsubmit.backends import Delivery, Failure, JobHandle, JobStatus, LogLine, Request, State, Step
 from jobsubmit.backends.local.gang import files
 from jobsubmit.backends.local.logs import LogReader
+from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.locks import is_locked
 from jobsubmit.plan import LaunchPlan
@@ -26,6 +27,7 @@ from jobsubmit.spec.model import Layout
 from jobsubmit.transfer.reference import CodeRef
 
 _DOCUMENT = "local.json"
+_EXPLAINED_LINES, _EXPLAINED_BYTES = 400, 1 << 16
 _FOLLOW_SECONDS = 0.1
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
@@ -142,15 +144,24 @@ class LocalBackend:
 
 
 def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
-    failure = told.get("failure")
     return JobStatus(
         State(told["state"]),
         told["reason"],
         told["message"],
-        Failure(**{**failure, "last_lines": tuple(failure["last_lines"])}) if failure else None,
+        _failure(told["failure"], job_dir) if told.get("failure") else None,
         _steps(job_dir),
         {name: value for name, value in told.items() if name in ("started", "ended", "port", "addresses", "notes")},
     )
+
+
+def _failure(told: dict[str, Any], job_dir: Path) -> Failure:
+    """Return the first failure, explained by all that its rank and its node said last."""
+    logs = [files.node_log(str(job_dir), told["node"])]
+    if told["rank"] is not None:
+        logs.insert(0, files.rank_log(str(job_dir), told["rank"]))
+    said = (line for log in logs for line in files.last_lines(log, _EXPLAINED_LINES, _EXPLAINED_BYTES))
+    known = diagnose(said, signal=told["signal"])
+    return Failure(**{**told, "last_lines": tuple(told["last_lines"])}, **(known._asdict() if known else {}))
 
 
 def _steps(job_dir: Path) -> tuple[Step, ...]:

@@ -1,0 +1,145 @@
+"""What torch's and the launchers' messages mean, and what to do about them: one table, easy to extend."""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Diagnosis(NamedTuple):
+    """Say what a failure's text means, and what to do next."""
+
+    meaning: str
+    hint: str
+
+
+class _Row(NamedTuple):
+    """Know a text by its pattern; `{0}`, `{1}` … in meaning and hint are the pattern's groups."""
+
+    pattern: str
+    meaning: str
+    hint: str
+
+
+# The first that fits counts: what breaks a job stands before what a job that is broken already says.
+# The texts are those of torch 2.1 to 2.15 and of argparse.
+TABLE = (
+    _Row(
+        r"Timed out after \d+ seconds waiting for clients\. (\d+)/(\d+) clients joined",
+        "only {0} of {1} processes came together",
+        "a node or a process is missing, or the job expects too many: compare resources.nodes with what was started",
+    ),
+    _Row(
+        r"wait timeout.*keys: /default_pg/\d+//\w+//\d+/(\d+)",
+        "rank {0} never came to the others",
+        "see its log; if it is missing everywhere, two processes may have the same rank",
+    ),
+    _Row(
+        r"Expected: \d+, Got: 1347703880",
+        "an HTTP server answered where the first node should listen",
+        "the port is another program's, or a proxy stands between the nodes: choose another port",
+    ),
+    _Row(
+        r"EADDRINUSE|[Aa]ddress already in use|failed to listen on any local network address",
+        "the port that the nodes meet on is taken",
+        "another job has it, or two processes both believe to be rank 0",
+    ),
+    _Row(
+        r"network addresses of \(([^,]+), \d+\) cannot be retrieved|gaierror|Name or service not known",
+        "the name of a node cannot be resolved",
+        "check that the nodes can resolve each other's names (getent hosts NAME)",
+    ),
+    _Row(
+        r"client socket has timed out .*connect to \(([^,]+), (\d+)\)",
+        "nothing answers at {0}, port {1}, where rank 0 should be",
+        "rank 0 did not start or cannot be reached; see the log of node 0",
+    ),
+    _Row(
+        r"connectFullMesh failed.*remote=\[127\.",
+        "a node's own name leads to a loopback address, so the others cannot reach it",
+        "correct /etc/hosts there, or set GLOO_SOCKET_IFNAME to the interface between the nodes",
+    ),
+    _Row(
+        r"ProcessGroupNCCL is only supported with GPUs|Found no NVIDIA driver|no NCCL GPU|No CUDA GPUs are available",
+        "the code wants a GPU, and this node has none",
+        "use the gloo backend and the CPU where torch.cuda.is_available() is false, or choose a flavor with GPUs",
+    ),
+    _Row(
+        r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
+        "the boot file reads {0}, which only a launcher sets",
+        "use mode: torchrun (or launch), or have the boot file call mp.spawn and pass init_method, world_size and rank",
+    ),
+    _Row(
+        r"unrecognized arguments: .*--local[-_]rank",
+        "the boot file does not know --local-rank, which its launcher passes",
+        "read LOCAL_RANK from the environment, and start with --use_env",
+    ),
+    _Row(
+        r"the following arguments are required: .*?--(world_size|rank|init_method)",
+        "the boot file requires --{0}, which was not passed",
+        "only mode: spawn passes world_size, rank and init_method; under a launcher read the environment",
+    ),
+    _Row(
+        r"unrecognized arguments: (.+)",
+        "the boot file does not know the arguments {0}",
+        "declare them there, or take them out of hyperparameters",
+    ),
+    _Row(
+        r"finished its bootstrapping phase|freeze_support\(\)",
+        "the boot file starts processes as soon as it is imported",
+        'put what starts them below: if __name__ == "__main__":',
+    ),
+    _Row(
+        r"CUDA out of memory|OutOfMemoryError",
+        "a GPU's memory is full",
+        "make the batch smaller, or choose a flavor with more memory",
+    ),
+    _Row(r"No space left on device", "a disk of the node is full", "write less there, or choose a larger disk"),
+    _Row(
+        r"No module named '([^']+)'",
+        "the module {0} is not there",
+        "install it on the nodes, or see `jobsubmit create --dry-run` for whether it was left out of the code",
+    ),
+    _Row(
+        r"op\.preamble\.length <= op\.nbytes",
+        "the ranks exchange tensors of different sizes",
+        "give every rank the same shapes: drop the last batch, or pad it",
+    ),
+    _Row(
+        r"params\[\d+\] in this process .*appears not to match",
+        "the ranks have different models",
+        "build the same model on every rank, from the same configuration",
+    ),
+    _Row(
+        r"Expected to have finished reduction in the prior iteration",
+        "some parameters took no part in the loss",
+        "remove them, or pass find_unused_parameters=True to DistributedDataParallel",
+    ),
+    _Row(
+        r"Timed out waiting \d+ms for (?:recv|send) operation",
+        "a rank waited in vain for another: that one skipped a collective call, or hangs",
+        "call the same collectives on every rank; torch.distributed.monitored_barrier names who is missing",
+    ),
+    _Row(
+        r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe",
+        "another process of the job ended, and took this one with it",
+        "look for the one that ended first; if it says nothing, it may have been killed for its memory",
+    ),
+)
+
+_KILLED = Diagnosis(
+    "the process was killed from outside; often that is the kernel, for want of memory",
+    "watch its memory (dmesg, the platform's monitor), make the batch smaller, or use fewer data workers",
+)
+
+
+def diagnose(lines: Iterable[str], *, signal: int | None = None) -> Diagnosis | None:
+    """Return what a failed process's last words mean, or None where nobody knows; `signal` is what ended it."""
+    text = "\n".join(lines)
+    for row in TABLE:
+        if found := re.search(row.pattern, text):
+            groups = [group or "?" for group in found.groups()]
+            return Diagnosis(row.meaning.format(*groups), row.hint)
+    return _KILLED if signal == signals.SIGKILL else None

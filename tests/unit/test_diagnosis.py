@@ -1,0 +1,62 @@
+"""What a failure's last words mean; the texts are torch's own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from jobsubmit.diagnosis import TABLE, diagnose
+
+SAID = {
+    "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.": "1 of 2",
+    "wait timeout after 5000ms, keys: /default_pg/0//cpu//0/3": "rank 3 never came",
+    "Ping failed, invalid value returned from server. Expected: 42, Got: 1347703880": "HTTP server",
+    "The server socket has failed to listen on any local network address. port: 29500, useIpv6: 0": "port",
+    "RuntimeError: The server socket has failed to bind (errno: 98 - Address already in use).": "port",
+    "The IPv6 network addresses of (no-such-host, 29500) cannot be retrieved (gai error: -2": "cannot be resolved",
+    "The client socket has timed out after 5000ms while trying to connect to (10.0.0.1, 29500).": "at 10.0.0.1",
+    "Gloo connectFullMesh failed with [x] timed out connecting: remote=[127.0.1.1]:1234": "loopback",
+    "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!": "wants a GPU",
+    "ValueError: environment variable RANK expected, but not set": "reads RANK",
+    "train.py: error: unrecognized arguments: --local-rank=0": "does not know --local-rank",
+    "train.py: error: the following arguments are required: --world_size, --rank": "requires --world_size",
+    "train.py: error: unrecognized arguments: --lr=0.1": "the arguments --lr=0.1",
+    "current process has finished its bootstrapping phase.": "as soon as it is imported",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU's memory is full",
+    "OSError: [Errno 28] No space left on device": "disk of the node is full",
+    "ModuleNotFoundError: No module named 'einops'": "the module einops",
+    "op.preamble.length <= op.nbytes. 40 vs 20": "different sizes",
+    "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",
+    "RuntimeError: Expected to have finished reduction in the prior iteration before": "took no part in the loss",
+    "Timed out waiting 1800000ms for recv operation to complete": "waited in vain",
+    "Connection closed by peer [127.0.0.1]:4321": "another process of the job ended",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_last_words_are_explained(said: str) -> None:
+    found = diagnose(["Traceback (most recent call last):", said, "  exitcode : 1"])
+    assert found is not None
+    assert SAID[said] in found.meaning
+    assert found.hint
+
+
+def test_every_row_is_tested_and_complete() -> None:
+    rows = [next(row for row in TABLE if re.search(row.pattern, said)) for said in SAID]
+    assert set(rows) == set(TABLE)
+
+
+def test_a_cause_counts_more_than_what_it_does_to_others() -> None:
+    lines = ["Connection closed by peer [10.0.0.2]:1", "ModuleNotFoundError: No module named 'einops'"]
+    found = diagnose(lines)
+    assert found is not None
+    assert "einops" in found.meaning
+
+
+def test_nothing_is_made_up() -> None:
+    assert diagnose(["ValueError: the data is bad"]) is None
+    assert diagnose([], signal=15) is None
+    killed = diagnose([], signal=9)
+    assert killed is not None
+    assert "memory" in killed.meaning
