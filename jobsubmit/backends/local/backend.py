@@ -155,12 +155,10 @@ def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
 
 
 def _failure(told: dict[str, Any], job_dir: Path) -> Failure:
-    """Return the first failure, explained by all that its rank and its node said last."""
-    logs = [files.node_log(str(job_dir), told["node"])]
-    if told["rank"] is not None:
-        logs.insert(0, files.rank_log(str(job_dir), told["rank"]))
-    said = (line for log in logs for line in files.last_lines(log, _EXPLAINED_LINES, _EXPLAINED_BYTES))
-    known = diagnose(said, signal=told["signal"])
+    """Return the first failure, explained by its own last words: what others said may be about something else."""
+    kind, _, number = told["quoted"].partition(" ")
+    log = (files.rank_log if kind == "rank" else files.node_log)(str(job_dir), int(number))
+    known = diagnose(files.last_lines(log, _EXPLAINED_LINES, _EXPLAINED_BYTES), signal=told["signal"])
     return Failure(**{**told, "last_lines": tuple(told["last_lines"])}, **(known._asdict() if known else {}))
 
 
