@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _MOST = 128
-_SECONDS_A_THREAD = 0.0003
+_SECONDS_A_THREAD = 0.00016
 _BYTES_AT_ONCE = 64 << 20
 _LAST_WAIT_SECONDS = 2
 
