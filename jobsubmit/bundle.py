@@ -14,7 +14,8 @@ BLOCK = 1 << 20
 NOT_REGULAR = "not a regular file"
 
 Stamp: TypeAlias = str
-Known: TypeAlias = Mapping[str, tuple[Stamp, str]]
+# Path → itself, stamp and digest.
+Known: TypeAlias = Mapping[str, tuple[str, Stamp, str]]
 
 
 class BundleFile(NamedTuple):

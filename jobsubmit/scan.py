@@ -157,9 +157,10 @@ class _Scanner:
         except OSError as error:
             raise _unreadable(path, error) from error
         stamp = stamp_of(status)
-        known_stamp, sha256 = self.known.get(path, ("", ""))
-        if known_stamp == stamp:
-            self.files.append(_file(path, entry.path, status, sha256, known_stamp))
+        known = self.known.get(path)
+        if known is not None and known[1] == stamp:
+            path, stamp, sha256 = known  # the same texts, held once
+            self.files.append(_file(path, entry.path, status, sha256, stamp))
         elif status.st_size > _LARGE:
             self.large.append((path, entry.path))
         else:

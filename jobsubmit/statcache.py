@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from jobsubmit.bundle import Bundle, Known
 
-_FORMAT = "jobsubmit-stat-cache-1"
+_FORMAT = "jobsubmit-stat-cache-2"
 # A file that changed this short before the scan may change again without a new time stamp: it is always read.
 _RACY_NS = 2_000_000_000
 
@@ -21,31 +22,40 @@ def load_known(folder: Path, root: Path) -> Known:
         with open(_file(folder, root), "rb") as stream:
             header = json.loads(stream.readline())
             body = stream.read()
-        if header != _header(root, body):
+        if header != _header(root, hashlib.sha256(body).hexdigest()):
             return {}
         fields = body.decode().split("\0")
     except (OSError, ValueError):
         return {}
-    return dict(zip(fields[0::3], zip(fields[1::3], fields[2::3], strict=True), strict=False))
+    paths = fields[0:-1:3]
+    return dict(zip(paths, zip(paths, fields[1::3], fields[2::3], strict=True), strict=True))
 
 
 def save_known(folder: Path, bundle: Bundle, known: int) -> None:
     """Remember a scan, unless it found just what was `known`, so many files; where that cannot be, do without."""
     if bundle.read == 0 and len(bundle.files) == known:
         return
-    entries = {
-        file.path: (file.stamp, file.sha256) for file in bundle.files if _newest(file.stamp) < bundle.scanned - _RACY_NS
-    }
-    body = "\0".join(part for path, (stamp, sha256) in entries.items() for part in (path, stamp, sha256)).encode()
+    digest = hashlib.sha256()
+    for entry in _entries(bundle):
+        digest.update(entry)
     file = _file(folder, bundle.root)
     temporary = file.with_suffix(f".{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(json.dumps(_header(bundle.root, body)).encode() + b"\n" + body)
+        with temporary.open("wb") as stream:
+            stream.write(json.dumps(_header(bundle.root, digest.hexdigest())).encode() + b"\n")
+            stream.writelines(_entries(bundle))
         temporary.replace(file)
     except OSError:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _entries(bundle: Bundle) -> Iterator[bytes]:
+    """Yield path, stamp and digest of each file that can be believed, one by one: together they are large."""
+    for file in bundle.files:
+        if _newest(file.stamp) < bundle.scanned - _RACY_NS:
+            yield f"{file.path}\0{file.stamp}\0{file.sha256}\0".encode()
 
 
 def _newest(stamp: str) -> int:
@@ -57,5 +67,5 @@ def _file(folder: Path, root: Path) -> Path:
     return folder / f"{hashlib.sha256(os.path.realpath(root).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.stat"
 
 
-def _header(root: Path, body: bytes) -> dict[str, str]:
-    return {"format": _FORMAT, "root": os.path.realpath(root), "sha256": hashlib.sha256(body).hexdigest()}
+def _header(root: Path, sha256: str) -> dict[str, str]:
+    return {"format": _FORMAT, "root": os.path.realpath(root), "sha256": sha256}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PARTS_AT_ONCE = 4
+_PARTS_AT_ONCE = 3
 
 
 class S3Control:
