@@ -36,7 +36,7 @@ def store_uri_problem(text: str) -> str:
     if separator and scheme not in ("s3", "obs", "file"):
         return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
     if separator and scheme != "file" and not re.fullmatch(rf"{BUCKET}(/.*)?", rest):
-        return f"must name a bucket, of 3 to 63 characters: `{scheme}://bucket/prefix`"
+        return f"must name a bucket, of 3 to 63 characters (a-z, 0-9, `.`, `-`): `{scheme}://bucket/prefix`"
     return ""
 
 

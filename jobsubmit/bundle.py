@@ -107,3 +107,20 @@ def read_blocks(file: str) -> Iterator[bytes]:
     with open(file, "rb", buffering=0) as stream:
         while block := stream.read(BLOCK):
             yield block
+
+
+def read_whole(file: Path) -> bytes:
+    """Return the bytes of a file that was scanned; raise BundleError where it cannot be read any more."""
+    try:
+        with open(file, "rb", buffering=0) as stream:
+            return stream.readall()
+    except OSError as error:
+        raise vanished(file, error) from error
+
+
+def size_of(file: Path) -> int:
+    """Return how many bytes a file has that was scanned; raise BundleError where it is gone."""
+    try:
+        return os.stat(file).st_size
+    except OSError as error:
+        raise vanished(file, error) from error

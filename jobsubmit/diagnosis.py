@@ -62,7 +62,8 @@ TABLE = (
         "correct /etc/hosts there, or set GLOO_SOCKET_IFNAME to the interface between the nodes",
     ),
     _Row(
-        r"ProcessGroupNCCL is only supported with GPUs|Found no NVIDIA driver|have NCCL built in|No CUDA GPUs",
+        r"ProcessGroupNCCL is only supported with GPUs|requires at least one CUDA device|have NCCL built in"
+        r"|Found no NVIDIA driver|No CUDA GPUs",
         "the code wants a GPU, and this node has none",
         "use the gloo backend and the CPU where torch.cuda.is_available() is false, or choose a flavor with GPUs",
     ),

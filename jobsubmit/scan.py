@@ -229,4 +229,4 @@ def _require_utf8(path: str) -> None:
 
 def _shown(path: str) -> str:
     """Return a path that can be printed."""
-    return path.encode("utf-8", "backslashreplace").decode()
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +52,8 @@ class Output:
         sys.stdout.buffer.flush()
 
     def document(self, value: Any) -> None:
-        """Write one JSON document."""
-        self.data(json.dumps(value, ensure_ascii=False, indent=2))
+        """Write one JSON document; what is not UTF-8 (a file's name may be) as JSON's own escapes."""
+        self.data(json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace").decode())
 
     def talk(self, text: str, style: str = "") -> None:
         """Say something to the person."""
@@ -132,6 +133,14 @@ def transfer_progress() -> Iterator[Progress]:
     )
     with bars.Progress(*columns, console=out.stderr, transient=True) as bar:
         yield _Bar(bar)
+
+
+def printable(text: str) -> str:
+    """Return a name on one line: what would not be seen is spelled out."""
+    shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape", "backslashreplace").decode() for sign in shown
+    )
 
 
 def counted(number: int, noun: str) -> str:

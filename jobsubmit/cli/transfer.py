@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jobsubmit import settings as configuration
 from jobsubmit.address import StoreAddress, endpoint_problem, name_problem, store_uri_problem
-from jobsubmit.bundle import NOT_REGULAR, Known
+from jobsubmit.bundle import NOT_REGULAR, Bundle, Known
 from jobsubmit.cli import output
-from jobsubmit.cli.output import counted, out
-from jobsubmit.errors import UsageError
+from jobsubmit.cli.output import counted, out, printable
+from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.scan import scan
 from jobsubmit.statcache import load_known, save_known
-from jobsubmit.stores import open_store
+from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.reference import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
 
 _COLUMNS = os.environ.get("COLUMNS", "")
@@ -73,7 +73,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("directory", metavar="DIR", help="the directory to upload")
         parser.add_argument("uri", metavar="URI", help=_URI_HELP)
         parser.add_argument("--archive", action="store_true", help="one compressed object, URI.tar.gz")
-        parser.add_argument("--delete", action="store_true", help="remove what lies there and is not in DIR")
+        parser.add_argument(
+            "--delete", action="store_true", help="remove what lies there and is not in DIR, or ignored in it"
+        )
         parser.add_argument("--recheck", action="store_true", help="look for every object, not for the manifest only")
         parser.add_argument("--dry-run", action="store_true", help="say what would be sent and removed")
     else:
@@ -100,7 +102,7 @@ Example: jobsubmit upload ./code s3://bucket/team/code"""
 _DOWNLOAD_HELP = """\
 Download what was uploaded, a tree or an archive, proven file by file.
 
-Files that are in DIR already are not fetched again; what else is in DIR stays there.
+Files in DIR that are the same already are not fetched, those that differ are replaced, what else is in DIR stays there.
 
 Example: jobsubmit download s3://bucket/team/code ./code"""
 
@@ -123,9 +125,10 @@ class _Place(NamedTuple):
 
 def _place(options: argparse.Namespace, layout: Layout, settings: configuration.Settings) -> _Place:
     uri: str = options.uri.removeprefix("file://")
+    is_remote = "://" in uri
     uri = uri.rstrip("/") or uri
     above, separator, name = uri.rpartition("/")
-    if "://" in uri and (not separator or above.endswith(":/")):
+    if is_remote and (not separator or above.endswith((":", ":/"))):
         raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
     if not name or name in (".", ".."):
         raise UsageError(f"{options.uri!r}: must end in the name of a folder", "e.g. s3://bucket/code")
@@ -144,8 +147,10 @@ def _place(options: argparse.Namespace, layout: Layout, settings: configuration.
 
 
 def _require_apart(root: Path, place: _Place) -> None:
-    """Raise UsageError where a directory would be uploaded onto itself."""
+    """Raise UsageError where a directory would be uploaded onto itself, or onto a file."""
     if not place.address.is_remote:
+        if place.code.layout == "tree" and os.path.isfile(place.code.uri):
+            raise UsageError(f"{place.code.uri}: is a file", "choose another URI")
         target, source = os.path.realpath(place.code.uri), os.path.realpath(root)
         if os.path.commonpath([target, source]) == target:
             raise UsageError(f"{place.code.uri}: {root} lies there itself", "choose another URI")
@@ -174,12 +179,19 @@ def _upload(options: argparse.Namespace) -> int:
     known = None  # of a hundred thousand files it is large
     store = open_store(place.address)
     if options.dry_run:
-        _show_changes(uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete), code)
+        changes = uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete)
+        if not out.json:
+            _show_left_out(bundle, code)
+        _show_changes(changes, code, bundle)
         return 0
-    with output.transfer_progress() as progress:
-        summary = uploading.upload(
-            store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
-        )
+    try:
+        with output.transfer_progress() as progress:
+            summary = uploading.upload(
+                store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
+            )
+    except KeyboardInterrupt:
+        out.talk("interrupted: what is there does not count yet; the same command goes on from here")
+        return INTERRUPTED
     save_known(folder, bundle, known_files)
     seconds = time.monotonic() - started
     if out.json:
@@ -190,7 +202,7 @@ def _upload(options: argparse.Namespace) -> int:
                 "files": summary.files,
                 "bytes": summary.size,
                 "skipped": summary.skipped,
-                "deleted": summary.deleted,
+                "deleted": list(summary.deleted),
                 "left_out": [left._asdict() for left in bundle.left_out],
                 "empty_directories": list(bundle.directories),
                 "seconds": round(seconds, 3),
@@ -198,15 +210,13 @@ def _upload(options: argparse.Namespace) -> int:
             }
         )
         return 0
-    for left in bundle.left_out:
-        if left.reason == NOT_REGULAR:
-            out.talk(f"note: {left.path}: {NOT_REGULAR}, left out")
-    if bundle.directories and code.layout == "tree":
-        out.talk(f"note: {counted(len(bundle.directories), 'empty folder')} will be there after a download only")
-    removed = f", {summary.deleted} removed" if summary.deleted else ""
+    _show_left_out(bundle, code)
+    for key in summary.deleted:
+        out.talk(f"removed {printable(key)}")
+    removed = f", {len(summary.deleted):,} removed" if summary.deleted else ""
     out.data(
-        f"{code.uri}: {counted(summary.files, 'file')} sent ({summary.size:,} bytes), {summary.skipped:,} unchanged"
-        f"{removed}; {seconds:.2f} s, {_rate(summary.size, seconds)}, {counted(store.requests, 'request')}"
+        f"{code.uri}: {counted(summary.files, 'file')} sent ({counted(summary.size, 'byte')}), "
+        f"{summary.skipped:,} unchanged{removed}; {_cost(store, summary.size, seconds)}"
     )
     if code.layout == "tree":
         out.talk(
@@ -215,15 +225,29 @@ def _upload(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_changes(changes: Changes, code: CodeRef) -> None:
+def _show_left_out(bundle: Bundle, code: CodeRef) -> None:
+    ignored = [left for left in bundle.left_out if left.reason != NOT_REGULAR]
+    for left in bundle.left_out:
+        if left.reason == NOT_REGULAR:
+            out.talk(f"note: {printable(left.path)}: {NOT_REGULAR}, left out")
+    if ignored:
+        first = f"{printable(ignored[0].path)} ({ignored[0].reason})"
+        others = f" and {len(ignored) - 1:,} more" if len(ignored) > 1 else ""
+        out.talk(f"note: left out: {first}{others}; -o json names all")
+    if bundle.directories and code.layout == "tree":
+        out.talk(f"note: {counted(len(bundle.directories), 'empty folder')} will be there after a download only")
+
+
+def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
     if out.json:
         send = [file.entry() for file in changes.send]
-        out.document({"uri": code.uri, "send": send, "delete": list(changes.delete)})
+        left_out = [left._asdict() for left in bundle.left_out]
+        out.document({"uri": code.uri, "send": send, "delete": list(changes.delete), "left_out": left_out})
         return
     for file in changes.send:
-        out.data(f"would send {file.path} ({file.size:,} bytes)")
+        out.data(f"would send {printable(file.path)} ({counted(file.size, 'byte')})")
     for key in changes.delete:
-        out.data(f"would remove {key}")
+        out.data(f"would remove {printable(key)}")
     out.data(f"{code.uri}: {counted(len(changes.send), 'file')} to send, {len(changes.delete)} to remove")
 
 
@@ -237,6 +261,8 @@ def _download(options: argparse.Namespace) -> int:
     if code.name.endswith(MANIFEST_ENDING):
         raise UsageError(f"{code.uri}: this is a manifest", "name what it belongs to, without the ending")
     store, root = open_store(address), Path(options.directory)
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root}: is not a directory", "choose another DIR")
     with output.transfer_progress() as progress:
         summary = download(store, code, root, progress)
     seconds = time.monotonic() - started
@@ -247,11 +273,13 @@ def _download(options: argparse.Namespace) -> int:
         return 0
     proof = "proven by its manifest" if summary.digest else "there is no manifest: sizes and ETags were compared"
     out.data(
-        f"{root}: {counted(summary.files, 'file')} fetched ({summary.size:,} bytes), {summary.skipped:,} unchanged; "
-        f"{seconds:.2f} s, {_rate(summary.size, seconds)}, {counted(store.requests, 'request')}; {proof}"
+        f"{root}: {counted(summary.files, 'file')} fetched ({counted(summary.size, 'byte')}), "
+        f"{summary.skipped:,} unchanged; {_cost(store, summary.size, seconds)}; {proof}"
     )
     return 0
 
 
-def _rate(size: int, seconds: float) -> str:
-    return f"{size / max(seconds, 0.001) / 1e6:.1f} MB/s"
+def _cost(store: ObjectStore, size: int, seconds: float) -> str:
+    rate = f", {size / max(seconds, 0.001) / 1e6:.1f} MB/s" if size else ""
+    requests = f", {counted(store.requests, 'request')}" if store.requests else ""
+    return f"{seconds:.2f} s{rate}{requests}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.bundle import read_blocks, vanished
+from jobsubmit.bundle import read_blocks, size_of, vanished
 from jobsubmit.errors import BundleError
 
 Source: TypeAlias = bytes | Path
@@ -55,6 +55,9 @@ class ObjectStore(Protocol):
 
     uri: str
     """The store's own address, without a slash at the end; `uri + "/" + key` is an object's address."""
+
+    is_near: bool
+    """Whether a look at all objects costs no request."""
 
     @property
     def requests(self) -> int:
@@ -142,10 +145,13 @@ def part_size(size: int) -> int:
 
 def part_tag(source: Path) -> str:
     """Return the ETag of an object that was put in parts: the md5 of its parts' md5 sums, and how many there are."""
-    size, sums = part_size(source.stat().st_size), []
-    with source.open("rb") as stream:
-        while part := stream.read(size):
-            sums.append(hashlib.md5(part, usedforsecurity=False).digest())
+    size, sums = part_size(size_of(source)), []
+    try:
+        with source.open("rb") as stream:
+            while part := stream.read(size):
+                sums.append(hashlib.md5(part, usedforsecurity=False).digest())
+    except OSError as error:
+        raise vanished(source, error) from error
     return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
 
 

@@ -12,7 +12,7 @@ from jobsubmit.errors import StoreError
 if TYPE_CHECKING:
     import boto3
 
-CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile"
+CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (--profile)"
 
 _DEFAULT_REGION = "us-east-1"
 # A profile with one of these gets its keys from somewhere else, even where it has plain keys too (botocore's order).

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ os.umask(_UMASK)  # it can only be read by setting it
 
 class FolderStore:
     """Keep each object as a file; it is written elsewhere in the folder and moved to its place whole."""
+
+    is_near = True
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -55,7 +58,8 @@ class FolderStore:
                     written, md5 = _copy(source, sink, watch)
                 if written != sha256:
                     raise changed(key if isinstance(source, bytes) else source)
-                temporary.chmod(0o666 & ~_UMASK)
+                may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
+                temporary.chmod((0o777 if may_run else 0o666) & ~_UMASK)
                 _make(target.parent)
                 with _only_one(target.parent) if expected is not None else nullcontext():
                     if expected is not None and self._tag(key) != expected:
@@ -173,7 +177,7 @@ class FolderStore:
         return self.root.joinpath(*parts)
 
     def _error(self, key: str, error: OSError) -> StoreError:
-        hint = "check that the folder exists, is yours and has room, or choose another with --store"
+        hint = "check that the folder exists, is yours and has room, or name another"
         return StoreError(f"{self.uri}/{key}: {error.strerror or error}", hint, where=self.uri)
 
 

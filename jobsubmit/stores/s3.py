@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -14,7 +13,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.bundle import changed, vanished
+from jobsubmit.bundle import changed, read_whole, size_of
 from jobsubmit.errors import StoreError
 from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag
 from jobsubmit.stores.s3_connection import (
@@ -41,6 +40,8 @@ _TURN_SECONDS = 0.5
 
 class S3Store:
     """Keep objects in a bucket; the server proves each upload by the signed digest of its bytes, or by its ETag."""
+
+    is_near = False
 
     def __init__(self, address: StoreAddress, limits: Limits = Limits()) -> None:  # noqa: B008 - it is frozen
         self.line = Connection(address, limits)
@@ -79,10 +80,10 @@ class S3Store:
         self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
         """Store an object (see ObjectStore)."""
-        if isinstance(source, Path) and _size(source) >= LARGE:
+        if isinstance(source, Path) and size_of(source) >= LARGE:
             put_parts = partial(self._control.put_parts, self.prefix + key, source, sha256, watch)
             return self._looking(key, expected, partial(self.line.heard, put_parts))
-        data = _whole(source) if isinstance(source, Path) else source
+        data = read_whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed(source if isinstance(source, Path) else key)
         if expected is not None and self._conditional and self._is_plain(key):
@@ -250,11 +251,11 @@ class S3Store:
 
     def tag_of(self, source: Path) -> str:
         """Return the ETag that S3 defines (see ObjectStore)."""
-        return part_tag(source) if _size(source) >= LARGE else md5_of(source)
+        return part_tag(source) if size_of(source) >= LARGE else md5_of(source)
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
-        if _size(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
+        if size_of(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
             return False
 
         self.line.count()
@@ -299,18 +300,3 @@ class S3Store:
         if any(part in ("", ".", "..") for part in full.split("/")):
             return False
         return full.isprintable() or not any(letter < " " or letter == "\x7f" for letter in full)
-
-
-def _whole(file: Path) -> bytes:
-    try:
-        with open(file, "rb", buffering=0) as stream:
-            return stream.readall()
-    except OSError as error:
-        raise vanished(file, error) from error
-
-
-def _size(file: Path) -> int:
-    try:
-        return os.stat(file).st_size
-    except OSError as error:
-        raise vanished(file, error) from error

@@ -217,7 +217,7 @@ class Connection:
             return StoreError(f"{address}: {status[1]} {status[2]}", HINTS.get(status[1], UNEXPECTED_HINT), self.uri)
         if "HTTP error" in text:
             endpoint = self.access.endpoint_url or "AWS"
-            hint = f"check that {endpoint} is reachable, and store.endpoint_url"
+            hint = f"check that {endpoint} is reachable, and store.endpoint_url (--endpoint-url)"
             return StoreError(f"{address}: {_transport_problem(text)}", hint, self.uri)
         return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
 

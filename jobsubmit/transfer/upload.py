@@ -34,7 +34,7 @@ class UploadSummary(NamedTuple):
     size: int = 0
     skipped: int = 0
     copied: int = 0
-    deleted: int = 0
+    deleted: tuple[str, ...] = ()
 
 
 class Changes(NamedTuple):
@@ -61,7 +61,7 @@ def compare(
     """Find what a store lacks of a bundle; changes nothing, and waits for nobody.
 
     The manifest that lies there is believed. With `recheck` the objects it lists are looked at, too, size and tag;
-    where they are `fixed`, always: their sizes. With `mirror` whatever else lies below the code's key shall go.
+    where they are `fixed` or near, always: their sizes. With `mirror` whatever else lies below the code's key shall go.
     """
     manifest = manifest_bytes(bundle, code.layout)
     found = _look(store, code, manifest)
@@ -112,7 +112,7 @@ def upload(
             place.end_with(manifest)
     if code.layout == "tree":
         snapshots.save(work_dir, store, code, bundle)
-    return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=len(changes.delete))
+    return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=changes.delete)
 
 
 def upload_script(store: ObjectStore, job_name: str, script: Script) -> None:
@@ -145,9 +145,10 @@ def _changes(
     if not listed and not earlier:
         claims.require_ours(code, found)
     if code.layout == "archive":
-        is_whole = listed and not recheck and (not code.fixed or store.head(code.key) is not None)
+        is_there = not (code.fixed or store.is_near) or store.head(code.key) is not None
+        is_whole = listed and not recheck and is_there
         return Changes(is_whole, () if is_whole else bundle.files)
-    if listed and not (recheck or mirror or code.fixed):
+    if listed and not (recheck or mirror or code.fixed or store.is_near):
         return Changes(is_whole=True)
     interrupted = found is not None and read_claim(found.data) is not None
     looks = listed or interrupted or recheck

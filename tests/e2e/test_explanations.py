@@ -36,7 +36,7 @@ FAILURES = {
     ),
     "parameters that take no part": (
         "torchrun",
-        "class M(nn.Module):\n"
+        JOINED + "class M(nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__(); self.a = nn.Linear(2, 2); self.b = nn.Linear(2, 2)\n"
         "    def forward(self, x): return self.a(x)\n"

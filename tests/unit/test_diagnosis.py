@@ -18,6 +18,7 @@ SAID = {
     "The client socket has timed out after 5000ms while trying to connect to (10.0.0.1, 29500).": "at 10.0.0.1",
     "Gloo connectFullMesh failed with [x] timed out connecting: remote=[127.0.1.1]:1234": "loopback",
     "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!": "wants a GPU",
+    "RuntimeError: nccl2 requires at least one CUDA device": "wants a GPU",
     "ValueError: environment variable RANK expected, but not set": "reads RANK",
     "train.py: error: unrecognized arguments: --local-rank=0": "does not know --local-rank",
     "train.py: error: the following arguments are required: --world_size, --rank": "requires --world_size",
