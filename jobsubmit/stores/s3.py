@@ -47,8 +47,7 @@ class S3Store:
         self.line = Connection(address, limits)
         self.uri, self.prefix = self.line.uri, self.line.prefix
         self._conditional = not self.line.is_obs
-        self._is_md5_sent = False
-        self._is_slow = False
+        self._is_md5_sent, self._is_slow = False, False
         self._slow_turns = threading.BoundedSemaphore(_SLOW_AT_ONCE)
 
     @property
@@ -257,7 +256,6 @@ class S3Store:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
         if size_of(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
             return False
-
         self.line.count()
         try:
             obstore.copy(self.line.client, self.prefix + source_key, self.prefix + key)
@@ -297,6 +295,6 @@ class S3Store:
     def _is_plain(self, key: str) -> bool:
         """Tell whether obstore can spell a key: it refuses control characters, and parts that a path cannot have."""
         full = self.prefix + key
-        if any(part in ("", ".", "..") for part in full.split("/")):
+        if not {"", ".", ".."}.isdisjoint(full.split("/")):
             return False
         return full.isprintable() or not any(letter < " " or letter == "\x7f" for letter in full)
