@@ -90,6 +90,11 @@ class Connection:
         return found
 
     @property
+    def reach_hint(self) -> str:
+        """Return what to check where the server cannot be reached."""
+        return f"check that {self.access.endpoint_url or 'AWS'} is reachable, and store.endpoint_url (--endpoint-url)"
+
+    @property
     def is_virtual(self) -> bool:
         """Tell whether the bucket's name is part of the host's.
 
@@ -216,9 +221,7 @@ class Connection:
         if status := re.search(r"status code: (\d+) ([^:\n]*)", text):
             return StoreError(f"{address}: {status[1]} {status[2]}", HINTS.get(status[1], UNEXPECTED_HINT), self.uri)
         if "HTTP error" in text:
-            endpoint = self.access.endpoint_url or "AWS"
-            hint = f"check that {endpoint} is reachable, and store.endpoint_url (--endpoint-url)"
-            return StoreError(f"{address}: {_transport_problem(text)}", hint, self.uri)
+            return StoreError(f"{address}: {_transport_problem(text)}", self.reach_hint, self.uri)
         return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
 
 

@@ -207,9 +207,7 @@ class S3Control:
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StoreError(f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.line.uri) from error
         except BotoCoreError as error:
-            endpoint = self.line.access.endpoint_url or "AWS"
-            hint = f"check that {endpoint} is reachable, and store.endpoint_url (--endpoint-url)"
-            raise StoreError(f"{address}: {error}", hint, self.line.uri) from error
+            raise StoreError(f"{address}: {error}", self.line.reach_hint, self.line.uri) from error
 
 
 def _md5(data: bytes) -> str:

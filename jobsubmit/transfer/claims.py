@@ -23,6 +23,8 @@ SILENCE_SECONDS = 90
 _LOOK_SECONDS = 1
 _HOPE_SECONDS = 150
 _LAST_WORD_SECONDS = 1
+_LARGEST = 4096  # of a claim, in bytes: a manifest is not read twice
+_KINDS = (str, str, int, int, bool)
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while a laptop sleeps
 
@@ -42,8 +44,10 @@ class Claim(NamedTuple):
 
 def require_ours(code: CodeRef, found: Stored | None) -> None:
     """Raise StoreError where something lies in the manifest's place that no jobsubmit put there."""
+    if found is None:
+        return
     try:
-        document: Any = json.loads(found.data or b"") if found else {"format": 1, "files": []}
+        document: Any = json.loads(found.data or b"")
         is_ours = "format" in document and "files" in document
     except (ValueError, TypeError, RecursionError):
         is_ours = False
@@ -64,10 +68,6 @@ def read_claim(data: bytes | None) -> Claim | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return claim if all(type(value) is kind for value, kind in zip(claim, _KINDS, strict=True)) else None
-
-
-_LARGEST = 4096  # of a claim, in bytes: a manifest is not read twice
-_KINDS = (str, str, int, int, bool)
 
 
 def _bytes(claim: Claim) -> bytes:
