@@ -227,8 +227,12 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
         return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
     if record.problem:
         return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
-    if JobRecords(settings).is_submitting(record):
+    records = JobRecords(settings)
+    if records.is_submitting(record):
         return JobStatus(State.PENDING, "SUBMITTING", "it is being submitted")
+    written_since = records.find(record.id)
+    if written_since != record:
+        return status(written_since, settings)
     return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def job_dir(job: str) -> Path:
 def events(job: str) -> list[dict[str, Any]]:
     """Return the recorded events of a job."""
     return [json.loads(line) for line in (job_dir(job) / "events.jsonl").read_text().splitlines()]
+
+
+def processes_left(job: str, seconds: float = 5.0) -> list[int]:
+    """Return the pids that still belong to a job that is over: the processes which watched it end last."""
+    deadline = time.monotonic() + seconds
+    while (found := processes_of(job)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def processes_of(job: str) -> list[int]:

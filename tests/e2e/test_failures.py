@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Command, events, job_dir, job_id, processes_of
+from command import Command, events, job_dir, job_id, processes_left, processes_of
 
 MODES = ("spawn", "launch", "torchrun")
 SECONDS = 10  # promised; a tried design needs under 2
@@ -83,7 +83,7 @@ def test_rank_3_fails(
     job_file = write_job(tmp_path, mode, BOOT, f"hyperparameters: {{how: {how}}}\n")
     done = jobsubmit("create", job_file, "--follow", code=100, timeout=60)
     job = job_id(done.stdout)
-    assert processes_of(job) == []
+    assert processes_left(job) == []
     assert seconds_to_the_end(job, 3) < SECONDS
     status = jobsubmit.json("status", job)
     failure = status["failure"]
@@ -109,7 +109,7 @@ def test_a_worker_killed_from_outside(mode: str, jobsubmit: Command, tmp_path: P
     failure = jobsubmit.json("status", job)["failure"]
     assert (failure["node"], failure["rank"], failure["signal"]) == (1, 3, 9)
     assert seconds_to_the_end(job, 3) < SECONDS
-    assert processes_of(job) == []
+    assert processes_left(job) == []
 
 
 def wait_for_rank(jobsubmit: Command, job: str, rank: int) -> int:
@@ -220,7 +220,7 @@ def test_cancel_leaves_nothing(boot: str, jobsubmit: Command, tmp_path: Path) ->
     begun = time.monotonic()
     done = jobsubmit("cancel", job)
     assert "CANCELLED" in done.stdout
-    assert processes_of(job) == []
+    assert processes_left(job) == []
     if boot is SLEEPER:
         assert time.monotonic() - begun < 8
     jobsubmit("wait", job, code=103)
@@ -231,7 +231,7 @@ def test_cancel_leaves_nothing(boot: str, jobsubmit: Command, tmp_path: Path) ->
 def test_a_timeout_ends_the_job(jobsubmit: Command, tmp_path: Path) -> None:
     done = jobsubmit("create", write_job(tmp_path, "spawn", SLEEPER, "timeout: 2s\n"), "--follow", code=100)
     assert "TIMEOUT" in done.stderr
-    assert processes_of(job_id(done.stdout)) == []
+    assert processes_left(job_id(done.stdout)) == []
 
 
 def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path) -> None:
@@ -281,10 +281,7 @@ def test_a_killed_gang_leaves_no_process_and_is_never_running_for_ever(
     pids = dict(zip(("keeper", "supervisor"), gang_pids(job), strict=True))
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while processes_of(job) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_of(job) == []
+    assert processes_left(job, 10) == []
     done = jobsubmit("wait", job, code=100, timeout=20)
     assert "LOST" in done.stdout
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Command, events, job_dir, job_id, processes_of
+from command import Command, events, job_dir, job_id, processes_left
 
 
 def write_job(folder: Path, boot: str, extra: str = "", mode: str = "spawn") -> Path:
@@ -174,7 +174,7 @@ print("daemon left", flush=True)
 def test_a_daemon_that_a_job_leaves_is_ended_with_it(jobsubmit: Command, tmp_path: Path) -> None:
     done = jobsubmit("create", write_job(tmp_path, DAEMON), "--follow", timeout=30)
     assert "SUCCEEDED" in done.stderr
-    assert processes_of(job_id(done.stdout)) == []
+    assert processes_left(job_id(done.stdout)) == []
 
 
 @pytest.mark.needs("torch")
@@ -186,7 +186,7 @@ def test_a_killed_launcher_leaves_no_rank_behind(jobsubmit: Command, tmp_path: P
     launcher = next(e["pid"] for e in events(job) if e["event"] == "node_start" and e["node"] == 1)
     os.kill(launcher, signal.SIGKILL)
     jobsubmit("wait", job, code=100, timeout=30)
-    assert processes_of(job) == []
+    assert processes_left(job) == []
     failure = jobsubmit.json("status", job)["failure"]
     assert (failure["node"], failure["rank"], failure["signal"]) == (1, None, 9)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import boto3
 import pytest
-from command import Command, events, job_dir, job_id, processes_of
+from command import Command, events, job_dir, job_id, processes_left
 from minio_server import Server
 
 from jobsubmit.assets import SAMPLE_CODE, starter_job
@@ -46,7 +46,7 @@ def test_training_through_the_folder_store(mode: str, nodes: int, nproc: int, jo
     done = jobsubmit("create", starter_job(mode), *flags, "--follow", timeout=180)
     assert_trained(done.stderr, nodes * nproc)
     job = job_id(done.stdout)
-    assert processes_of(job) == []
+    assert processes_left(job) == []
     shown = jobsubmit("render", starter_job(mode), *flags[:4]).stdout
     executed = {event["script"] for event in events(job) if event["event"] == "node_start"}
     assert executed == {hashlib.sha256(shown.encode()).hexdigest()}
