@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit import pipeline
 from jobsubmit import plan as planning
-from jobsubmit.backends import JobHandle, JobStatus, LogLine
+from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.pipeline import Prepared
 from jobsubmit.render import Script, render
@@ -45,11 +45,9 @@ def status(job: JobHandle | str) -> JobStatus:
     return pipeline.status(_record(job), load_settings())
 
 
-def logs(
-    job: JobHandle | str, *, follow: bool = False, node: int | None = None, rank: int | None = None
-) -> Iterator[LogLine]:
-    """Yield the lines of a job; with `follow` until it has ended. Raises JobNotFoundError."""
-    return pipeline.logs(_record(job), load_settings(), follow=follow, node=node, rank=rank)
+def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
+    """Yield the lines of a job that a query chooses; with `follow` until it has ended. Raises JobNotFoundError."""
+    return pipeline.logs(_record(job), load_settings(), query, follow=follow)
 
 
 def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
@@ -57,9 +55,9 @@ def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
     return pipeline.wait(_record(job), load_settings(), timeout)
 
 
-def cancel(job: JobHandle | str) -> None:
-    """Ask a job to end; on one that has ended this does nothing. Raises JobNotFoundError."""
-    pipeline.cancel(_record(job), load_settings())
+def cancel(job: JobHandle | str, grace: float | None = None) -> None:
+    """Ask a job to end within `grace` seconds; on one that has ended this does nothing. Raises JobNotFoundError."""
+    pipeline.cancel(_record(job), load_settings(), grace)
 
 
 def list_jobs() -> list[JobRecord]:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -100,6 +101,17 @@ class JobRecords:
     def is_cancel_asked(self, record: JobRecord) -> bool:
         """Tell whether somebody wants the job to end."""
         return (self.directory(record.id) / _CANCEL).exists()
+
+    def remove(self, record: JobRecord) -> None:
+        """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found."""
+        directory = self.directory(record.id)
+        going = self.settings.state_dir / "removed" / f"{record.id}.{os.getpid()}"
+        going.parent.mkdir(exist_ok=True)
+        try:
+            directory.rename(going)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(going, ignore_errors=True)
 
     def save(self, record: JobRecord) -> None:
         """Replace the record, whole."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from jobsubmit.spec.model import JobSpec, RdzvBackendName, SpawnSpec, TorchrunSpec
+from jobsubmit.spec.model import JobSpec, PassedAs, RdzvBackendName, SpawnSpec, TorchrunSpec
 from jobsubmit.spec.rules import SINGLE_NODE_RANKS
 from jobsubmit.spec.values import Flag, HyperparameterValue
 
@@ -19,6 +20,30 @@ class Rendezvous:
 
     backend: RdzvBackendName
     reason: str
+
+
+class Mount(NamedTuple):
+    """Name a local directory of the nodes: a variable of the node contract tells the start script where it is.
+
+    The script passes it on, as a hyperparameter or as a variable of the user's choice.
+    """
+
+    kind: Literal["input", "output", "checkpoint"]
+    name: str
+    uri: str
+    variable: str
+    passed_as: PassedAs
+    every: int = 0
+
+
+def mounts(spec: JobSpec) -> tuple[Mount, ...]:
+    """Return the directories of a job: inputs, outputs and the one of its checkpoints."""
+    found = [Mount("input", d.name, d.uri, f"JOBSUBMIT_INPUT_{d.name}", d.passed_as) for d in spec.inputs]
+    found += [Mount("output", d.name, d.uri, f"JOBSUBMIT_OUTPUT_{d.name}", d.passed_as, d.every) for d in spec.outputs]
+    if spec.checkpoint_dir:
+        own = spec.checkpoint_dir
+        found.append(Mount("checkpoint", own.name, own.uri, "JOBSUBMIT_CHECKPOINT_DIR", own.passed_as))
+    return tuple(found)
 
 
 def arguments(spec: JobSpec) -> tuple[str, ...]:
@@ -38,7 +63,7 @@ def hyperparameters(spec: JobSpec) -> dict[str, HyperparameterValue]:
     node. On one node the platform asks the user for both, on several it appends them itself, per node, and refuses
     them in the request (platform documentation, preset frameworks).
     """
-    if isinstance(spec, SpawnSpec) and spec.resources.nodes == 1:
+    if isinstance(spec, SpawnSpec) and spec.resources.most == 1:
         return {**spec.hyperparameters, **SINGLE_NODE_RANKS}
     return dict(spec.hyperparameters)
 
@@ -49,6 +74,8 @@ def rendezvous(spec: JobSpec) -> Rendezvous | None:
         return None
     if spec.rdzv_backend is not None:
         return Rendezvous(spec.rdzv_backend, "chosen by rdzv_backend in the job file")
+    if spec.resources.fewest < spec.resources.most:
+        return Rendezvous("c10d", "the number of nodes may change, which static cannot")
     if spec.torch_version is None:
         return Rendezvous("static", "the job file names no torch_version, and static works with every version")
     if _is_torch_21(spec.torch_version):

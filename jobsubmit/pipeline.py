@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobsubmit import plan as planning
-from jobsubmit.backends import Backend, Delivery, JobHandle, JobStatus, LogLine, Request, State, Step, open_backend
+from jobsubmit.backends import (
+    EVERYTHING,
+    Backend,
+    Delivery,
+    JobHandle,
+    JobStatus,
+    LogLine,
+    LogQuery,
+    Request,
+    State,
+    Step,
+    open_backend,
+)
 from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import Finding, check_boot_file
-from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError
+from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
+from jobsubmit.fault import Fault
 from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
@@ -59,10 +72,17 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(loaded: LoadedSpec, settings: Settings, *, job_id: str | None = None, checks: bool = True) -> Prepared:
+def prepare(
+    loaded: LoadedSpec,
+    settings: Settings,
+    *,
+    job_id: str | None = None,
+    checks: bool = True,
+    faults: Sequence[Fault] = (),
+) -> Prepared:
     """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
     clock = StepClock()
-    plan = planning.plan(loaded.spec, settings)
+    plan = planning.plan(loaded.spec, settings, tuple(faults))
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
@@ -98,7 +118,8 @@ def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
 
 def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
     """Return the folders we write to ourselves: a bundle that held them would differ at every submission."""
-    return (settings.state_dir, *(() if plan.store.is_remote else (Path(plan.store.uri),)))
+    written = [mount.uri for mount in plan.mounts if mount.kind != "input" and "://" not in mount.uri]
+    return (settings.state_dir, *map(Path, written), *(() if plan.store.is_remote else (Path(plan.store.uri),)))
 
 
 def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
@@ -237,16 +258,16 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
 
 
 def logs(
-    record: JobRecord, settings: Settings, *, follow: bool = False, node: int | None = None, rank: int | None = None
+    record: JobRecord, settings: Settings, query: LogQuery = EVERYTHING, *, follow: bool = False
 ) -> Iterator[LogLine]:
-    """Yield a job's log lines; with `follow` until it has ended."""
+    """Yield the log lines of a job that a query chooses; with `follow` until it has ended."""
     while follow and not record.handle and not status(record, settings).state.is_final:
         time.sleep(_POLL_SECONDS)
         record = JobRecords(settings).find(record.id)
     if not record.handle:
         return iter(())
     backend = open_backend(record.backend, settings)
-    return backend.logs(JobHandle.parse(record.handle), follow=follow, node=node, rank=rank)
+    return backend.logs(JobHandle.parse(record.handle), query, follow=follow)
 
 
 def wait(record: JobRecord, settings: Settings, timeout: float | None = None) -> JobStatus:
@@ -260,12 +281,26 @@ def wait(record: JobRecord, settings: Settings, timeout: float | None = None) ->
         record = JobRecords(settings).find(record.id)
 
 
-def cancel(record: JobRecord, settings: Settings) -> None:
-    """Ask a job to end, also one that is still being submitted; on one that has ended this does nothing."""
-    if status(record, settings).state.is_final:
+def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
+    """Ask a job to end, also one that is still being submitted; of one that has ended, end what is left of it.
+
+    Its processes get SIGTERM, `grace` seconds (else the backend's usual time) to save, then SIGKILL.
+    """
+    now = status(record, settings).state
+    if now.is_final and now is not State.LOST:
         return
     records = JobRecords(settings)
     records.ask_cancel(record)
     record = records.find(record.id)
     if record.handle:
-        open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle))
+        open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
+
+
+def delete(record: JobRecord, settings: Settings) -> None:
+    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs."""
+    now = status(record, settings)
+    if not now.state.is_final:
+        raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
+    if record.handle:
+        open_backend(record.backend, settings).delete(JobHandle.parse(record.handle))
+    JobRecords(settings).remove(record)

@@ -7,12 +7,15 @@ from pathlib import Path, PurePosixPath
 
 from jobsubmit import launch
 from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
-from jobsubmit.launch import Rendezvous
+from jobsubmit.fault import Fault, require_fit
+from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
-from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, SpawnSpec
+from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, RestartsSpec, SpawnSpec
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
+_HANG_SECONDS = 600
+_ELASTIC_RESTARTS = 3
 
 
 @dataclass(frozen=True)
@@ -22,48 +25,68 @@ class LaunchPlan:
     name: str
     mode: Mode
     nodes: int
+    min_nodes: int
     nproc_per_node: int | None
     code_dir: Path | str
     code_name: str
     boot_file: str | None
     command: tuple[str, ...] | None
     arguments: tuple[str, ...]
+    mounts: tuple[Mount, ...]
+    requirements: str | None
     rdzv: Rendezvous | None
     env: tuple[tuple[str, str], ...]
     secrets: tuple[tuple[str, str], ...]
     timeout: int | None
+    restarts: RestartsSpec | None
+    hang_after: int
     templates: Path | None
     store: StoreAddress
     layout: Layout | None
     backend: LocalBackendSpec
+    faults: tuple[Fault, ...]
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def plan(spec: JobSpec, settings: Settings) -> LaunchPlan:
-    """Resolve every decision of a job; touches nothing."""
+def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = ()) -> LaunchPlan:
+    """Resolve every decision of a job; touches nothing. Raises UsageError for a fault that fits no node of it."""
+    require_fit(faults, spec.resources.most, spec.resources.nproc_per_node)
     remote = spec.code_dir.startswith(REMOTE_SCHEMES)
     return LaunchPlan(
         name=spec.name,
         mode=spec.mode,
-        nodes=spec.resources.nodes,
+        nodes=spec.resources.most,
+        min_nodes=spec.resources.fewest,
         nproc_per_node=spec.resources.nproc_per_node,
         code_dir=spec.code_dir.rstrip("/") if remote else Path(spec.code_dir),
         code_name=PurePosixPath(spec.code_dir).name if remote else BUNDLED_CODE_NAME,
         boot_file=spec.boot_file,
         command=None if isinstance(spec, SpawnSpec) else spec.command,
         arguments=launch.arguments(spec),
+        mounts=launch.mounts(spec),
+        requirements=spec.requirements,
         rdzv=launch.rendezvous(spec),
         env=tuple(spec.env.items()),
         secrets=tuple((name, ref.removeprefix("env:")) for name, ref in spec.secrets.items()),
         timeout=spec.timeout,
+        restarts=_restarts(spec),
+        hang_after=_HANG_SECONDS if spec.hang_after is None else spec.hang_after,
         templates=Path(spec.templates) if spec.templates else None,
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,
         backend=settings.backend(spec),
+        faults=faults,
         ignored=_platform_fields(spec),
         notes=launch.rendezvous_notes(spec),
     )
+
+
+def _restarts(spec: JobSpec) -> RestartsSpec | None:
+    """Return when a job is started again; an elastic one that could not be would end with its first lost node."""
+    if spec.restarts is None and spec.resources.fewest < spec.resources.most:
+        return RestartsSpec(max=_ELASTIC_RESTARTS)
+    return spec.restarts
 
 
 def _platform_fields(spec: JobSpec) -> tuple[str, ...]:

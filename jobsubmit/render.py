@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import jinja2
 from jobsubmit.assets import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.plan import LaunchPlan
+from jobsubmit.spec.values import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"
@@ -48,9 +50,15 @@ def _sh(value: object) -> _ShellText:
     return _ShellText(shlex.quote(str(value)))
 
 
+def _var(name: object, complaint: str = "") -> _ShellText:
+    if not re.fullmatch(ENV_NAME, str(name)) or not re.fullmatch(r"[\w ;]*", complaint):
+        raise jinja2.TemplateRuntimeError(f"{name!r} cannot be the name of a variable")
+    return _ShellText(f'"${{{name}:?{complaint}}}"' if complaint else f'"${{{name}}}"')
+
+
 def _only_quoted(value: object) -> object:
     if not isinstance(value, _ShellText):
-        raise jinja2.TemplateRuntimeError("a value is put into the script without the filter `| sh`")
+        raise jinja2.TemplateRuntimeError("a value is put into the script without the filter `| sh` (or `| var`)")
     return value
 
 
@@ -69,6 +77,7 @@ def render(plan: LaunchPlan) -> Script:
         comment_end_string="#%}",
     )
     environment.filters["sh"] = _sh
+    environment.filters["var"] = _var
     try:
         text = environment.get_template(_ENTRY).render(job=plan)
     except jinja2.TemplateSyntaxError as error:

@@ -32,6 +32,11 @@ class Settings(NamedTuple):
         """Return the directory of what uploads remember, and of their locks."""
         return self.state_dir / "transfer"
 
+    @property
+    def input_dir(self) -> Path:
+        """Return the directory of the inputs that jobs of this machine have read, one folder per content."""
+        return self.state_dir / "inputs"
+
     def completed(self, own: StoreAddress, *, needs_server: bool = False) -> StoreAddress:
         """Return a store with what it leaves out: from the configuration, else the embedded folder.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script
@@ -14,13 +15,18 @@ from jobsubmit.spec.model import Layout
 from jobsubmit.transfer.order import FetchOrder
 from jobsubmit.transfer.reference import CodeRef
 
+Stream: TypeAlias = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+
 
 class State(str, Enum):
     """Name where a job is in its life."""
 
     PENDING = "PENDING"
+    QUEUED = "QUEUED"
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    RECOVERING = "RECOVERING"
     CANCELLING = "CANCELLING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -92,11 +98,30 @@ class Failure:
 
 @dataclass(frozen=True)
 class Step:
-    """Say when a step of a job began and ended, in seconds since the epoch; `end` is None while it runs."""
+    """Say when a step of a job began and ended, in seconds since the epoch; `end` is None while it runs.
+
+    `attempt` is 0 before the first restart.
+    """
 
     name: str
     start: float
     end: float | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Say what a restart, or a lost or gained node, has cost; times are in seconds since the epoch.
+
+    `steps_lost` counts the training steps that had to be done again, where the job's lines tell its steps.
+    """
+
+    what: str
+    fault: str
+    struck_at: float
+    detected_at: float
+    back_at: float | None
+    steps_lost: int | None
 
 
 @dataclass(frozen=True)
@@ -108,16 +133,49 @@ class JobStatus:
     message: str = ""
     failure: Failure | None = None
     steps: tuple[Step, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """Hold one line of output; `rank` is None for what a node says before and around its ranks."""
+    """Hold one line of output; `rank` is None for what a node says before and around its ranks.
+
+    `time` is when it was written, in seconds since the epoch, as exactly as the engine can tell.
+    """
 
     node: int
     rank: int | None
+    stream: Stream
+    time: float
     text: str
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Choose lines of a job: of a node, a rank, a stream, written since a time, matching a pattern; the last `tail`."""
+
+    node: int | None = None
+    rank: int | None = None
+    stream: Stream | None = None
+    since: float | None = None
+    tail: int | None = None
+    grep: re.Pattern[str] | None = None
+
+    def wants_source(self, node: int, rank: int | None, stream: str) -> bool:
+        """Tell whether any line of this origin can be among the chosen."""
+        return self.node in (None, node) and self.rank in (None, rank) and self.stream in (None, stream)
+
+    def wants(self, line: LogLine) -> bool:
+        """Tell whether a line is among the chosen, but for `tail`."""
+        return (
+            self.wants_source(line.node, line.rank, line.stream)
+            and (self.since is None or line.time >= self.since)
+            and (self.grep is None or self.grep.search(line.text) is not None)
+        )
+
+
+EVERYTHING = LogQuery()
 
 
 class Backend(Protocol):
@@ -141,13 +199,21 @@ class Backend(Protocol):
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what is true now; raises JobNotFoundError for a handle the engine does not know."""
 
-    def logs(
-        self, handle: JobHandle, *, follow: bool = False, node: int | None = None, rank: int | None = None
-    ) -> Iterator[LogLine]:
-        """Yield lines, each once, in order per rank; with `follow` until the job is final and all were yielded."""
+    def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines that a query chooses, each once, in order of time and per rank in its own order.
 
-    def cancel(self, handle: JobHandle) -> None:
-        """Ask the job to end and return; `status` tells when it has. Twice, or on a job that ended, is fine."""
+        With `follow` until the job is final and all were yielded.
+        """
+
+    def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
+        """Ask the job to end and return; `status` tells when it has.
+
+        Its processes get SIGTERM, `grace` seconds (else the engine's usual time) to save, then SIGKILL. Twice is fine,
+        and a shorter grace counts at once; on a job that ended it does nothing.
+        """
+
+    def delete(self, handle: JobHandle) -> None:
+        """Remove what the engine keeps of a job that has ended; that there is nothing is fine."""
 
 
 def open_backend(kind: str, settings: Settings) -> Backend:

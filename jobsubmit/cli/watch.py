@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from jobsubmit import pipeline
-from jobsubmit.backends import LogLine
+from jobsubmit.backends import LogLine, LogQuery
 from jobsubmit.cli import output, report
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
@@ -96,7 +96,7 @@ def logs(
     show = _show_json if out.json else _show_text
     lines = 0
     try:
-        for line in pipeline.logs(record, settings, follow=follow, node=node, rank=rank):
+        for line in pipeline.logs(record, settings, LogQuery(node, rank), follow=follow):
             show(line)
             lines += 1
     except KeyboardInterrupt:

@@ -14,10 +14,21 @@ from pydantic_core import ErrorDetails
 from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
-from jobsubmit.spec.model import MODES, SPECS, Defaults, JobSpec, Mode, ResourcesSpec
+from jobsubmit.spec.model import (
+    MODES,
+    SPECS,
+    CheckpointSpec,
+    DataSpec,
+    Defaults,
+    JobSpec,
+    Mode,
+    ResourcesSpec,
+    StoreSpec,
+)
 from jobsubmit.spec.rules import complaints
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec, StoreSpec)
 
 
 @dataclass(frozen=True)
@@ -215,10 +226,12 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
 def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:
     inner: type[BaseModel] = model
     for name in parents:
+        if isinstance(name, int):  # a place in a list, whose kind is known already
+            continue
         annotation = inner.model_fields[str(name)].annotation
         candidates = [annotation, *getattr(annotation, "__args__", ())]
         inner = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-    yield from inner.model_fields
+    yield from (field.alias or name for name, field in inner.model_fields.items())
 
 
 def _in_file_order(problems: Sequence[Problem]) -> list[Problem]:
@@ -234,8 +247,16 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
     if spec.templates is not None:
         changes["templates"] = _resolved(spec.templates, directory)
     if spec.store.uri is not None:
-        changes["store"] = spec.store.model_copy(update={"uri": _resolved(spec.store.uri, directory)})
+        changes["store"] = _at(spec.store, directory)
+    if spec.checkpoint_dir is not None:
+        changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
+    changes["inputs"] = tuple(_at(data, directory) for data in spec.inputs)
+    changes["outputs"] = tuple(_at(data, directory) for data in spec.outputs)
     return spec.model_copy(update=changes)
+
+
+def _at(place: PlacedT, directory: Path) -> PlacedT:
+    return place.model_copy(update={"uri": _resolved(place.uri or "", directory)})
 
 
 def _resolved(location: str, directory: Path) -> str:

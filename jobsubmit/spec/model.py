@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, StrictInt, StrictStr, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, TypeAdapter
 
 from jobsubmit.address import Addressing, StoreAddress
 from jobsubmit.spec.values import (
     CodeDir,
     Command,
+    DataName,
     Endpoint,
     EnvName,
     FrozenModel,
@@ -17,7 +18,10 @@ from jobsubmit.spec.values import (
     HyperparameterName,
     JobName,
     Location,
+    NodeCount,
+    Pause,
     RelativeFile,
+    RestartCondition,
     ScalarText,
     SecretRef,
     StoreUri,
@@ -28,6 +32,7 @@ from jobsubmit.spec.values import (
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
 Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
+PassedAs: TypeAlias = Literal["hyperparameter", "env"]
 
 MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
 
@@ -35,7 +40,9 @@ MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
 class ResourcesSpec(FrozenModel):
     """How many machines, and how many processes on each."""
 
-    nodes: StrictInt = Field(1, ge=1, description="Number of machines (nodes) of the job.")
+    nodes: NodeCount = Field(
+        1, description='Number of machines (nodes) of the job; "1:3" under torchrun: at least 1, at most 3 (elastic).'
+    )
     nproc_per_node: StrictInt | None = Field(
         None,
         ge=1,
@@ -44,6 +51,16 @@ class ResourcesSpec(FrozenModel):
     flavor: StrictStr | None = Field(
         None, min_length=1, description="The platform's machine type; the local backend ignores it."
     )
+
+    @property
+    def fewest(self) -> int:
+        """Return how many nodes the job needs at least."""
+        return int(str(self.nodes).partition(":")[0])
+
+    @property
+    def most(self) -> int:
+        """Return how many nodes the job starts with, and has at most."""
+        return int(str(self.nodes).rpartition(":")[2])
 
 
 class FrameworkSpec(FrozenModel):
@@ -80,6 +97,70 @@ class LocalBackendSpec(FrozenModel):
     kind: Literal["local"] = Field("local", description="Run on emulated nodes of this machine, no account needed.")
 
 
+class DataSpec(FrozenModel):
+    """A folder or a place in a bucket that the nodes see as a local directory."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: DataName = Field(description="Name of the hyperparameter or variable that holds the local path.")
+    uri: StoreUri = Field(description="s3://bucket/path, obs://bucket/path, or a folder relative to the job file.")
+    passed_as: PassedAs = Field(
+        "hyperparameter", alias="as", description="Give the local path as --NAME=PATH, or as the variable NAME."
+    )
+
+
+class InputSpec(DataSpec):
+    """Data that is on each node before the start; it must not be written to."""
+
+
+class OutputSpec(DataSpec):
+    """A directory whose content is uploaded: now and then, at every restart and at the end."""
+
+    every: Timeout = Field(300, description="How often it is uploaded while the job runs, in seconds or as 5m.")
+
+
+class CheckpointSpec(FrozenModel):
+    """Where a job keeps what it needs to go on after a restart."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    uri: StoreUri = Field(
+        description="A folder, relative to the job file, or s3://…, obs://…; each job has a folder of its own in it."
+    )
+    passed_as: PassedAs = Field(
+        "env",
+        alias="as",
+        description="Give the local path as the variable JOBSUBMIT_CHECKPOINT_DIR only, or as --NAME=PATH, too.",
+    )
+    name: HyperparameterName = Field("checkpoint_dir", description="Name of that hyperparameter.")
+
+
+class RestartsSpec(FrozenModel):
+    """When all nodes of a job are started again, from its last checkpoint."""
+
+    max: StrictInt = Field(ge=0, description="How often, at most.")
+    on: tuple[RestartCondition, ...] = Field(
+        ("failure", "node_failure", "hang"),
+        min_length=1,
+        description="After what: failure (any process failed), signal (one was ended by a signal), node_failure, hang, "
+        "exit:75 (this exit code), log:/a regular expression/ (found in the failing process's last lines).",
+    )
+    backoff: Pause = Field(
+        5, description="Pause before the first restart, doubled for each further one, in seconds or as 30s."
+    )
+
+
+def _short(name: str, kinds: type | tuple[type, ...]) -> BeforeValidator:
+    """Let a plain value stand for a mapping with this one field."""
+    return BeforeValidator(
+        lambda value: {name: value} if isinstance(value, kinds) and not isinstance(value, bool) else value
+    )
+
+
+Restarts = Annotated[RestartsSpec, _short("max", int)]
+CheckpointDir = Annotated[CheckpointSpec, _short("uri", str)]
+
+
 class _CommonSpec(FrozenModel):
     """The fields every mode has."""
 
@@ -108,6 +189,22 @@ class _CommonSpec(FrozenModel):
     )
     timeout: Timeout | None = Field(
         None, description="Longest run time, in seconds or as 90s, 30m, 12h, 2d; after it the job is stopped."
+    )
+    requirements: RelativeFile | None = Field(
+        None,
+        description="File of Python packages, relative to code_dir, that each node installs before its first start.",
+    )
+    inputs: tuple[InputSpec, ...] = Field((), description="Data the nodes find as local directories.")
+    outputs: tuple[OutputSpec, ...] = Field((), description="Local directories that are uploaded.")
+    checkpoint_dir: CheckpointDir | None = Field(
+        None, description="Directory that all nodes share and that outlives restarts, as a path or {uri, as, name}."
+    )
+    restarts: Restarts | None = Field(
+        None, description="Start all nodes again after a failure, as a number or {max, on, backoff}."
+    )
+    hang_after: Pause | None = Field(
+        None,
+        description="End the job (reason HANG) after this long without output or CPU time; 10m unless given, 0: never.",
     )
     store: StoreSpec = Field(default_factory=StoreSpec, description="Where the code is uploaded to.")
     backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="What runs the job: {kind: local}.")

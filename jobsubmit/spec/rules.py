@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.spec.document import FieldPath
+from jobsubmit.spec.values import env_name_problem
 
 Raw: TypeAlias = Mapping[str, Any]
 Complaint: TypeAlias = tuple[FieldPath, str]
@@ -22,10 +24,12 @@ def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
     yield from _secret_is_also_env(raw)
     yield from _folder_with_server_fields(raw)
     yield from _archive_of_uploaded_code(raw)
+    yield from _names_given_twice(raw)
     if mode == "spawn":
         yield from _injected_hyperparameters(raw)
     elif mode:
         yield from _one_thing_to_start(raw)
+    yield from _elastic(mode, raw)
 
 
 def _secret_is_also_env(raw: Raw) -> Iterator[Complaint]:
@@ -79,6 +83,41 @@ def _one_thing_to_start(raw: Raw) -> Iterator[Complaint]:
             ("boot_file",),
             "is required: the file to start, relative to code_dir (or `command`, your own start command)",
         )
+
+
+def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
+    """Yield a complaint for each hyperparameter or variable that two fields would set."""
+    taken = {(kind, name) for kind in ("hyperparameters", "env", "secrets") for name in _mapping(raw, kind)}
+    for field in ("inputs", "outputs"):
+        items = raw.get(field)
+        for index, data in enumerate(items if isinstance(items, list) else ()):
+            if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
+                continue
+            name, kind = data["name"], "env" if data.get("as") == "env" else "hyperparameters"
+            where = (field, index, "name")
+            if kind == "env" and (problem := env_name_problem(name)):
+                yield where, problem
+            elif (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
+                yield where, f"`{name}` is given twice: choose another name"
+            taken.add((kind, name))
+    checkpoint = _mapping(raw, "checkpoint_dir")
+    name = checkpoint.get("name", "checkpoint_dir")
+    if checkpoint.get("as") == "hyperparameter" and ("hyperparameters", name) in taken:
+        yield ("checkpoint_dir",), f"the hyperparameter `{name}` is given twice: remove one, or choose another name"
+
+
+def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
+    nodes = _mapping(raw, "resources").get("nodes", 1)
+    if not isinstance(nodes, str) or len(set(nodes.split(":"))) == 1:
+        return
+    place = ("resources", "nodes")
+    if mode in ("spawn", "launch"):
+        yield place, f"only torchrun can lose and gain nodes: give one number, or use mode: torchrun (mode is {mode})"
+        return
+    if raw.get("rdzv_backend") == "static":
+        yield ("rdzv_backend",), f"with {nodes} nodes it must be c10d: static cannot lose or gain nodes"
+    if re.match(r"2\.1(\D|$)", str(raw.get("torch_version", ""))):
+        yield place, "PyTorch 2.1 needs the static rendezvous (platform documentation), which cannot be elastic"
 
 
 def _mapping(raw: Raw, name: str) -> Mapping[Any, Any]:

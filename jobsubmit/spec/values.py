@@ -39,7 +39,11 @@ RESERVED_ENV = frozenset(
 RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_", "jobsubmit_")
 SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
 
+# What a gang may be started again after: any failed process, one that a signal ended, a lost node, no sign of life.
+RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
+
 _INT64 = 1 << 63
+_HIGHEST_EXIT_CODE = 255
 _HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -97,17 +101,22 @@ def _job_name(value: object) -> str:
 
 
 def _env_name(value: object) -> str:
-    text = _text(value)
-    if not re.fullmatch(ENV_NAME, text):
-        raise _wrong("must be letters, digits and `_`, not starting with a digit")
+    text = _data_name(value)
+    if problem := env_name_problem(text):
+        raise _wrong(problem)
+    return text
+
+
+def env_name_problem(text: str) -> str:
+    """Return why a job must not set a variable of this name, or nothing."""
     if text.startswith(RESERVED_ENV_PREFIXES):
         prefix = next(prefix for prefix in RESERVED_ENV_PREFIXES if text.startswith(prefix))
-        raise _wrong(f"names that start with `{prefix}` are reserved for the platform")
+        return f"names that start with `{prefix}` are reserved for the platform"
     if text in RESERVED_ENV:
-        raise _wrong("is set by the launcher on every node; a job must not set it")
+        return "is set by the launcher on every node; a job must not set it"
     if text in SHELL_READONLY_ENV:
-        raise _wrong("belongs to the shell that runs the start script; a job cannot set it")
-    return text
+        return "belongs to the shell that runs the start script; a job cannot set it"
+    return ""
 
 
 def _secret(value: object) -> str:
@@ -159,14 +168,60 @@ def _endpoint(value: object) -> str:
     return text
 
 
-def _timeout(value: object) -> int:
+def seconds_of(value: object) -> int | None:
+    """Return a duration in seconds: a whole number of them, or `90s`, `30m`, `12h`, `2d`; None for anything else."""
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})([smhd])", value)):
-        value = int(match[1]) * _SECONDS[match[2]]
+        return int(match[1]) * _SECONDS[match[2]]
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _duration(shortest: int) -> BeforeValidator:
+    def check(value: object) -> int:
+        seconds = seconds_of(value)
+        if seconds is None:
+            raise _wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
+        if seconds < shortest:
+            raise _wrong("must be at least 1 second" if shortest else "must not be negative")
+        return seconds
+
+    return BeforeValidator(check)
+
+
+def _nodes(value: object) -> int | str:
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9}):(\d{1,9})", value)):
+        fewest, most = int(match[1]), int(match[2])
+        if not 1 <= fewest <= most:
+            raise _wrong('must be "fewest:most" with 1 ≤ fewest ≤ most, e.g. "1:3"')
+        return most if fewest == most else f"{fewest}:{most}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
+        raise _wrong('must be a whole number, or "fewest:most" for an elastic job, e.g. "1:3"')
     if value < 1:
-        raise _wrong("must be at least 1 second")
+        raise _wrong("must be ≥ 1")
     return value
+
+
+def _restart_condition(value: object) -> str:
+    text = _text(value)
+    if text.startswith("log:"):
+        if not re.fullmatch(r"log:/.+/", text, re.DOTALL):
+            raise _wrong("must look like `log:/a regular expression/`")
+        try:
+            re.compile(text[len("log:/") : -1])
+        except re.error as error:
+            raise _wrong(f"is not a regular expression: {error}") from None
+    elif match := re.fullmatch(r"exit:(\d{1,9})", text):
+        if not 1 <= int(match[1]) <= _HIGHEST_EXIT_CODE:
+            raise _wrong("an exit code of a failure is 1 to 255")
+    elif text not in RESTART_CONDITIONS:
+        raise _wrong(f"must be one of {', '.join(RESTART_CONDITIONS)}, `exit:75` or `log:/a regular expression/`")
+    return text
+
+
+def _data_name(value: object) -> str:
+    text = _text(value)
+    if not re.fullmatch(ENV_NAME, text):
+        raise _wrong("must be letters, digits and `_`, not starting with a digit")
+    return text
 
 
 def _hyperparameter(value: object) -> HyperparameterValue:
@@ -213,6 +268,11 @@ def _command(value: object) -> tuple[str, ...]:
     return tuple(_scalar_text(item) for item in items)
 
 
+def _duration_schema(shortest: int) -> WithJsonSchema:
+    text = {"type": "string", "pattern": r"^\d{1,9}[smhd]$"}
+    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
+
+
 JobName = Annotated[str, BeforeValidator(_job_name), WithJsonSchema({"type": "string", "pattern": f"^{JOB_NAME}$"})]
 EnvName = Annotated[str, BeforeValidator(_env_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
 HyperparameterName = Annotated[
@@ -230,11 +290,19 @@ TorchVersion = Annotated[
     _matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
     WithJsonSchema({"type": "string", "pattern": r"^\d+\.\d+"}),
 ]
-Timeout = Annotated[
-    int,
-    BeforeValidator(_timeout),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\d{1,9}[smhd]$"}]}),
+Timeout = Annotated[int, _duration(1), _duration_schema(1)]
+Pause = Annotated[int, _duration(0), _duration_schema(0)]
+NodeCount = Annotated[
+    int | str,
+    BeforeValidator(_nodes),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\d+:\d+$"}]}),
 ]
+RestartCondition = Annotated[
+    str,
+    BeforeValidator(_restart_condition),
+    WithJsonSchema({"type": "string", "pattern": rf"^({'|'.join(RESTART_CONDITIONS)}|exit:\d+|log:/.+/)$"}),
+]
+DataName = Annotated[str, BeforeValidator(_data_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
 Command = Annotated[
     tuple[str, ...],
     PlainValidator(_command),

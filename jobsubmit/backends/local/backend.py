@@ -5,18 +5,32 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.backends import Delivery, Failure, JobHandle, JobStatus, LogLine, Request, State, Step
-from jobsubmit.backends.local.gang import files
-from jobsubmit.backends.local.logs import LogReader
+from jobsubmit.backends import (
+    EVERYTHING,
+    Delivery,
+    Failure,
+    JobHandle,
+    JobStatus,
+    LogLine,
+    LogQuery,
+    Recovery,
+    Request,
+    State,
+    Step,
+)
+from jobsubmit.backends.local.gang import files, processes
+from jobsubmit.backends.local.gang.logs import last_lines
+from jobsubmit.backends.local.lines import chosen_lines
+from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.locks import is_locked
@@ -27,8 +41,8 @@ from jobsubmit.spec.model import Layout
 from jobsubmit.transfer.reference import CodeRef
 
 _DOCUMENT = "local.json"
-_EXPLAINED_LINES, _EXPLAINED_BYTES = 400, 1 << 16
-_FOLLOW_SECONDS = 0.1
+_EXPLAINED_LINES = 400
+_DETAILS = ("started", "ended", "attempt", "last_step", "port", "addresses", "notes")
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
 
@@ -54,6 +68,12 @@ class LocalBackend:
             "env": dict(plan.env),
             "secrets": {name: f"env:{source}" for name, source in plan.secrets},
             "timeout": plan.timeout,
+            "min_nodes": plan.min_nodes,
+            "mounts": [mount._asdict() for mount in plan.mounts],
+            "server": plan.store._replace(uri="")._asdict(),
+            "restarts": plan.restarts.model_dump() if plan.restarts else None,
+            "hang_after": plan.hang_after,
+            "faults": [fault._asdict() for fault in plan.faults],
             # A start command of the user's own may restart its ranks: there only the end of the command counts.
             "rank_exit_ends_job": plan.command is None,
         }
@@ -99,7 +119,8 @@ class LocalBackend:
         # The keeper lives on by itself; it is not this process's to wait for.
         keeper.returncode = 0
         if ready != b"ready\n":
-            problem = " ".join(files.last_lines(str(job_dir / files.GANG_LOG), 1)) or "it said nothing"
+            said_last = (job_dir / files.GANG_LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+            problem = " ".join(said_last) or "it said nothing"
             raise BackendError(f"the job could not be started: {problem}", f"see {job_dir / files.GANG_LOG}")
         return JobHandle("local", request.job_id)
 
@@ -113,34 +134,40 @@ class LocalBackend:
             told = files.read_status(str(job_dir))  # it may have ended between the two looks
             if told and State(told["state"]).is_final:
                 return _status(told, job_dir)
-            return JobStatus(State.LOST, "SUPERVISOR_DIED", "the processes that watched the job are gone")
+            return _lost(job_dir)
         if not told:
             return JobStatus(State.PENDING)
         if (job_dir / files.CANCEL).exists():
             told = {**told, "state": State.CANCELLING}
         return _status(told, job_dir)
 
-    def logs(
-        self, handle: JobHandle, *, follow: bool = False, node: int | None = None, rank: int | None = None
-    ) -> Iterator[LogLine]:
+    def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
-        job_dir = self._job_dir(handle)
-        reader = LogReader(job_dir, node, rank)
-        while follow and not self.status(handle).state.is_final:
-            yield from reader.new_lines()
-            time.sleep(_FOLLOW_SECONDS)
-        yield from reader.new_lines()
-        yield from reader.rest()
+        return chosen_lines(self._job_dir(handle), query, lambda: follow and not self.status(handle).state.is_final)
 
-    def cancel(self, handle: JobHandle) -> None:
-        """Ask the supervisor to end the job (see Backend)."""
-        (self._job_dir(handle) / files.CANCEL).touch()
+    def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
+        """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
+        job_dir = self._job_dir(handle)
+        files.ask_cancel(str(job_dir), grace)
+        if not is_locked(job_dir / files.LOCK):
+            for pid in survivors(job_dir):
+                processes.send(pid, signal.SIGKILL)
+
+    def delete(self, handle: JobHandle) -> None:
+        """Do nothing: all there is lies in the job's own directory (see Backend)."""
 
     def _job_dir(self, handle: JobHandle) -> Path:
         job_dir = self.settings.job_dir(handle.path)
         if "/" in handle.path or not job_dir.is_dir():
             raise JobNotFoundError(f"{handle}: there is no such job on this machine", "`jobsubmit list` shows all")
         return job_dir
+
+
+def _lost(job_dir: Path) -> JobStatus:
+    message = "the processes that watched the job are gone"
+    if left := survivors(job_dir):
+        message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_dir.name}"
+    return JobStatus(State.LOST, "SUPERVISOR_DIED", message)
 
 
 def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
@@ -150,25 +177,43 @@ def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
         told["message"],
         _failure(told["failure"], job_dir) if told.get("failure") else None,
         _steps(job_dir),
-        {name: value for name, value in told.items() if name in ("started", "ended", "port", "addresses", "notes")},
+        tuple(_recoveries(told)),
+        {name: value for name, value in told.items() if name in _DETAILS},
     )
+
+
+def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
+    for entry in told.get("restarts", ()):
+        fault = entry["fault"] or {"text": "", "t": entry["failed_at"]}
+        what = f"restart {entry['attempt']} after {entry['reason']}"
+        times = (fault["t"], entry["detected_at"], entry["back_at"])
+        yield Recovery(what, fault["text"], *times, entry["steps_lost"])
+    for entry in told.get("resizes", ()):
+        fault = entry["fault"] or {"text": "", "t": entry["t"]}
+        what = f"node {entry['node']} {'lost' if entry['lost'] else 'came back'}"
+        if entry["nodes"] is not None:
+            what += f", {entry['nodes']} nodes"
+        yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
 
 
 def _failure(told: dict[str, Any], job_dir: Path) -> Failure:
     """Return the first failure, explained by its own last words: what others said may be about something else."""
-    kind, _, number = told["quoted"].partition(" ")
-    log = (files.rank_log if kind == "rank" else files.node_log)(str(job_dir), int(number))
-    known = diagnose(files.last_lines(log, _EXPLAINED_LINES, _EXPLAINED_BYTES), signal=told["signal"])
+    quotes_rank = told["quoted"].startswith("rank ")
+    lines = last_lines(str(job_dir), told["node"], told["rank"] if quotes_rank else None, _EXPLAINED_LINES)
+    known = diagnose(lines, signal=told["signal"])
     return Failure(**{**told, "last_lines": tuple(told["last_lines"])}, **(known._asdict() if known else {}))
 
 
 def _steps(job_dir: Path) -> tuple[Step, ...]:
-    found: dict[str, Step] = {}
+    found: dict[tuple[int, str], Step] = {}
     for event in files.EventReader(str(job_dir)).new():
-        if event["event"] == "step" and event["edge"] == "start":
-            found[event["step"]] = Step(event["step"], event["t"])
-        elif event["event"] == "step":
-            found[event["step"]] = replace(found[event["step"]], end=event["t"])
+        if event["event"] != "step":
+            continue
+        key = (event["attempt"], event["step"])
+        if event["edge"] == "start":
+            found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
+        else:
+            found[key] = replace(found[key], end=event["t"])
     return tuple(found.values())
 
 

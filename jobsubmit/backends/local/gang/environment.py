@@ -48,7 +48,7 @@ class NodeEnvironments:
         request = order["request"]
         self.gpus = share_gpus(visible_gpus(os.environ), request["nodes"], request["nproc_per_node"])
 
-    def of(self, node: int) -> dict[str, str]:
+    def of(self, node: int, attempt: int) -> dict[str, str]:
         """Return the whole environment of a node, as a new mapping."""
         request = self.order["request"]
         nproc = request["nproc_per_node"] or len(self.gpus[node]) or 1
@@ -70,10 +70,12 @@ class NodeEnvironments:
             "MA_JOB_DIR": self.job_folder(node),
             "MA_LOG_DIR": os.path.join(self.job_dir, "logs"),
             "JOBSUBMIT_JOB_ID": request["job_id"],
+            "JOBSUBMIT_RESTART_COUNT": str(attempt),
             "JOBSUBMIT_MASTER_PORT": str(self.port),
             "JOBSUBMIT_LOCAL_JOB_DIR": self.job_dir,
             "JOBSUBMIT_LOCAL_NODE": str(node),
             "JOBSUBMIT_LOCAL_MODE": request["mode"],
+            **{mount["variable"]: mount_path(request, self.job_dir, mount) for mount in request["mounts"]},
         }
         interface = network.loopback_interface()
         if interface:
@@ -85,6 +87,15 @@ class NodeEnvironments:
     def job_folder(self, node: int) -> str:
         """Return MA_JOB_DIR of a node: the parent of its code folder."""
         return os.path.join(self.job_dir, "nodes", str(node))
+
+
+def mount_path(request: dict[str, Any], job_dir: str, mount: dict[str, Any]) -> str:
+    """Return where an input, an output or the checkpoints of a job are; its nodes share them."""
+    if mount["kind"] != "checkpoint":
+        return os.path.join(job_dir, "%ss" % mount["kind"], str(mount["name"]))
+    if "://" in mount["uri"]:
+        return os.path.join(job_dir, "checkpoints")
+    return os.path.join(str(mount["uri"]), str(request["job_id"]))
 
 
 def _joined(first: str, rest: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -16,17 +17,20 @@ LOCK = "lock"  # held as long as keeper or supervisor lives
 CANCEL = "cancel"  # exists once somebody wants the job to end
 GANG_LOG = "gang.log"  # what keeper and supervisor themselves had to say
 LOGS = "logs"
-NODES = "nodes"
+STACKS = "stacks"  # where each rank was when the job hung
+STREAMS = ("stdout", "stderr")
+STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
 
 
-def node_log(job_dir: str, node: int) -> str:
-    """Return the log of what a node says before and around its ranks."""
-    return os.path.join(job_dir, LOGS, "node-%d.log" % node)
+def log_of(job_dir: str, node: int, rank: int | None, stream: str) -> str:
+    """Return the log of one stream of a rank, or of what its node says before and around its ranks."""
+    name = "node-%d" % node if rank is None else "rank-%d" % rank
+    return os.path.join(job_dir, LOGS, "%s.%s.log" % (name, stream))
 
 
-def rank_log(job_dir: str, rank: int) -> str:
-    """Return the log of one rank."""
-    return os.path.join(job_dir, LOGS, "rank-%d.log" % rank)
+def stacks_of(job_dir: str, rank: int) -> str:
+    """Return the file that a rank writes its stacks to when it is asked."""
+    return os.path.join(job_dir, STACKS, "rank-%d.txt" % rank)
 
 
 def append_event(job_dir: str, event: str, **fields: object) -> None:
@@ -80,12 +84,18 @@ def read_status(job_dir: str) -> dict[str, Any]:
         return {}
 
 
-def last_lines(path: str, count: int, limit: int = 16384) -> list[str]:
-    """Return the last non-empty lines of a log, as text."""
+def ask_cancel(job_dir: str, grace: float | None) -> None:
+    """Ask whoever watches a job to end it, within a grace time in seconds."""
+    temporary = os.path.join(job_dir, "%s.%d" % (CANCEL, os.getpid()))
+    with open(temporary, "w", encoding="ascii") as stream:
+        stream.write("" if grace is None else repr(grace))
+    os.replace(temporary, os.path.join(job_dir, CANCEL))
+
+
+def cancel_grace(job_dir: str, usual: float) -> float | None:
+    """Return the grace time of whoever wants the job to end, or None if nobody does."""
     try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
-            text = stream.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    return [line for line in text.splitlines() if line.strip()][-count:]
+        with open(os.path.join(job_dir, CANCEL), encoding="ascii") as stream:
+            return float(stream.read() or usual)
+    except FileNotFoundError:
+        return None

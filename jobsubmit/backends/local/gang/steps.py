@@ -10,7 +10,12 @@ class Steps:
 
     def __init__(self, job_dir: str) -> None:
         self.job_dir = job_dir
+        self.attempt = 0
         self.seen: set[tuple[str, str]] = set()
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Let the steps that each attempt has begin anew."""
+        self.attempt, self.seen = attempt, set()
 
     def start(self, step: str) -> bool:
         """Record the start of a step, unless it was."""
@@ -28,5 +33,5 @@ class Steps:
         if (step, edge) in self.seen:
             return False
         self.seen.add((step, edge))
-        files.append_event(self.job_dir, "step", step=step, edge=edge)
+        files.append_event(self.job_dir, "step", step=step, edge=edge, attempt=self.attempt)
         return True

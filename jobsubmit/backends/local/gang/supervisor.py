@@ -1,289 +1,147 @@
-"""Start the nodes of a local job, watch them, end the gang at the first failure, and write down the result."""
+"""See a job through: set it up, make attempts at it, end the gang each time, and write down the result."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 
-from . import environment, files, network, processes, steps, verdict
+from . import files, logs, policy, processes, setup
+from .attempt import Attempt
+from .carrier import Outputs
+from .faults import Faults
+from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
+from .outcome import Outcome
+from .progress import Progress
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
+    from typing import Any
 
-POLL_SECONDS = 0.03
-# A victim's exception comes before its cause is collected by its launcher: wait that long for the cause. Launchers look
-# every 0.1 s; those of torch 2.1 and older every 5 s.
-SETTLE_SECONDS = 0.2
-SETTLE_UNCLEAR_SECONDS = 5.5
-FAILURE_GRACE_SECONDS = 3.0
-CANCEL_GRACE_SECONDS = 10.0
-REPORT_LINES = 20
-SHORTEST_SECRET = 4  # a shorter one would strike out half of any text
-
-_TO_BE_JUDGED = "a process failed"
-_FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "node", "fetch.py")
-
-
-class Node:
-    """Hold one emulated node: first its fetch runs, then its start script (the leader)."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.fetcher: subprocess.Popen[bytes] | None = None
-        self.leader: subprocess.Popen[bytes] | None = None
-        self.exit_code: int | None = None
-        self.script_sha256 = ""
-
-
-class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
-    """End the watch: what became of the job."""
-
-    def __init__(self, state: str, reason: str = "", message: str = "", failure: dict[str, Any] | None = None) -> None:
-        super().__init__(reason)
-        self.result = {"state": state, "reason": reason, "message": message, "failure": failure}
+_FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
+_JUDGED_LINES = 400
 
 
 class Supervisor:
     """Run one job to its end."""
 
     def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
-        self.job_dir = job_dir
-        self.request = order["request"]
-        self.order = order
-        self.nodes = [Node(index) for index in range(self.request["nodes"])]
-        self.gang = verdict.Gang()
-        self.events = files.EventReader(job_dir)
-        self.unclear_since: float | None = None
-        self.told_to_end = False
-        self.steps = steps.Steps(job_dir)
-        self.status: dict[str, Any] = {
-            "state": "STARTING",
-            "reason": "",
-            "message": "",
-            "failure": None,
-            "started": time.time(),
-        }
+        self.job = Job(job_dir, order)
+        self.faults = Faults(job_dir, self.job.request["faults"])
+        self.outputs = Outputs(self.job)
+        self.progress = Progress(job_dir)
+        self.attempt: Attempt | None = None
 
     def prepare(self) -> None:
-        """Lease port and addresses; whatever fails here is the submitter's error."""
-        port, self.lease = network.lease_port(self.request["job_id"])
-        addresses = network.node_addresses(len(self.nodes))
-        self.environments = environment.NodeEnvironments(self.order, self.job_dir, addresses, port)
-        os.makedirs(os.path.join(self.job_dir, files.LOGS), exist_ok=True)
-        signal.signal(signal.SIGTERM, self._on_sigterm)
-        self.status.update(pid=os.getpid(), port=port, addresses=addresses, notes=self._notes())
-        files.write_status(self.job_dir, self.status)
+        """Take what the job needs of this machine; whatever fails here is the submitter's error."""
+        self.job.prepare()
 
     def run(self) -> None:
         """Run the job; return nothing, for the result is in status.json."""
-        self.steps.start("fetch")
-        for node in self.nodes:
-            self._start_fetch(node)
         try:
-            while True:
-                self._watch()
-                time.sleep(POLL_SECONDS)
-        except Outcome as outcome:
-            self._finish(outcome.result)
+            outcome = self._try()
+        except Outcome as early:
+            self._stop(early)
+            outcome = early
+        self._finish(outcome)
 
-    def _on_sigterm(self, number: int, frame: object) -> None:
-        self.told_to_end = True
+    def _try(self) -> Outcome:
+        self.job.scripts = setup.fetch_code(self.job)
+        setup.bring_data(self.job)
+        number = 0
+        while True:
+            outcome = self._attempt(number)
+            restarts = self.job.request["restarts"]
+            if not policy.restarts_after(restarts, outcome, number, self._last_words(outcome)):
+                return outcome
+            number += 1
+            self._recover(outcome, number)
 
-    def _notes(self) -> list[str]:
-        gpus = environment.visible_gpus(os.environ)
-        if gpus and not self.environments.gpus[0]:
-            wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
-            return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(gpus), wanted)]
-        return []
-
-    # ── one look at everything ──────────────────────────────────────────────────────────────────────────────────
-
-    def _watch(self) -> None:
-        for node in self.nodes:
-            if node.leader is None:
-                self._watch_fetch(node)
-            elif node.exit_code is None:
-                self._watch_leader(node)
-        for event in self.events.new():
-            self.gang.take(event)
-        self._note_progress()
-        self._end_if_failed()
-        if all(node.exit_code == 0 for node in self.nodes):
-            raise Outcome("SUCCEEDED")
-        if self.told_to_end:
-            raise Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
-        if os.path.exists(os.path.join(self.job_dir, files.CANCEL)):
-            raise Outcome("CANCELLED")
-        timeout = self.request["timeout"]
-        if timeout and time.time() - self.status["started"] > timeout:
-            raise Outcome("FAILED", "TIMEOUT", "the job ran longer than its timeout of %d s" % timeout)
-
-    def _start_fetch(self, node: Node) -> None:
-        folder = self.environments.job_folder(node.index)
-        os.makedirs(folder, exist_ok=True)
-        fetch = [sys.executable, "-I", "-S", _FETCH, folder]
-        with open(files.node_log(self.job_dir, node.index), "ab") as log:
-            node.fetcher = self._popen(fetch, log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert node.fetcher.stdin
+    def _attempt(self, number: int) -> Outcome:
+        self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)
         try:
-            node.fetcher.stdin.write(json.dumps(self.order["order"]).encode())
-            node.fetcher.stdin.close()
-        except BrokenPipeError:
-            pass  # its own message and exit code say why
+            outcome = attempt.run()
+        except Outcome as early:
+            outcome = early
+        self.job.steps.end("training")
+        self.job.steps.start("exit")
+        self._stop(outcome)
+        self.job.steps.end("exit")
+        return attempt.judged(outcome)
 
-    def _watch_fetch(self, node: Node) -> None:
-        assert node.fetcher and node.fetcher.stdout
-        code = node.fetcher.poll()
-        if code is None:
-            return
-        if code != 0:
-            failure = self._failure({"node": node.index, "rank": None, "code": code})
-            raise Outcome("FAILED", "FETCH_FAILED", "node %d could not fetch the code" % node.index, failure)
-        with node.fetcher.stdout as told:
-            node.script_sha256 = json.load(told)["script"]
-        self._start_leader(node)
-        if all(other.leader for other in self.nodes):
-            self.steps.end("fetch")
+    def _last_words(self, outcome: Outcome) -> list[str]:
+        if outcome.failure is None:
+            return []
+        failure = outcome.failure
+        return logs.last_lines(self.job.dir, failure["node"], failure["rank"], _JUDGED_LINES)
 
-    def _start_leader(self, node: Node) -> None:
-        self.steps.start("rendezvous")
-        script = os.path.join(self.environments.job_folder(node.index), "start.sh")
-        with open(files.node_log(self.job_dir, node.index), "ab") as log:
-            try:
-                node.leader = self._popen(
-                    ["bash", script], log, stdin=subprocess.DEVNULL, stdout=log, env=self.environments.of(node.index)
-                )
-            except OSError as error:
-                raise Outcome("FAILED", "START_FAILED", "node %d could not start: %s" % (node.index, error)) from error
-        files.append_event(self.job_dir, "node_start", node=node.index, pid=node.leader.pid, script=node.script_sha256)
-
-    def _watch_leader(self, node: Node) -> None:
-        assert node.leader
-        node.exit_code = node.leader.poll()
-        if node.exit_code is not None:
-            files.append_event(self.job_dir, "node_exit", node=node.index, code=node.exit_code)
-            self.gang.leader_exited(node.index, node.exit_code, time.time())
-
-    def _popen(self, argv: list[str], log: BinaryIO, **options: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(argv, stderr=log, start_new_session=True, preexec_fn=_die_with_us, **options)
-
-    def _note_progress(self) -> None:
-        expected = len(self.nodes) * (self.request["nproc_per_node"] or 1)
-        if self.gang.ranks and self.status["state"] == "STARTING":
-            self._set_state("RUNNING")
-        if len(self.gang.ranks) >= expected and self.steps.end("rendezvous"):
-            self.steps.start("first_output")
-        if self.gang.ranks and not self.steps.ended("first_output") and self._any_output():
-            self.steps.end("first_output")
-            self.steps.start("training")
-
-    def _any_output(self) -> bool:
-        logs = (files.rank_log(self.job_dir, rank) for rank in self.gang.ranks)
-        return any(os.path.exists(log) and os.path.getsize(log) for log in logs)
-
-    # ── the first failure ends the job ──────────────────────────────────────────────────────────────────────────
-
-    def _end_if_failed(self) -> None:
-        failures = self.gang.failures(ranks_count=self.request["rank_exit_ends_job"])
-        if not failures:
-            return
-        now = time.monotonic()
-        self.unclear_since = self.unclear_since or now
-        first = failures[0]
-        ranks_alive = any("exit" not in rank for rank in self.gang.ranks.values())
-        clear = verdict.is_clear(first) or not ranks_alive
-        if now - self.unclear_since >= (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
-            raise Outcome("FAILED", _TO_BE_JUDGED)
-
-    def _failure(self, first: dict[str, Any]) -> dict[str, Any]:
-        """Return the report of the first failure; secrets are struck out of the quoted lines."""
-        log, quoted = files.node_log(self.job_dir, first["node"]), "node %d" % first["node"]
-        if first["rank"] is not None:
-            own = files.rank_log(self.job_dir, first["rank"])
-            if os.path.exists(own) and os.path.getsize(own):
-                log, quoted = own, "rank %d" % first["rank"]
-        code = first["code"]
-        who = "node %d" % first["node"] + ("" if first["rank"] is None else ", rank %d" % first["rank"])
-        how = "exit code %d" % code if code > 0 else _signal(-code)
-        if first.get("crashed_by"):
-            how += ", then %s while it shut down" % _signal(first["crashed_by"])
-        return {
-            "node": first["node"],
-            "rank": first["rank"],
-            "exit_code": code if code > 0 else None,
-            "signal": -code if code < 0 else None,
-            "message": "%s failed first: %s" % (who, how),
-            "quoted": quoted,
-            "last_lines": [self._without_secrets(line) for line in files.last_lines(log, REPORT_LINES)],
+    def _recover(self, outcome: Outcome, number: int) -> None:
+        """Pause, and make ready for the next attempt."""
+        assert self.attempt
+        restarts = self.job.request["restarts"]
+        pause = policy.pause_before(restarts, number)
+        entry = {
+            "attempt": number,
+            "failed_at": self.attempt.failed_at or time.time(),
+            "detected_at": self.detected_at,
+            "reason": outcome.reason,
+            "message": outcome.message,
+            "failure": outcome.failure,
+            "fault": self.attempt.struck[-1] if self.attempt.struck else None,
+            "started_at": None,
+            "back_at": None,
+            "last_step": self.progress.last,
+            "steps_lost": None,
         }
-
-    def _without_secrets(self, line: str) -> str:
-        for name, value in self.order["secrets"].items():
-            for part in value.splitlines():
-                if len(part) >= SHORTEST_SECRET:
-                    line = line.replace(part, "<%s>" % name)
-        return line
+        self.job.write_status(state="RECOVERING", restarts=[*self.job.status["restarts"], entry])
+        for node in range(self.job.request["nodes"]):
+            text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
+            self.job.say(node, self.job.without_secrets(text))
+        self.outputs.flush()
+        until = time.monotonic() + pause
+        while time.monotonic() < until:
+            self.job.pause()
+        self.progress.begin_attempt()
+        self.job.begin_attempt(number)
+        entry["started_at"] = time.time()
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, result: dict[str, Any]) -> None:
-        self.steps.end("training")
-        self.steps.start("exit")
-        if result["state"] == "CANCELLED":
-            self._set_state("CANCELLING")
-        self._stop(
-            CANCEL_GRACE_SECONDS
-            if result["state"] == "CANCELLED" or result["reason"] == "TIMEOUT"
-            else FAILURE_GRACE_SECONDS
-        )
-        self.lease.close()
-        if result["reason"] == _TO_BE_JUDGED:
-            result = self._verdict()
-        self.status.update(result, ended=time.time())
-        self.steps.end("exit")
-        files.append_event(self.job_dir, "end", state=result["state"], reason=result["reason"])
-        files.write_status(self.job_dir, self.status)
+    def _finish(self, outcome: Outcome) -> None:
+        self.job.lease.close()
+        if not self.outputs.flush():
+            outcome = self._without_outputs(outcome)
+        self.job.note_logs(now=True)
+        files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
+        self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)
 
-    def _verdict(self) -> dict[str, Any]:
-        """Judge who failed first, with what came in while the gang was stopping."""
-        for event in self.events.new():
-            self.gang.take(event)
-        first = self.gang.failures(ranks_count=self.request["rank_exit_ends_job"])[0]
-        failure = self._failure(first)
-        return {
-            "state": "FAILED",
-            "reason": "EXIT_CODE" if first["code"] > 0 else "SIGNAL",
-            "message": failure["message"],
-            "failure": failure,
-        }
+    def _without_outputs(self, outcome: Outcome) -> Outcome:
+        text = "the outputs could not be uploaded; they are in %s/outputs" % self.job.dir
+        if outcome.state != "SUCCEEDED":
+            self.job.add_note(text)
+            return outcome
+        return Outcome("FAILED", "OUTPUTS_FAILED", text)
 
-    def _stop(self, grace: float) -> None:
+    def _stop(self, outcome: Outcome) -> None:
         """SIGTERM once to every node, a grace time, then SIGKILL until the kernel knows no descendant of ours."""
-        self.gang.stopped_at = time.time()
-        started = [(node.leader or node.fetcher) for node in self.nodes]
-        running = [process.pid for process in started if process and process.poll() is None]
+        self.detected_at = time.time()
+        if self.attempt:
+            self.attempt.gang.stopped_at = self.detected_at
+        if outcome.state == "CANCELLED":
+            self.job.write_status(state="CANCELLING")
+        running = [process.pid for process in self.job.started if process.poll() is None]
         for leader in running:
-            processes.send_group(leader, signal.SIGTERM)
+            processes.send_group(leader, 15)
         for orphan in set(processes.children()) - set(running):
-            processes.send(orphan, signal.SIGTERM)
-        deadline = time.monotonic() + grace
-        while processes.reap() and time.monotonic() < deadline:
+            processes.send(orphan, 15)
+        begun, usual = time.monotonic(), self._grace(outcome)
+        while processes.reap() and time.monotonic() - begun < (files.cancel_grace(self.job.dir, usual) or usual):
+            self.job.note_logs()
             time.sleep(POLL_SECONDS)
-        processes.kill_all(known=[rank["pid"] for rank in self.gang.ranks.values()])
+        known = self.attempt.gang.running().values() if self.attempt else ()
+        processes.kill_all(known=known)
+        self.job.started.clear()
 
-    def _set_state(self, state: str) -> None:
-        self.status["state"] = state
-        files.write_status(self.job_dir, self.status)
-
-
-def _signal(number: int) -> str:
-    return "signal %d (%s)" % (number, signal.Signals(number).name)
-
-
-def _die_with_us() -> None:
-    processes.die_with_parent(signal.SIGKILL)
+    def _grace(self, outcome: Outcome) -> float:
+        may_save = self.job.request["restarts"] or any(m["kind"] == "checkpoint" for m in self.job.request["mounts"])
+        if outcome.state == "CANCELLED" or outcome.reason == "TIMEOUT" or may_save:
+            return USUAL_GRACE_SECONDS
+        return _FAILURE_GRACE_SECONDS

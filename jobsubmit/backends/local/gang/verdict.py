@@ -19,6 +19,7 @@ class Gang:
         self.by_pid: dict[int, dict[str, Any]] = {}
         self.leaders: dict[int, dict[str, Any]] = {}
         self.stopped_at: float | None = None  # when we told everybody to end
+        self.nodes = 0  # of the world that the ranks last met in, in an elastic job
 
     def take(self, event: dict[str, Any]) -> None:
         """Take one event of the hook."""
@@ -29,6 +30,7 @@ class Gang:
                 "rank": event["rank"],
                 "pid": event["pid"],
                 "is_assumed": event["is_assumed"],
+                "error_file": event.get("error_file"),
             }
             self.ranks[event["rank"]] = self.by_pid[event["pid"]] = rank
         elif kind == "rank_exception" and event["pid"] in self.by_pid:
@@ -37,6 +39,23 @@ class Gang:
             self.by_pid[event["pid"]]["asked"] = event
         elif kind == "child_exit" and event["pid"] in self.by_pid:
             self.by_pid[event["pid"]].setdefault("exit", event)
+
+    def running(self) -> dict[int, int]:
+        """Return rank → pid of those whose end nobody has reported."""
+        return {number: rank["pid"] for number, rank in self.ranks.items() if "exit" not in rank}
+
+    def forget_node(self, node: int) -> list[dict[str, Any]]:
+        """Forget the ranks of a node that was lost, and return them."""
+        lost = [rank for rank in self.ranks.values() if rank["node"] == node]
+        self.ranks = {number: rank for number, rank in self.ranks.items() if rank["node"] != node}
+        return lost
+
+    def forget_ranks_from(self, world_size: int) -> list[int]:
+        """Forget the ranks that a smaller world no longer has, and return their numbers."""
+        gone = [number for number in self.ranks if number >= world_size]
+        for number in gone:
+            del self.ranks[number]
+        return gone
 
     def leader_exited(self, node: int, code: int, moment: float) -> None:
         """Take the end of a node's start script or launcher."""

@@ -97,6 +97,7 @@ def _become_spawned_rank() -> None:
     run = process.BaseProcess.run
 
     def reporting_run(self: process.BaseProcess) -> None:
+        _die_with_launcher_for_sure(self)
         try:
             run(self)
         except BaseException as error:
@@ -112,14 +113,22 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     files = _load("files")
     os.environ[_RANK_PID] = str(os.getpid())
     job_dir = os.environ["JOBSUBMIT_LOCAL_JOB_DIR"]
-    ours = os.stat(files.node_log(job_dir, _node()))
-    log = os.open(files.rank_log(job_dir, rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for stream in (1, 2):
+    for descriptor, stream in enumerate(files.STREAMS, start=1):
+        ours = os.stat(files.log_of(job_dir, _node(), None, stream))
         # Only what still is our own file: a redirection of the user's is respected.
-        if os.path.samestat(os.fstat(stream), ours):
-            os.dup2(log, stream)
-    os.close(log)
-    _report("rank_start", rank=rank, pid=os.getpid(), is_assumed=is_assumed)
+        if os.path.samestat(os.fstat(descriptor), ours):
+            log = os.open(files.log_of(job_dir, _node(), rank, stream), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.dup2(log, descriptor)
+            os.close(log)
+    _show_stacks_when_asked(files.stacks_of(job_dir, rank))
+    _report(
+        "rank_start",
+        rank=rank,
+        pid=os.getpid(),
+        is_assumed=is_assumed,
+        world=int(os.environ.get("WORLD_SIZE") or 0),
+        error_file=os.environ.get("TORCHELASTIC_ERROR_FILE"),
+    )
     show = sys.excepthook
 
     def reporting_hook(kind: Any, error: BaseException, traceback: Any) -> None:
@@ -129,6 +138,15 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
+
+
+@_guarded
+def _show_stacks_when_asked(path: str) -> None:
+    """Write what every thread is doing when the supervisor asks; it does when the job shows no sign of life."""
+    import faulthandler
+
+    stacks = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    faulthandler.register(_load("files").STACK_SIGNAL, file=stacks, all_threads=True)
 
 
 def _let_gloo_finish_at_exit() -> None:
@@ -161,6 +179,19 @@ def _thread_name(thread: str) -> str:
 
 def _die_with_launcher() -> None:
     _load("processes").die_with_parent(9)
+
+
+@_guarded
+def _die_with_launcher_for_sure(child: Any) -> None:
+    """Have a rank die with its launcher: mp.spawn asks the kernel for a signal that a collective call sits out."""
+    if _is_torch_spawn(child):
+        function, *arguments = child._args
+
+        def dying(*args: Any) -> Any:
+            _guarded(_die_with_launcher)()
+            return function(*args)
+
+        child._args = (dying, *arguments)
 
 
 @_guarded

@@ -1,0 +1,70 @@
+"""Carry data between a job's directories and its stores: `python -m jobsubmit.backends.local.carry inputs JOB_DIR`.
+
+The supervisor starts it, with the submitter's environment and so the submitter's credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jobsubmit.address import StoreAddress
+from jobsubmit.backends.local.gang.environment import mount_path
+from jobsubmit.errors import JobSubmitError
+from jobsubmit.scan import scan
+from jobsubmit.settings import load_settings
+from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.transfer.cache import cached
+from jobsubmit.transfer.progress import Progress
+from jobsubmit.transfer.reference import CodeRef, place_ref
+from jobsubmit.transfer.upload import upload
+
+DOCUMENT = "local.json"
+
+
+def main() -> int:
+    """Carry what the first argument names, of the job whose directory the second is; return the exit code."""
+    what, job_dir = sys.argv[1], Path(sys.argv[2])
+    request = json.loads((job_dir / DOCUMENT).read_text(encoding="utf-8"))
+    carry = _bring if what == "inputs" else _send
+    failed = 0
+    for mount in request["mounts"]:
+        try:
+            carry(mount, Path(mount_path(request, str(job_dir), mount)), request)
+        except JobSubmitError as error:
+            sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: {error.message}\n  {error.hint}\n")
+            failed = 1
+    return failed
+
+
+def _bring(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+    if mount["kind"] != "input":
+        return
+    found = Path(mount["uri"])
+    if "://" in mount["uri"]:
+        found = cached(*_place(mount, request), load_settings().input_dir)
+    elif not found.is_dir():
+        raise JobSubmitError(f"{found} is not a folder", "correct its uri in the job file")
+    path.unlink(missing_ok=True)
+    path.symlink_to(found)
+
+
+def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+    if not mount["every"]:
+        return
+    settings = load_settings()
+    store, place = _place(mount, request)
+    summary = upload(store, scan(path, (), {}), place, settings.transfer_dir, progress=Progress())
+    if summary.files:
+        sys.stderr.write(f"jobsubmit: output {mount['name']}: {summary.files} files sent to {mount['uri']}\n")
+
+
+def _place(mount: dict[str, Any], request: dict[str, Any]) -> tuple[ObjectStore, CodeRef]:
+    above, _, name = mount["uri"].rstrip("/").rpartition("/")
+    return open_store(StoreAddress(**{**request["server"], "uri": above})), place_ref(mount["uri"].rstrip("/"), name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""One attempt at a job: every node is started, and watched until all have ended well or one thing went wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+from . import files, hang, memory, processes, report, verdict
+from .outcome import Outcome
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .carrier import Outputs
+    from .faults import Faults
+    from .job import Job
+    from .progress import Progress
+
+# A victim's exception comes before its cause is collected by its launcher: wait that long for the cause. Launchers look
+# every 0.1 s; those of torch 2.1 and older every 5 s.
+SETTLE_SECONDS = 0.2
+SETTLE_UNCLEAR_SECONDS = 5.5
+_LATECOMER_SECONDS = 10.0
+_TO_BE_JUDGED = "a process failed"
+
+
+class Node:
+    """Hold one emulated node; its leader is its start script, which becomes the launcher."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.leader: subprocess.Popen[bytes] | None = None
+        self.exit_code: int | None = None
+        self.starts_at = time.monotonic()  # or starts again: it was lost
+
+
+class Attempt:
+    """Run all nodes once."""
+
+    def __init__(self, job: Job, number: int, faults: Faults, outputs: Outputs, progress: Progress) -> None:
+        self.job, self.number = job, number
+        self.faults, self.outputs, self.progress = faults, outputs, progress
+        self.nodes = [Node(index) for index in range(job.request["nodes"])]
+        self.is_elastic = job.request["min_nodes"] < len(self.nodes)
+        self.ranks_count = job.request["rank_exit_ends_job"] and not self.is_elastic
+        self.gang = verdict.Gang()
+        self.watch = hang.HangWatch(job.request["hang_after"])
+        self.memory = memory.OutOfMemory()
+        self.unclear_since: float | None = None
+        self.ready_since: float | None = None
+        self.first_ended_at: float | None = None
+        self.failed_at: float | None = None  # when the first failure showed, in seconds since the epoch
+        self.struck: list[dict[str, Any]] = []
+
+    def run(self) -> Outcome:
+        """Return how it ended; raises Outcome where the whole job shall end. Processes may be left: see `end`."""
+        for node in self.nodes:
+            node.starts_at += self.faults.delay_of(node.index)
+        self.job.steps.start("rendezvous")
+        while True:
+            outcome = self._look()
+            if outcome is not None:
+                return outcome
+            self.job.pause()
+
+    def _look(self) -> Outcome | None:
+        for node in self.nodes:
+            if node.leader is not None and node.exit_code is None:
+                self._watch_leader(node)
+            elif node.leader is None and time.monotonic() >= node.starts_at:
+                self._start_leader(node)
+        self._take_events()
+        self._note_progress()
+        self._strike()
+        self.outputs.poll()
+        return self._success() or self._failure() or self._hang()
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_leader(self, node: Node) -> None:
+        script = os.path.join(self.job.environments.job_folder(node.index), "start.sh")
+        environment = self.job.environments.of(node.index, self.number)
+        try:
+            node.leader = self.job.start(["bash", script], node.index, stdin=subprocess.DEVNULL, env=environment)
+        except OSError as error:
+            raise Outcome("FAILED", "START_FAILED", "node %d could not start: %s" % (node.index, error)) from error
+        files.append_event(
+            self.job.dir,
+            "node_start",
+            node=node.index,
+            pid=node.leader.pid,
+            script=self.job.scripts[node.index],
+            attempt=self.number,
+        )
+
+    def _watch_leader(self, node: Node) -> None:
+        assert node.leader
+        node.exit_code = node.leader.poll()
+        if node.exit_code is None:
+            return
+        files.append_event(self.job.dir, "node_exit", node=node.index, code=node.exit_code, attempt=self.number)
+        if node.exit_code == 0:
+            self.first_ended_at = self.first_ended_at or time.monotonic()
+        if self._can_do_without(node):
+            self._lose(node)
+        else:
+            self.gang.leader_exited(node.index, node.exit_code, time.time())
+
+    def _can_do_without(self, node: Node) -> bool:
+        """Tell whether an elastic job goes on without a node that was lost; the first one holds its meeting point."""
+        alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
+        budget = (self.job.request["restarts"] or {"max": 0})["max"]
+        return (
+            self.is_elastic
+            and node.index != 0
+            and node.exit_code is not None
+            and node.exit_code < 0
+            and alive >= self.job.request["min_nodes"]
+            and sum(resize["lost"] for resize in self.job.status["resizes"]) < budget
+        )
+
+    def _lose(self, node: Node) -> None:
+        assert node.leader
+        backoff = self.job.request["restarts"]["backoff"]
+        node.leader, node.exit_code = None, None
+        node.starts_at = time.monotonic() + backoff
+        for rank in self.gang.forget_node(node.index):
+            processes.send(rank["pid"], 9)
+        self._note_resize(node, lost=True)
+        self.job.say(node.index, "this node was lost; the others go on, it comes back in %d s" % backoff)
+
+    def _note_resize(self, node: Node, *, lost: bool) -> None:
+        resize = {
+            "t": time.time(),
+            "node": node.index,
+            "lost": lost,
+            "nodes": None,
+            "back_at": None,
+            "fault": self.struck[-1] if lost and self.struck else None,
+        }
+        self.job.write_status(resizes=[*self.job.status["resizes"], resize])
+
+    # ── what the processes tell ─────────────────────────────────────────────────────────────────────────────────
+
+    def _take_events(self) -> None:
+        for event in self.job.events.new():
+            self.gang.take(event)
+            if event["event"] == "rank_start":
+                self.job.node_of_rank[event["rank"]] = event["node"]
+                if self.is_elastic:
+                    self._take_new_world(event)
+
+    def _take_new_world(self, event: dict[str, Any]) -> None:
+        """Note that the training goes on with another number of processes."""
+        nproc = self.job.request["nproc_per_node"] or 1
+        nodes = (event.get("world") or 0) // nproc
+        for rank in self.gang.forget_ranks_from(event.get("world") or 0):
+            self.job.node_of_rank.pop(rank, None)
+        before = self.gang.nodes
+        self.gang.nodes = nodes
+        if not before or nodes == before:
+            return
+        if nodes > before:
+            self._note_resize(self.nodes[event["node"]], lost=False)
+        resizes = self.job.status["resizes"]
+        if resizes and resizes[-1]["nodes"] is None:
+            resizes[-1]["nodes"] = nodes
+            self.progress.begin_attempt()
+
+    def _note_progress(self) -> None:
+        steps, ranks = self.job.steps, self.job.node_of_rank
+        expected = self.job.request["min_nodes"] * (self.job.request["nproc_per_node"] or 1)
+        if self.gang.ranks and self.job.status["state"] != "RUNNING":
+            self.job.write_status(state="RUNNING")
+        if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
+            self.ready_since = time.monotonic()
+            steps.start("first_output")
+        told_step = bool(self.gang.ranks) and self.progress.look(ranks)
+        if self.gang.ranks and not steps.ended("first_output") and self._any_output():
+            steps.end("first_output")
+            steps.start("training")
+        if told_step:
+            self._note_recovery()
+
+    def _any_output(self) -> bool:
+        logs = (
+            files.log_of(self.job.dir, rank["node"], number, stream)
+            for number, rank in self.gang.ranks.items()
+            for stream in files.STREAMS
+        )
+        return any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs)
+
+    def _note_recovery(self) -> None:
+        """Note when the training was back after a restart or another number of nodes, and what it had to do again."""
+        restarts, resizes = self.job.status["restarts"], self.job.status["resizes"]
+        if restarts and restarts[-1]["back_at"] is None:
+            back = restarts[-1]
+            back["back_at"] = time.time()
+            if back["last_step"] is not None and self.progress.first is not None:
+                back["steps_lost"] = max(0, back["last_step"] - self.progress.first + 1)
+            self.job.write_status()
+        if resizes and resizes[-1]["nodes"] is not None and resizes[-1]["back_at"] is None:
+            resizes[-1]["back_at"] = time.time()
+            self.job.write_status()
+
+    def _strike(self) -> None:
+        for fault in self.faults.due(self.progress.last, self.ready_since):
+            leader = self.nodes[fault["number"]].leader if fault["target"] == "node" else None
+            running = self.gang.running()
+            if self.faults.strike(fault, leader.pid if leader else None, running):
+                self.struck.append({"text": fault["text"], "t": time.time()})
+            else:
+                self.job.add_note("the fault `%s` found nothing to strike" % fault["text"])
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _success(self) -> Outcome | None:
+        if all(node.exit_code == 0 for node in self.nodes):
+            return Outcome("SUCCEEDED")
+        if not self.is_elastic or self.first_ended_at is None:
+            return None
+        others = [node for node in self.nodes if node.exit_code != 0]
+        waited = time.monotonic() - self.first_ended_at >= _LATECOMER_SECONDS
+        if all(node.leader is None for node in others) or (waited and not self.gang.running()):
+            return Outcome("SUCCEEDED")
+        return None
+
+    def _failure(self) -> Outcome | None:
+        failures = self.gang.failures(ranks_count=self.ranks_count)
+        if not failures:
+            return None
+        now = time.monotonic()
+        self.unclear_since = self.unclear_since or now
+        self.failed_at = self.failed_at or min(failure["t"] for failure in failures)
+        clear = verdict.is_clear(failures[0]) or not self.gang.running()
+        if now - self.unclear_since >= (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
+            return Outcome("FAILED", _TO_BE_JUDGED)
+        return None
+
+    def _hang(self) -> Outcome | None:
+        if not self.watch.seconds:
+            return None
+        ended = sorted(number for number, rank in self.gang.ranks.items() if rank.get("exit", {}).get("code") == 0)
+        limit = min(self.watch.seconds, hang.EXIT_SECONDS) if ended else self.watch.seconds
+        others = {node.leader.pid for node in self.nodes if node.leader} | set(self.outputs.pids())
+        silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.descendants()) - others)
+        if silence < limit:
+            return None
+        self.failed_at = time.time() - silence
+        return self._hanging(silence, ended)
+
+    def _hanging(self, silence: float, ended: list[int]) -> Outcome:
+        stacks = hang.dump_stacks(self.job.dir, self.gang.running())
+        places = {rank: hang.place(lines) for rank, lines in stacks.items()}
+        message = "no output and no CPU time for %d s" % silence
+        if ended:
+            message += " after rank %d had ended well" % ended[0]
+        odd = hang.odd_one_out(places)
+        for rank, (where, called) in sorted(places.items()):
+            if odd is not None and rank not in (odd, min(set(places) - {odd})):
+                continue
+            name = "rank %d" % rank if odd in (None, rank) else "the others"
+            message += "; %s: %s%s" % (name, where or "unknown", " → " + called if called else "")
+        if not stacks:
+            return Outcome("FAILED", "HANG", message)
+        rank = odd if odd is not None else min(stacks)
+        failure = {
+            "node": self.gang.ranks[rank]["node"],
+            "rank": rank,
+            "exit_code": None,
+            "signal": None,
+            "message": message,
+            "quoted": "rank %d" % rank,
+            "last_lines": [self.job.without_secrets(line) for line in hang.main_thread(stacks[rank])[: report.LINES]],
+        }
+        return Outcome("FAILED", "HANG", message, failure)
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with who failed first, by all that came in while the gang was stopping."""
+        for event in self.job.events.new():
+            self.gang.take(event)
+        if outcome.reason != _TO_BE_JUDGED:
+            return outcome
+        first = self.gang.failures(ranks_count=self.ranks_count)[0]
+        if first["rank"] is not None:
+            report.keep_error_file(self.job, self.gang.ranks[first["rank"]])
+        failure = report.failure(self.job, first)
+        reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
+        if first["rank"] is None and first["code"] == -9:
+            reason = "NODE_FAILED"
+        if first["code"] == -9 and self.memory.has_struck():
+            reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
+        return Outcome("FAILED", reason, failure["message"], failure)

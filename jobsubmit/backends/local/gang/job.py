@@ -1,0 +1,138 @@
+"""What all parts of the supervisor share: the order, the directory, the status, and the reasons to end early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from . import environment, files, network, processes
+from .logs import IndexWriter
+from .outcome import Outcome
+from .steps import Steps
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+POLL_SECONDS = 0.03
+_INDEX_SECONDS = 0.1
+LOG_LIMIT_VARIABLE = "JOBSUBMIT_LOG_LIMIT"  # bytes
+_LOG_LIMIT = 1 << 30
+_SHORTEST_SECRET = 4  # a shorter one would strike out half of any text
+USUAL_GRACE_SECONDS = 10.0
+
+
+class Job:
+    """Hold one job while it runs."""
+
+    def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
+        self.dir, self.order = job_dir, order
+        self.request: dict[str, Any] = order["request"]
+        self.events = files.EventReader(job_dir)
+        self.steps = Steps(job_dir)
+        self.logs = IndexWriter(job_dir, int(os.environ.get(LOG_LIMIT_VARIABLE) or _LOG_LIMIT))
+        self.node_of_rank: dict[int, int] = {}
+        self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
+        self.told_to_end = False
+        self.index_due = 0.0
+        self.status: dict[str, Any] = {
+            "state": "STARTING",
+            "reason": "",
+            "message": "",
+            "failure": None,
+            "started": time.time(),
+            "attempt": 0,
+            "restarts": [],
+            "faults": [],
+            "resizes": [],
+        }
+
+    def prepare(self) -> None:
+        """Lease port and addresses; whatever fails here is the submitter's error."""
+        port, self.lease = network.lease_port(self.request["job_id"])
+        addresses = network.node_addresses(self.request["nodes"])
+        self.environments = environment.NodeEnvironments(self.order, self.dir, addresses, port)
+        for folder in (files.LOGS, files.STACKS):
+            os.makedirs(os.path.join(self.dir, folder), exist_ok=True)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self.write_status(pid=os.getpid(), port=port, addresses=addresses, notes=self._notes())
+
+    def _on_sigterm(self, number: int, frame: object) -> None:
+        self.told_to_end = True
+
+    def _notes(self) -> list[str]:
+        gpus = environment.visible_gpus(os.environ)
+        if gpus and not self.environments.gpus[0]:
+            wanted = self.request["nodes"] * (self.request["nproc_per_node"] or 1)
+            return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(gpus), wanted)]
+        return []
+
+    def write_status(self, **fields: Any) -> None:
+        """Change some fields of the status, and write it."""
+        self.status.update(fields)
+        files.write_status(self.dir, self.status)
+
+    def add_note(self, text: str) -> None:
+        """Say something with the status, once."""
+        if text not in self.status["notes"]:
+            self.write_status(notes=[*self.status["notes"], text])
+
+    def pause(self) -> None:
+        """Let a moment pass, unless the job shall end: then raise Outcome."""
+        self.note_logs()
+        if self.told_to_end:
+            raise Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
+        if files.cancel_grace(self.dir, USUAL_GRACE_SECONDS) is not None:
+            raise Outcome("CANCELLED")
+        timeout = self.request["timeout"]
+        if timeout and time.time() - self.status["started"] > timeout:
+            raise Outcome("FAILED", "TIMEOUT", "the job ran longer than its timeout of %d s" % timeout)
+        time.sleep(POLL_SECONDS)
+
+    def begin_attempt(self, number: int) -> None:
+        """Let what is counted per attempt begin anew."""
+        self.steps.begin_attempt(number)
+        self.sizes_before = self.logs.ends.copy()
+        self.write_status(attempt=number)
+
+    def note_logs(self, *, now: bool = False) -> None:
+        """Note which logs have grown, now or if the last look is a while ago."""
+        if not now and time.monotonic() < self.index_due:
+            return
+        self.index_due = time.monotonic() + _INDEX_SECONDS
+        owners = [(node, None) for node in range(self.request["nodes"])]  # type: list[tuple[int, int | None]]
+        owners += [(node, rank) for rank, node in self.node_of_rank.items()]
+        self.logs.note((node, rank, stream) for node, rank in owners for stream in files.STREAMS)
+
+    def start(self, argv: list[str], node: int, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process of a node, which ends with us; what it says is the node's."""
+        with self.node_log(node, "stdout") as out, self.node_log(node, "stderr") as err:
+            options.setdefault("stdout", out)
+            process = subprocess.Popen(argv, stderr=err, start_new_session=True, preexec_fn=_die_with_us, **options)
+        self.started.append(process)
+        return process
+
+    def node_log(self, node: int, stream: str) -> BinaryIO:
+        """Open a log of a node for more."""
+        return open(files.log_of(self.dir, node, None, stream), "ab")
+
+    def say(self, node: int, text: str) -> None:
+        """Say something among the lines of a node."""
+        with self.node_log(node, "stderr") as log:
+            log.write(("jobsubmit: %s\n" % text).encode())
+
+    def without_secrets(self, line: str) -> str:
+        """Return a line with every secret value struck out."""
+        for name, value in self.order["secrets"].items():
+            for part in value.splitlines():
+                if len(part) >= _SHORTEST_SECRET:
+                    line = line.replace(part, "<%s>" % name)
+        return line
+
+
+def _die_with_us() -> None:
+    processes.die_with_parent(signal.SIGKILL)

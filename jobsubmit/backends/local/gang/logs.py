@@ -1,0 +1,300 @@
+"""The logs of a job: one file a stream, and one index that says when which piece of which file was written.
+
+Ranks and nodes write their files themselves. The supervisor looks at their sizes and appends a record to the index for
+each that grew: so every line has a time, and the index is the one order of all lines, however often they are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import struct
+import sys
+import time
+
+from . import files
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
+
+INDEX = "index"
+CUTS = "cuts.json"
+_RECORD = struct.Struct("<dQHHi")  # time, end of the piece in bytes, node, stream, rank (or -1)
+_NO_RANK = -1
+_BLOCK = 4 << 20
+_LONGEST_LINE = 8 << 20
+_UPDATE_SECONDS = 1.0  # a progress bar that redraws its line is shown that often
+_KEEP_SIZE_AND_PUNCH_HOLE = 3
+_PAGE = 4096
+
+if TYPE_CHECKING:
+    Source = tuple[int, int | None, str]  # node, rank, stream
+    Line = tuple[float, Source, bytes]  # time of writing in seconds since the epoch, whose, without its end
+
+
+class IndexWriter:
+    """Note when which log grew; give back the disk space of the oldest part of one that grows beyond the limit."""
+
+    def __init__(self, job_dir: str, limit: int) -> None:
+        self.job_dir, self.limit = job_dir, limit
+        self.ends: dict[str, int] = {}
+        self.cuts: dict[str, int] = {}
+        self.can_cut = sys.platform == "linux"
+        self.grown_at = time.time()
+
+    def note(self, sources: Iterable[Source]) -> bool:
+        """Look at each log; return whether one has grown."""
+        now, records = time.time(), b""
+        for source in sources:
+            node, rank, stream = source
+            path = files.log_of(self.job_dir, *source)
+            try:
+                size = os.stat(path).st_size
+            except FileNotFoundError:
+                continue
+            if size > self.ends.get(path, 0):
+                self.ends[path] = size
+                number = _NO_RANK if rank is None else rank
+                records += _RECORD.pack(now, size, node, files.STREAMS.index(stream), number)
+                if self.can_cut and size - self.cuts.get(os.path.basename(path), 0) > self.limit:
+                    self._cut(path, size)
+        if records:
+            self.grown_at = now
+            with open(os.path.join(self.job_dir, files.LOGS, INDEX), "ab", buffering=0) as index:
+                index.write(records)
+        return bool(records)
+
+    def _cut(self, path: str, size: int) -> None:
+        """Punch a hole over the oldest part of a log: no writer is disturbed, and no place in it moves."""
+        end = (size - self.limit // 2) // _PAGE * _PAGE
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(path, "r+b") as log:
+            done = libc.fallocate(log.fileno(), _KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(end))
+        if done != 0:
+            self.can_cut = False
+            files.append_event(self.job_dir, "logs_not_capped", file=os.path.basename(path))
+            return
+        self.cuts[os.path.basename(path)] = end
+        file = os.path.join(self.job_dir, files.LOGS, CUTS)
+        with open(file + ".new", "w", encoding="utf-8") as stream:
+            json.dump(self.cuts, stream)
+        os.replace(file + ".new", file)
+
+
+def _unpacked(data: bytes) -> Iterator[tuple[Source, int, float]]:
+    for moment, end, node, stream, rank in _RECORD.iter_unpack(data):
+        yield (node, None if rank == _NO_RANK else rank, files.STREAMS[stream]), end, moment
+
+
+class LineReader:
+    """Read the lines of a job's logs, each once, in the order of the index."""
+
+    def __init__(self, job_dir: str, wants: Callable[[Source], bool] = lambda source: True) -> None:
+        self.folder, self.job_dir, self.wants = os.path.join(job_dir, files.LOGS), job_dir, wants
+        self.position = 0  # bytes of the index read
+        self.logs: dict[str, _Log] = {}
+
+    def since(self, moment: float) -> None:
+        """Begin with what was written at a time or later."""
+        self._begin_at(sum(written < moment for _, _, written in self._records()))
+
+    def last(self, size: int) -> bool:
+        """Begin with the last `size` bytes, or somewhat more; return whether that is all there is."""
+        pieces, ends = [], {}  # type: list[tuple[int, int]], dict[str, int]
+        for place, (source, end, _) in enumerate(self._records()):
+            if self.wants(source):
+                path = files.log_of(self.job_dir, *source)
+                pieces.append((place, end - ends.get(path, 0)))
+                ends[path] = end
+        first = 0
+        while pieces and size > 0:
+            first, length = pieces.pop()
+            size -= length
+        self._begin_at(first)
+        return not pieces
+
+    def _begin_at(self, place: int) -> None:
+        """Skip the records before a place, and what they stand for but for the beginnings of lines."""
+        self.logs, self.position = {}, place * _RECORD.size
+        for source, end, _ in itertools.islice(self._records(), place):
+            self._log(source).skip(end)
+
+    def _records(self) -> Iterator[tuple[Source, int, float]]:
+        return _unpacked(self._index(0))
+
+    def _index(self, position: int) -> bytes:
+        try:
+            with open(os.path.join(self.folder, INDEX), "rb") as index:
+                index.seek(position)
+                data = index.read()
+        except FileNotFoundError:
+            return b""
+        return data[: len(data) // _RECORD.size * _RECORD.size]
+
+    def new(self) -> Iterator[Line]:
+        """Yield the lines that were finished since the last call."""
+        data = self._index(self.position)
+        if not data:
+            return
+        cuts = self._cuts()
+        self.position += len(data)
+        for source, end, moment in _unpacked(data):
+            if self.wants(source):
+                yield from self._log(source).lines(end, moment, cuts)
+
+    def rest(self) -> Iterator[Line]:
+        """Yield what the index does not tell of, unfinished last lines too; for the end of a job."""
+        yield from self.new()
+        for source in self._all_sources():
+            if self.wants(source):
+                yield from self._log(source).rest(self._cuts())
+
+    def close(self) -> None:
+        """Close all logs."""
+        for log in self.logs.values():
+            log.close()
+
+    def _log(self, source: Source) -> _Log:
+        path = files.log_of(self.job_dir, *source)
+        log = self.logs.setdefault(path, _Log(path))
+        log.source = source
+        return log
+
+    def _cuts(self) -> dict[str, int]:
+        try:
+            with open(os.path.join(self.folder, CUTS), encoding="utf-8") as stream:
+                cuts: dict[str, int] = json.load(stream)
+                return cuts
+        except FileNotFoundError:
+            return {}
+
+    def _all_sources(self) -> list[Source]:
+        """Return a source for every log there is, nodes first."""
+        nodes = {log.source[1]: log.source[0] for log in self.logs.values() if log.source[1] is not None}
+        found = []  # type: list[Source]
+        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else []:
+            whose, _, rest = name.partition(".")
+            kind, _, number = whose.partition("-")
+            stream = rest[: -len(".log")] if rest.endswith(".log") else ""
+            if stream not in files.STREAMS or not number.isdigit():
+                continue
+            if kind == "node":
+                found.append((int(number), None, stream))
+            elif kind == "rank":
+                nodes = nodes if int(number) in nodes else self._nodes_of_ranks()
+                found.append((nodes.get(int(number), 0), int(number), stream))
+        return sorted(found, key=lambda source: (source[1] is not None, source[1] or 0, source[0], source[2]))
+
+    def _nodes_of_ranks(self) -> dict[int, int]:
+        events = files.EventReader(self.job_dir).new()
+        return {event["rank"]: event["node"] for event in events if event["event"] == "rank_start"}
+
+
+class _Log:
+    """Read one log piece by piece, as lines."""
+
+    source: Source
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.offset = 0
+        self.partial = b""
+        self.moment = 0.0
+        self.updated = 0.0
+        self.stream: BinaryIO | None = None
+
+    def skip(self, end: int) -> None:
+        """Begin after `end` bytes, but with a whole line."""
+        self.offset, self.partial = end, b""
+
+    def lines(self, end: int, moment: float, cuts: dict[str, int]) -> Iterator[Line]:
+        """Yield the lines that are whole now that `end` bytes are written."""
+        if self.stream is None:
+            try:
+                self.stream = open(self.path, "rb")  # noqa: SIM115 - it stays open from piece to piece
+            except FileNotFoundError:
+                return
+            self._go_back_to_line()
+        self.moment = moment
+        cut = cuts.get(os.path.basename(self.path), 0)
+        if self.offset < cut:
+            yield from self._after_cut(cut, end)
+        while self.offset < end:
+            self.stream.seek(self.offset)
+            block = self.stream.read(min(_BLOCK, end - self.offset))
+            if not block:
+                return
+            self.offset += len(block)
+            yield from self._split(block)
+
+    def rest(self, cuts: dict[str, int]) -> Iterator[Line]:
+        """Yield what is left, to the last byte."""
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return
+        if status.st_size > self.offset:
+            yield from self.lines(status.st_size, max(self.moment, status.st_mtime), cuts)
+        if self.partial:
+            yield self._line(self.partial)
+            self.partial = b""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.stream is not None:
+            self.stream.close()
+
+    def _go_back_to_line(self) -> None:
+        assert self.stream
+        start = self.offset
+        while start > 0 and self.offset - start < _LONGEST_LINE:
+            step = min(start, 1 << 16)
+            self.stream.seek(start - step)
+            end = self.stream.read(step).rfind(b"\n")
+            if end >= 0:
+                self.offset = start - step + end + 1
+                return
+            start -= step
+        self.offset = start
+
+    def _after_cut(self, cut: int, end: int) -> Iterator[Line]:
+        """Say how much is gone, and go on with the first whole line behind it."""
+        assert self.stream
+        gone = cut - self.offset
+        self.offset, self.partial = cut, b""
+        yield self._line(b"jobsubmit: %d bytes are gone here: a log keeps its newest part only" % gone)
+        self.stream.seek(cut)
+        line = self.stream.readline(min(_LONGEST_LINE, max(0, end - cut)))
+        self.offset += len(line)
+
+    def _split(self, block: bytes) -> Iterator[Line]:
+        *whole, rest = (self.partial + block).split(b"\n")
+        for line in whole:
+            yield self._line(line)
+        redrawn = rest.rfind(b"\r", 0, len(rest) - 1)
+        if redrawn >= 0:
+            if self.moment - self.updated >= _UPDATE_SECONDS:
+                self.updated = self.moment
+                yield self._line(rest[:redrawn])
+            rest = rest[redrawn + 1 :]
+        if len(rest) > _LONGEST_LINE:
+            yield self._line(rest)
+            rest = b""
+        self.partial = rest
+
+    def _line(self, line: bytes) -> Line:
+        """Return a line as a terminal would show it: what was drawn over is gone."""
+        return self.moment, self.source, line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def last_lines(job_dir: str, node: int, rank: int | None, count: int, size: int = 1 << 16) -> list[str]:
+    """Return the last non-empty lines of a rank, or of what its node says around its ranks, as text."""
+    reader = LineReader(job_dir, lambda source: source[1] == rank and (rank is not None or source[0] == node))
+    reader.last(size)
+    lines = [line.decode("utf-8", "replace") for _, _, line in (*reader.new(), *reader.rest())]
+    reader.close()
+    return [line for line in lines if line.strip()][-count:]

@@ -1,0 +1,48 @@
+"""Whether the kernel has killed a process of ours for want of memory."""
+
+from __future__ import annotations
+
+import os
+
+_CGROUPS = "/sys/fs/cgroup"
+
+
+class OutOfMemory:
+    """Compare the kernel's count of such kills in our control group with what it was at the start."""
+
+    def __init__(self, root: str = _CGROUPS, own: str = "/proc/self/cgroup") -> None:
+        self.files = _event_files(root, own)
+        self.before = self._count()
+
+    def has_struck(self) -> bool:
+        """Tell whether the count has risen since the start; never where the kernel does not tell."""
+        return self._count() > self.before
+
+    def _count(self) -> int:
+        total = 0
+        for path in self.files:
+            try:
+                with open(path) as stream:
+                    kills = [line.split()[1] for line in stream if line.startswith("oom_kill ")]
+            except OSError:
+                continue
+            total = max(total, *map(int, kills), 0)
+        return total
+
+
+def _event_files(root: str, own: str) -> list[str]:
+    """Return where cgroup v2 and v1 count: `0::/path`, and `N:memory:/path`."""
+    found = []
+    try:
+        with open(own) as stream:
+            lines = [line.rstrip("\n").split(":", 2) for line in stream]
+    except OSError:
+        return []
+    for number, controllers, path in lines:
+        if number == "0" and not controllers:
+            found.append(os.path.join(root, path.lstrip("/"), "memory.events"))
+            found.append(os.path.join(root, "memory.events"))  # where only our own part of the tree is mounted
+        elif "memory" in controllers.split(","):
+            found.append(os.path.join(root, "memory", path.lstrip("/"), "memory.oom_control"))
+            found.append(os.path.join(root, "memory", "memory.oom_control"))
+    return found

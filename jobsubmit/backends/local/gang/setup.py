@@ -1,0 +1,77 @@
+"""What happens once, before a node's script may run: the code is fetched and proven, the data is brought."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from . import carrier, environment, report
+from .outcome import Outcome
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from .job import Job
+
+_FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "node", "fetch.py")
+
+
+def fetch_code(job: Job) -> dict[int, str]:
+    """Fetch code and start script onto every node, at once; return the digest of each node's script."""
+    job.steps.start("fetch")
+    fetchers = {node: _start_fetch(job, node) for node in range(job.request["nodes"])}
+    scripts: dict[int, str] = {}
+    while len(scripts) < len(fetchers):
+        for node, fetcher in fetchers.items():
+            if node not in scripts and fetcher.poll() is not None:
+                scripts[node] = _fetched(job, node, fetcher)
+        if len(scripts) < len(fetchers):
+            job.pause()
+    job.steps.end("fetch")
+    return scripts
+
+
+def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
+    folder = job.environments.job_folder(node)
+    os.makedirs(folder, exist_ok=True)
+    fetcher = job.start(
+        [sys.executable, "-I", "-S", _FETCH, folder], node, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert fetcher.stdin
+    try:
+        fetcher.stdin.write(json.dumps(job.order["order"]).encode())
+        fetcher.stdin.close()
+    except BrokenPipeError:
+        pass  # its own message and exit code say why
+    return fetcher
+
+
+def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
+    if fetcher.returncode != 0:
+        failure = report.failure(job, {"node": node, "rank": None, "code": fetcher.returncode})
+        raise Outcome("FAILED", "FETCH_FAILED", "node %d could not fetch the code" % node, failure)
+    assert fetcher.stdout
+    with fetcher.stdout as told:
+        return str(json.load(told)["script"])
+
+
+def bring_data(job: Job) -> None:
+    """Make the directory of every input, output and checkpoint; download the inputs."""
+    for mount in job.request["mounts"]:
+        path = environment.mount_path(job.request, job.dir, mount)
+        try:
+            os.makedirs(path if mount["kind"] != "input" else os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            problem = "%s cannot be made: %s" % (path, error.strerror)
+            raise Outcome("FAILED", "START_FAILED", problem) from error
+    if not any(mount["kind"] == "input" for mount in job.request["mounts"]):
+        return
+    job.steps.start("inputs")
+    bringer = carrier.start(job, "inputs")
+    while bringer.poll() is None:
+        job.pause()
+    if bringer.returncode != 0:
+        failure = report.failure(job, {"node": 0, "rank": None, "code": bringer.returncode})
+        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be downloaded", failure)
+    job.steps.end("inputs")

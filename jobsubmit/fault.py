@@ -1,0 +1,81 @@
+"""Faults on purpose, as people write them: `kill node 1 at step 20`, `delay node 2 by 30s`."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from jobsubmit.errors import UsageError
+from jobsubmit.spec.values import seconds_of
+
+_KILL = re.compile(r"kill (node|rank) (\d{1,6})(?: with (\w+))?(?: (at step|after) (\w+))?")
+_DELAY = re.compile(r"delay node (\d{1,6}) by (\w+)")
+_HINT = "e.g. `kill node 1 at step 20`, `kill rank 3 with SIGTERM after 5s`, `delay node 2 by 30s`"
+
+
+class Fault(NamedTuple):
+    """Hold one fault: a signal to a rank or to all processes of a node, or a node that starts late.
+
+    It strikes at the first line that tells the step `at_step` or a later one, or `after` seconds from when all ranks
+    have started.
+    """
+
+    text: str
+    action: Literal["kill", "delay"]
+    target: Literal["node", "rank"]
+    number: int
+    signal: int = 0
+    at_step: int | None = None
+    after: int = 0
+    by: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Read what a person has written; raise UsageError where it cannot be understood."""
+        words = " ".join(text.split())
+        if found := _KILL.fullmatch(words):
+            target, index, name, when, moment = found.groups()
+            number = signal.SIGKILL if name is None else _signal(text, name)
+            at_step, after = None, 0
+            if when == "at step":
+                at_step = _number(text, moment)
+            elif when:
+                after = _seconds(text, moment)
+            return cls(words, "kill", "node" if target == "node" else "rank", int(index), int(number), at_step, after)
+        if found := _DELAY.fullmatch(words):
+            return cls(words, "delay", "node", int(found[1]), by=_seconds(text, found[2]))
+        raise UsageError(f"--fault {text!r} cannot be understood", _HINT)
+
+
+def _signal(text: str, name: str) -> signal.Signals:
+    try:
+        if name.isdigit():
+            return signal.Signals(int(name))
+        return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
+    except (ValueError, KeyError):
+        raise UsageError(f"--fault {text!r}: there is no signal {name}", "e.g. SIGKILL, SIGTERM, SIGSTOP") from None
+
+
+def _number(text: str, word: str) -> int:
+    if not word.isdigit():
+        raise UsageError(f"--fault {text!r}: {word} is not the number of a step", _HINT)
+    return int(word)
+
+
+def _seconds(text: str, word: str) -> int:
+    seconds = seconds_of(int(word) if word.isdigit() else word)
+    if seconds is None:
+        raise UsageError(f"--fault {text!r}: {word} is not a time", "in seconds, or as 90s, 30m, 12h, 2d")
+    return seconds
+
+
+def require_fit(faults: Sequence[Fault], nodes: int, nproc: int | None) -> None:
+    """Raise UsageError for a fault whose node or rank a job does not have."""
+    for fault in faults:
+        most = nodes if fault.target == "node" else nodes * nproc if nproc else None
+        if most is not None and fault.number >= most:
+            raise UsageError(
+                f"--fault {fault.text!r}: there are {most} {fault.target}s, counted from 0", "correct its number"
+            )

@@ -1,0 +1,42 @@
+"""Data that jobs read, on this machine once per content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from jobsubmit.errors import StoreError
+from jobsubmit.locks import held
+from jobsubmit.stores import ObjectStore
+from jobsubmit.transfer.download import download
+from jobsubmit.transfer.manifest import read_manifest
+from jobsubmit.transfer.progress import Progress
+from jobsubmit.transfer.reference import CodeRef, place_ref
+
+_COMPLETE = ".complete"
+
+
+def cached(store: ObjectStore, place: CodeRef, cache: Path) -> Path:
+    """Return a directory that holds what lies at a place now; what is cached never changes. Raises StoreError."""
+    digest = _digest(store, place)
+    directory, complete = cache / digest, cache / f"{digest}{_COMPLETE}"
+    with held(cache / f"{digest}.lock", waiting=lambda: None):
+        if not complete.exists():
+            if download(store, place, directory, Progress()).digest not in (None, digest):
+                raise StoreError(f"{place.uri} was changed while it was downloaded", "submit again")
+            complete.touch()
+    os.utime(complete)
+    return directory
+
+
+def _digest(store: ObjectStore, place: CodeRef) -> str:
+    """Return the digest of a tree that has a manifest, else of the list of its objects, their sizes and tags."""
+    for form in (place, place_ref(place.uri, place.name, "archive")):
+        there = store.get_unless(form.manifest_key, "")
+        manifest = read_manifest(there.data) if there and there.data is not None else None
+        if manifest is not None:
+            return manifest.digest
+    listed = sorted((info.key, info.size, info.tag) for info in store.list(place.key + "/"))
+    return hashlib.sha256(json.dumps([place.uri, listed]).encode()).hexdigest()
