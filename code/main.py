@@ -10,7 +10,7 @@ import os
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch_ddp import STEPS, finish, pick_device, train
+from torch_ddp import add_arguments, finish, pick_device, train
 
 
 def processes_of_this_node():
@@ -28,7 +28,7 @@ def worker(local_rank, nproc, args):
         world_size=args.world_size * nproc,
         rank=args.rank * nproc + local_rank,
     )
-    train(backend, device, args.lr, args.steps)
+    train(backend, device, args)
     finish()
 
 
@@ -38,8 +38,7 @@ def main():
     parser.add_argument("--world_size", type=int, required=True, help="number of nodes")
     parser.add_argument("--rank", type=int, required=True, help="index of this node")
     parser.add_argument("--init_method", required=True, help="tcp://host:port of node 0")
-    parser.add_argument("--lr", type=float, default=0.001)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    add_arguments(parser)
     # A platform may add arguments of its own, so unknown ones are not an error.
     args, _ = parser.parse_known_args()
     nproc = processes_of_this_node()

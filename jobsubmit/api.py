@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jobsubmit import follow as following
 from jobsubmit import pipeline
 from jobsubmit import plan as planning
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
@@ -42,22 +43,22 @@ def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
 
 def status(job: JobHandle | str) -> JobStatus:
     """Return how a job is: by handle, id or name. Raises JobNotFoundError."""
-    return pipeline.status(_record(job), load_settings())
+    return following.status(_record(job), load_settings())
 
 
 def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
     """Yield the lines of a job that a query chooses; with `follow` until it has ended. Raises JobNotFoundError."""
-    return pipeline.logs(_record(job), load_settings(), query, follow=follow)
+    return following.logs(_record(job), load_settings(), query, follow=follow)
 
 
 def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
     """Return the status once it is final, or as it is after `timeout` seconds. Raises JobNotFoundError."""
-    return pipeline.wait(_record(job), load_settings(), timeout)
+    return following.wait(_record(job), load_settings(), timeout)
 
 
 def cancel(job: JobHandle | str, grace: float | None = None) -> None:
     """Ask a job to end within `grace` seconds; on one that has ended this does nothing. Raises JobNotFoundError."""
-    pipeline.cancel(_record(job), load_settings(), grace)
+    following.cancel(_record(job), load_settings(), grace)
 
 
 def list_jobs() -> list[JobRecord]:

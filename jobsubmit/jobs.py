@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import difflib
 import fcntl
+import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from jobsubmit.backends import Request, Step
+from jobsubmit.backends import Step
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
-from jobsubmit.locks import is_locked
-from jobsubmit.render import SCRIPT_NAME, Script
+from jobsubmit.locks import held, is_locked
 from jobsubmit.settings import STATE_VARIABLE, Settings
+from jobsubmit.spec.model import Layout
 
 _RECORD = "record.json"
 _SUBMITTING = "submitting"
@@ -44,6 +46,10 @@ class JobRecord:
     steps: tuple[Step, ...] = ()
     handle: str = ""
     problem: str = ""
+    layout: Layout = "tree"
+    code_name: str = ""
+    store: Mapping[str, Any] = field(default_factory=dict)
+    rerun_of: str = ""
 
     @property
     def created_at(self) -> str:
@@ -63,6 +69,19 @@ def checked_job_id(text: str) -> str:
     return text
 
 
+class KeyedSubmission(NamedTuple):
+    """Hold the job that was submitted under an idempotency key, if any, and where the next one is written down."""
+
+    file: Path
+    earlier: JobRecord | None
+
+    def begin(self, job_id: str) -> None:
+        """Write down which job it is, before it is submitted."""
+        temporary = self.file.with_suffix(".new")
+        temporary.write_text(job_id, encoding="utf-8")
+        temporary.replace(self.file)
+
+
 class JobRecords:
     """Keep the records of all jobs below the state directory."""
 
@@ -74,8 +93,8 @@ class JobRecords:
         return self.settings.job_dir(job_id)
 
     @contextmanager
-    def submitting(self, record: JobRecord, spec_text: str, script: Script, request: Request) -> Iterator[None]:
-        """Write a job down before it is submitted; while the block runs it counts as PENDING."""
+    def submitting(self, record: JobRecord, documents: Mapping[str, str]) -> Iterator[None]:
+        """Write a job and its documents (name → text) down before it is submitted; meanwhile it counts as PENDING."""
         directory = self.directory(record.id)
         try:
             directory.mkdir(parents=True)
@@ -87,10 +106,8 @@ class JobRecords:
             raise BackendError(f"{directory} cannot be written: {error.strerror}", hint) from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            (directory / "job.yaml").write_text(spec_text, encoding="utf-8")
-            (directory / SCRIPT_NAME).write_bytes(script.data)
-            for name, text in request.documents.items():
-                (directory / name).write_text(text, encoding="utf-8")
+            for name, text in documents.items():
+                (directory / name).write_bytes(text.encode("utf-8", "backslashreplace"))
             self.save(record)
             yield
 
@@ -123,6 +140,19 @@ class JobRecords:
     def is_submitting(self, record: JobRecord) -> bool:
         """Tell whether the client that submits the job is still at it."""
         return is_locked(self.directory(record.id) / _SUBMITTING)
+
+    @contextmanager
+    def once(self, key: str) -> Iterator[KeyedSubmission]:
+        """Hold an idempotency key: whoever else has it waits, and then finds the job that was submitted under it."""
+        name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        file = self.settings.state_dir / "keys" / name
+        with held(file.with_suffix(".lock"), waiting=lambda: None):
+            earlier = file.read_text(encoding="utf-8") if file.exists() else ""
+            yield KeyedSubmission(file, self.read(earlier) if earlier else None)
+
+    def read(self, job_id: str) -> JobRecord | None:
+        """Return the record of exactly this job, or None."""
+        return _read(self.directory(job_id) / _RECORD)
 
     def all(self) -> list[JobRecord]:
         """Return every record, the newest first."""

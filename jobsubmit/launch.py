@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from jobsubmit.spec.hyperparameter import Flag, HyperparameterValue
 from jobsubmit.spec.model import JobSpec, PassedAs, RdzvBackendName, SpawnSpec, TorchrunSpec
 from jobsubmit.spec.rules import SINGLE_NODE_RANKS
-from jobsubmit.spec.values import Flag, HyperparameterValue
 
 _TORCH_21 = re.compile(r"2\.1(\D|$)")
 

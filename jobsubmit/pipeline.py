@@ -1,25 +1,23 @@
-"""Create and follow a job: five steps decide, two act, one watches."""
+"""Create a job: five steps decide, two act; `follow` watches."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import (
-    EVERYTHING,
     Backend,
     Delivery,
     JobHandle,
-    JobStatus,
-    LogLine,
-    LogQuery,
     Request,
-    State,
     Step,
     open_backend,
 )
@@ -27,9 +25,10 @@ from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import Finding, check_boot_file
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
 from jobsubmit.fault import Fault
+from jobsubmit.follow import with_handle
 from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
 from jobsubmit.plan import LaunchPlan
-from jobsubmit.render import Script, render
+from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.scan import scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
@@ -40,7 +39,7 @@ from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 from jobsubmit.transfer.upload import UploadSummary, upload, upload_script
 
-_POLL_SECONDS = 0.1
+RESOLVED_NAME = "resolved.yaml"
 
 
 class StepClock:
@@ -70,6 +69,7 @@ class Prepared:
     request: Request
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
+    rerun_of: str = ""
 
 
 def prepare(
@@ -144,6 +144,7 @@ class Submission:
     record: JobRecord
     handle: JobHandle
     summary: UploadSummary
+    is_earlier: bool = False
 
 
 def submit(
@@ -159,10 +160,10 @@ def submit(
     secrets = _resolve_secrets(prepared, environment)
     backend.preflight(plan)
     store = open_store(plan.store)
-    code_store = store if prepared.bundle else _store_above(plan)
+    code_store = _store_above(plan) if isinstance(plan.code_dir, str) else store
     records = JobRecords(settings)
     record = _record(prepared)
-    with records.submitting(record, prepared.loaded.document.text, prepared.script, prepared.request):
+    with records.submitting(record, _documents(prepared)):
         try:
             summary = _upload_bundle(prepared, store, settings, progress)
             upload_script(store, plan.name, prepared.script)
@@ -182,6 +183,47 @@ def submit(
     if records.is_cancel_asked(record):
         backend.cancel(handle)
     return Submission(record, handle, summary)
+
+
+def submit_once(
+    prepared: Prepared,
+    settings: Settings,
+    key: str,
+    *,
+    progress: Progress = Progress(),  # noqa: B008 - it holds nothing
+) -> Submission:
+    """Submit a job unless one was submitted under the same key: then return that one.
+
+    Raises UsageError if that one was another: other code, another script or another request.
+    """
+    with JobRecords(settings).once(key) as submission:
+        earlier = submission.earlier
+        if earlier is not None:
+            earlier = with_handle(earlier, settings)
+        if earlier is None or not earlier.handle:
+            submission.begin(prepared.request.job_id)
+            return submit(prepared, settings, progress=progress)
+    if (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
+        raise UsageError(
+            f"--idempotency-key {key}: {earlier.id} was submitted under it, and was another job",
+            "give another key; code or start script differ",
+        )
+    return Submission(earlier, JobHandle.parse(earlier.handle), UploadSummary(), is_earlier=True)
+
+
+def _documents(prepared: Prepared) -> dict[str, str]:
+    """Return what is kept of a job beside its record, for people and for `rerun`."""
+    return {
+        "job.yaml": prepared.loaded.document.text,
+        RESOLVED_NAME: prepared.loaded.resolved_text(),
+        "plan.json": json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
+        SCRIPT_NAME: prepared.script.text,
+        **prepared.request.documents,
+    }
+
+
+def _jsonable(value: object) -> object:
+    return value.model_dump() if isinstance(value, BaseModel) else str(value)
 
 
 def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, progress: Progress) -> UploadSummary:
@@ -232,75 +274,13 @@ def _record(prepared: Prepared) -> JobRecord:
         code=prepared.code.uri,
         digest=prepared.code.digest,
         script_sha256=prepared.script.sha256,
+        layout=prepared.code.layout,
+        code_name=prepared.code.name,
+        store=prepared.plan.store._asdict(),
+        rerun_of=prepared.rerun_of,
     )
 
 
 def _with_upload_ended(record: JobRecord) -> JobRecord:
     *before, uploading = record.steps
     return replace(record, steps=(*before, replace(uploading, end=time.time())))
-
-
-def status(record: JobRecord, settings: Settings) -> JobStatus:
-    """Return what is true of a job now, whether or not a backend ever saw it."""
-    if record.handle:
-        return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
-    if record.problem and JobRecords(settings).is_cancel_asked(record):
-        return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
-    if record.problem:
-        return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
-    records = JobRecords(settings)
-    if records.is_submitting(record):
-        return JobStatus(State.PENDING, "SUBMITTING", "it is being submitted")
-    written_since = records.find(record.id)
-    if written_since != record:
-        return status(written_since, settings)
-    return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
-
-
-def logs(
-    record: JobRecord, settings: Settings, query: LogQuery = EVERYTHING, *, follow: bool = False
-) -> Iterator[LogLine]:
-    """Yield the log lines of a job that a query chooses; with `follow` until it has ended."""
-    while follow and not record.handle and not status(record, settings).state.is_final:
-        time.sleep(_POLL_SECONDS)
-        record = JobRecords(settings).find(record.id)
-    if not record.handle:
-        return iter(())
-    backend = open_backend(record.backend, settings)
-    return backend.logs(JobHandle.parse(record.handle), query, follow=follow)
-
-
-def wait(record: JobRecord, settings: Settings, timeout: float | None = None) -> JobStatus:
-    """Return the status once it is final, or as it is after `timeout` seconds."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        now = status(record, settings)
-        if now.state.is_final or (deadline is not None and time.monotonic() >= deadline):
-            return now
-        time.sleep(_POLL_SECONDS)
-        record = JobRecords(settings).find(record.id)
-
-
-def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
-    """Ask a job to end, also one that is still being submitted; of one that has ended, end what is left of it.
-
-    Its processes get SIGTERM, `grace` seconds (else the backend's usual time) to save, then SIGKILL.
-    """
-    now = status(record, settings).state
-    if now.is_final and now is not State.LOST:
-        return
-    records = JobRecords(settings)
-    records.ask_cancel(record)
-    record = records.find(record.id)
-    if record.handle:
-        open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
-
-
-def delete(record: JobRecord, settings: Settings) -> None:
-    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs."""
-    now = status(record, settings)
-    if not now.state.is_final:
-        raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
-    if record.handle:
-        open_backend(record.backend, settings).delete(JobHandle.parse(record.handle))
-    JobRecords(settings).remove(record)

@@ -196,6 +196,9 @@ class Backend(Protocol):
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start the job; the only method that changes the world. Twice with one job id MUST NOT start two jobs."""
 
+    def find(self, job_id: str) -> JobHandle | None:
+        """Return the handle of the job that was submitted under an id, if there is one: its client may have died."""
+
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what is true now; raises JobNotFoundError for a handle the engine does not know."""
 
@@ -204,6 +207,9 @@ class Backend(Protocol):
 
         With `follow` until the job is final and all were yielded.
         """
+
+    def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
+        """Yield what is recorded of the job: each has "t", seconds since the epoch, and "event", a word."""
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the job to end and return; `status` tells when it has.

@@ -8,7 +8,7 @@ import typer
 from typer.exceptions import TyperException
 
 import jobsubmit
-from jobsubmit.cli import start, submit, transfer, watch
+from jobsubmit.cli import logs, preview, records, start, submit, transfer, watch
 from jobsubmit.cli.options import Debug
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
@@ -47,15 +47,20 @@ def root(
 
 app.command("create")(submit.create)
 app.command("submit", hidden=True)(submit.create)
-app.command("render")(submit.render)
+app.command("render")(preview.render)
 app.command("validate")(submit.validate)
+app.command("rerun")(submit.rerun)
 app.command("status")(watch.status)
-app.command("logs")(watch.logs)
-app.command("list")(watch.list_)
-app.command("ls", hidden=True)(watch.list_)
+app.command("describe")(watch.describe)
+app.command("logs")(logs.logs)
+app.command("events")(watch.events)
+app.command("list")(records.list_)
+app.command("ls", hidden=True)(records.list_)
 app.command("wait")(watch.wait)
 app.command("cancel")(watch.cancel)
 app.command("stop", hidden=True)(watch.cancel)
+app.command("delete")(records.delete)
+app.command("prune")(records.prune)
 app.command("init")(start.init)
 app.command("schema")(start.schema)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -9,9 +11,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 from jobsubmit.cli.output import out
-from jobsubmit.errors import Problem, SpecError
+from jobsubmit.errors import Problem, SpecError, UsageError
 from jobsubmit.spec.load import LoadedSpec, Override, load
 from jobsubmit.spec.model import Mode
+from jobsubmit.spec.values import seconds_of
 
 DEFAULT_JOB_FILE = Path("job.yaml")
 
@@ -29,6 +32,28 @@ class OutputFormat(str, Enum):
 
     text = "text"
     json = "json"
+
+
+class StateOption(str, Enum):
+    """Name a state of a job on the command line."""
+
+    pending = "PENDING"
+    queued = "QUEUED"
+    starting = "STARTING"
+    running = "RUNNING"
+    recovering = "RECOVERING"
+    cancelling = "CANCELLING"
+    succeeded = "SUCCEEDED"
+    failed = "FAILED"
+    cancelled = "CANCELLED"
+    lost = "LOST"
+
+
+class StreamOption(str, Enum):
+    """Name an output stream of a process on the command line."""
+
+    stdout = "stdout"
+    stderr = "stderr"
 
 
 def _set_format(value: OutputFormat) -> OutputFormat:
@@ -52,11 +77,47 @@ JobFile: TypeAlias = Annotated[
     Path, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default=str(DEFAULT_JOB_FILE))
 ]
 JobName: TypeAlias = Annotated[str, typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB")]
+JobNames: TypeAlias = Annotated[
+    list[str], typer.Argument(help="Handles, ids or names (the newest job of a name).", metavar="JOB...")
+]
+States: TypeAlias = Annotated[
+    list[StateOption] | None,
+    typer.Option("--state", metavar="STATE", case_sensitive=False, help="Only jobs in this state. May be repeated."),
+]
+Since: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="E.g. 90s, 30m, 12h, 2d ago, or a time like 2026-11-21T12:00."),
+]
+Faults: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="FAULT",
+        help="Local backend: break something on purpose, e.g. 'kill node 1 at step 20', 'delay node 2 by 30s', "
+        "'kill rank 3 with SIGTERM after 5s'. May be repeated.",
+    ),
+]
+JobId: TypeAlias = Annotated[
+    str | None, typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix.")
+]
+Follow: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--follow/--detach",
+        help="Follow the job to its end, or return once it is submitted.",
+        show_default="follow on a terminal",
+    ),
+]
+Propagate: TypeAlias = Annotated[
+    bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
+]
 Set: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Set any field, e.g. hyperparameters.lr=0.1. May be repeated."),
 ]
-Nodes: TypeAlias = Annotated[int | None, typer.Option("--nodes", metavar="N", help="Set resources.nodes.")]
+Nodes: TypeAlias = Annotated[
+    str | None, typer.Option("--nodes", metavar="N", help='Set resources.nodes: a number, or "1:3" for an elastic job.')
+]
 ModeChoice: TypeAlias = Annotated[
     ModeOption | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
 ]
@@ -78,7 +139,7 @@ Templates: TypeAlias = Annotated[
 def overrides(
     *,
     assignments: list[str] | None = None,
-    nodes: int | None = None,
+    nodes: str | int | None = None,
     backend: str | None = None,
     store: str | None = None,
     env: list[str] | None = None,
@@ -87,7 +148,8 @@ def overrides(
     """Return what the flags say; an assignment is the most exact way to say it, so it wins over the others."""
     found = []
     if nodes is not None:
-        found.append(Override("--nodes", ("resources", "nodes"), nodes))
+        number = int(nodes) if str(nodes).isdecimal() else nodes
+        found.append(Override("--nodes", ("resources", "nodes"), number))
     if backend is not None:
         found.append(Override("--backend", ("backend", "kind"), backend))
     if store is not None:
@@ -96,6 +158,20 @@ def overrides(
         found.append(Override("--templates", ("templates",), str(templates.absolute())))
     found += [_env(text) for text in env or ()]
     return found + [Override.from_assignment(text) for text in assignments or ()]
+
+
+def moment(option: str, text: str | None) -> float | None:
+    """Return a time, written as such or as how long ago it was, in seconds since the epoch; raise UsageError."""
+    if text is None:
+        return None
+    ago = seconds_of(text)
+    if ago is not None:
+        return time.time() - ago
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        hint = "write 90s, 30m, 12h or 2d for how long ago, or a time like 2026-11-21T12:00"
+        raise UsageError(f"{option} {text}: is no time", hint) from None
 
 
 def _store(uri: str) -> Override:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from jobsubmit.backends import JobStatus, LogLine, State
+from jobsubmit.backends import JobStatus, LogLine, Recovery, State
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord
 
@@ -49,35 +49,53 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
         "code": {"uri": record.code, "digest": record.digest},
         "script_sha256": record.script_sha256,
         "steps": [asdict(step) for step in (*record.steps, *status.steps)],
+        "recoveries": [asdict(recovery) for recovery in status.recoveries],
         "failure": asdict(status.failure) if status.failure else None,
         "details": dict(status.details),
     }
 
 
-def state_text(status: JobStatus) -> Text:
+def state_text(state: State, reason: str) -> Text:
     """Return state and reason in the state's colour."""
-    reason = f" ({status.reason})" if status.reason else ""
-    return Text(status.state.value + reason, style=_STATE_STYLES.get(status.state, "bold"))
+    return Text(state.value + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
 
 
 def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
     """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
     console.print(
-        Text.assemble(f"job {record.id} ", state_text(status), f": {status.message}" if status.message else "")
+        Text.assemble(
+            f"job {record.id} ",
+            state_text(status.state, status.reason),
+            f": {status.message}" if status.message else "",
+        )
     )
     for note in status.details.get("notes", ()):
         console.print(f"  note: {note}")
+    for recovery in status.recoveries:
+        console.print(f"  {recovery_text(recovery)}")
     failure = status.failure
     if failure is None:
         return
     if failure.last_lines:
-        console.print(f"  last lines of {failure.quoted}:")
+        is_hang = status.reason == "HANG"
+        console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             console.print(Text.assemble(("  │ ", "red"), line))
     if failure.meaning:
         console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
         console.print(f"  hint: {failure.hint}")
     console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def recovery_text(recovery: Recovery) -> str:
+    """Say what a restart or a lost node has cost, in one line."""
+    cause = f" (fault: {recovery.fault})" if recovery.fault else ""
+    told = [f"noticed after {recovery.detected_at - recovery.struck_at:.1f} s"]
+    if recovery.back_at is not None:
+        told.append(f"training again {recovery.back_at - recovery.struck_at:.1f} s after it")
+    if recovery.steps_lost is not None:
+        told.append(f"{recovery.steps_lost} steps done again")
+    return f"{recovery.what}{cause}: {', '.join(told)}"
 
 
 def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
@@ -97,6 +115,10 @@ def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]
     origin = steps[0].start if steps else 0.0
     unfinished = "never" if status.state.is_final else "…"
     return [
-        (step.name, f"{step.start - origin:.2f} s", f"{step.end - step.start:.2f} s" if step.end else unfinished)
+        (
+            step.name + (f" (restart {step.attempt})" if step.attempt else ""),
+            f"{step.start - origin:.2f} s",
+            f"{step.end - step.start:.2f} s" if step.end else unfinished,
+        )
         for step in steps
     ]

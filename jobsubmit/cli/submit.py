@@ -1,29 +1,31 @@
-"""The commands that decide and act: create, render, validate."""
+"""The commands that decide and act: create, rerun, validate."""
 
 from __future__ import annotations
 
 import json
-import random
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jobsubmit import follow as following
 from jobsubmit import pipeline
-from jobsubmit.assets import starter_job
 from jobsubmit.cli import output, report
 from jobsubmit.cli.options import (
     DEFAULT_JOB_FILE,
     BackendKind,
     Debug,
     Env,
+    Faults,
+    Follow,
     Format,
     JobFile,
+    JobId,
+    JobName,
     ModeChoice,
-    ModeOption,
     Nodes,
     OutputFormat,
+    Propagate,
     Set,
     StoreUri,
     Templates,
@@ -32,13 +34,12 @@ from jobsubmit.cli.options import (
 )
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
-from jobsubmit.errors import INTERRUPTED, UsageError
-from jobsubmit.jobs import new_job_id
+from jobsubmit.errors import INTERRUPTED
+from jobsubmit.fault import Fault
+from jobsubmit.jobs import JobRecords
 from jobsubmit.pipeline import Prepared
-from jobsubmit.plan import plan
-from jobsubmit.render import paste_commands
-from jobsubmit.render import render as render_script
-from jobsubmit.settings import BUILT_IN, load_settings
+from jobsubmit.rerun import prepare_again
+from jobsubmit.settings import Settings, load_settings
 
 
 def create(
@@ -53,22 +54,15 @@ def create(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
     ] = False,
-    follow: Annotated[
-        bool | None,
-        typer.Option(
-            "--follow/--detach",
-            help="Follow the job to its end, or return once it is submitted.",
-            show_default="follow on a terminal",
-        ),
-    ] = None,
-    job_id: Annotated[
+    follow: Follow = None,
+    job_id: JobId = None,
+    idempotency_key: Annotated[
         str | None,
-        typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix."),
+        typer.Option("--idempotency-key", metavar="KEY", help="Submitted before under this key? Then it is that job."),
     ] = None,
+    fault: Faults = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check the code before anything is sent.")] = True,
-    propagate: Annotated[
-        bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
-    ] = False,
+    propagate: Propagate = False,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
@@ -82,19 +76,66 @@ def create(
     """
     settings = load_settings()
     changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
-    prepared = pipeline.prepare(read_job(job, mode, changes), settings, job_id=job_id, checks=check)
+    faults = [Fault.parse(text) for text in fault or ()]
+    loaded = read_job(job, mode, changes)
+    prepared = pipeline.prepare(loaded, settings, job_id=job_id, checks=check, faults=faults)
     _show_notes(prepared)
     if dry_run:
         _show_dry_run(prepared)
         return
+    _submit(prepared, settings, follow=follow, propagate=propagate, key=idempotency_key)
+
+
+def rerun(
+    job: JobName,
+    set_: Set = None,
+    nodes: Nodes = None,
+    env: Env = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "--dryrun", help="Print script and request, and touch nothing.")
+    ] = False,
+    follow: Follow = None,
+    job_id: JobId = None,
+    fault: Faults = None,
+    propagate: Propagate = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Submit an earlier job again, exactly as it was.
+
+    Same start script, and the same code: it is taken from the store, whatever lies in your code directory now. What
+    you change with --set, --nodes or -e is changed, and nothing else.
+
+    Examples: jobsubmit rerun my-job --follow · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
+    """
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    faults = [Fault.parse(text) for text in fault or ()]
+    changes = overrides(assignments=set_, nodes=nodes, env=env)
+    prepared = prepare_again(record, settings, changes, job_id=job_id, faults=faults)
+    _show_notes(prepared)
+    if dry_run:
+        _show_dry_run(prepared)
+        return
+    _submit(prepared, settings, follow=follow, propagate=propagate)
+
+
+def _submit(
+    prepared: Prepared, settings: Settings, *, follow: bool | None, propagate: bool, key: str | None = None
+) -> None:
     try:
         with output.transfer_progress() as progress:
-            submission = pipeline.submit(prepared, settings, progress=progress)
+            if key is None:
+                submission = pipeline.submit(prepared, settings, progress=progress)
+            else:
+                submission = pipeline.submit_once(prepared, settings, key, progress=progress)
     except KeyboardInterrupt:
         out.talk("interrupted: the job was not submitted")
         raise typer.Exit(INTERRUPTED) from None
     if not out.json:
         out.data(str(submission.handle))
+    if submission.is_earlier:
+        out.talk(f"submitted before: {submission.record.id}, {submission.record.created_at}")
     if submission.summary.skipped:
         out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
     if submission.summary.copied:
@@ -104,7 +145,7 @@ def create(
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
-        out.document(report.job_document(submission.record, pipeline.status(submission.record, settings)))
+        out.document(report.job_document(submission.record, following.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
 
@@ -143,87 +184,6 @@ def _show_dry_run(prepared: Prepared) -> None:
     for name, text in prepared.request.documents.items():
         out.data(f"# ── request {name}")
         out.data(text.rstrip("\n"))
-
-
-def render(
-    job: Annotated[
-        Path | None, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, or the starter")
-    ] = None,
-    mode: ModeChoice = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            "--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."
-        ),
-    ] = None,
-    job_id: Annotated[
-        str | None,
-        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one."),
-    ] = None,
-    set_: Set = None,
-    nodes: Nodes = None,
-    env: Env = None,
-    templates: Templates = None,
-    format_: Format = OutputFormat.text,
-    debug: Debug = False,
-) -> None:
-    """Print the start script of a job.
-
-    It is exactly what every node will run.
-    Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
-
-    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --hosts gpu1,gpu2
-    """
-    machines = _machines(hosts) if hosts is not None else []
-    changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
-    loaded = read_job(_file_to_render(job, mode), mode, changes)
-    job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
-    for note in (*loaded.notes, *job_plan.notes):
-        out.talk(f"note: {note}")
-    script = render_script(job_plan)
-    if hosts is not None:
-        shared_id = job_id or new_job_id(job_plan.name)
-        port = random.Random(shared_id).randrange(20000, 30000)
-        commands = list(paste_commands(job_plan, script, machines, shared_id, port))
-        _show_commands(machines, commands, job_plan.code_name)
-    elif out.json:
-        out.document(
-            {
-                "name": job_plan.name,
-                "mode": job_plan.mode,
-                "script": script.text,
-                "sha256": script.sha256,
-                "notes": [*loaded.notes, *job_plan.notes],
-            }
-        )
-    else:
-        out.script(script.text)
-
-
-def _file_to_render(job: Path | None, mode: ModeOption | None) -> Path:
-    if job is not None or DEFAULT_JOB_FILE.exists():
-        return job or DEFAULT_JOB_FILE
-    if mode is None:
-        raise UsageError("there is no ./job.yaml", "give a job file, or a mode: jobsubmit render --mode torchrun")
-    return starter_job(mode.value)
-
-
-def _machines(hosts: str) -> list[str]:
-    machines = [host.strip() for host in hosts.split(",")]
-    if not all(machines) or any(c.isspace() for host in machines for c in host):
-        raise UsageError(f"--hosts {hosts!r}: must be names or addresses with commas between", "e.g. --hosts gpu1,gpu2")
-    return machines
-
-
-def _show_commands(machines: list[str], commands: list[str], code_name: str) -> None:
-    if out.json:
-        out.document([{"host": host, "command": command} for host, command in zip(machines, commands, strict=True)])
-        return
-    for node_rank, (host, command) in enumerate(zip(machines, commands, strict=True)):
-        out.data(
-            f"# ── node {node_rank}: paste on {host}, in a folder where your code lies as {code_name}/ (copy it first)"
-        )
-        out.script(command)
 
 
 def validate(

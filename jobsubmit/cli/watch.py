@@ -1,44 +1,72 @@
-"""The commands that watch: status, logs, list, wait, cancel."""
+"""The commands about one job: status, describe, events, wait, cancel."""
 
 from __future__ import annotations
 
 import json
-import sys
+import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from jobsubmit import pipeline
-from jobsubmit.backends import LogLine, LogQuery
+from jobsubmit import follow as following
+from jobsubmit.backends import JobStatus
 from jobsubmit.cli import output, report
+from jobsubmit.cli.logs import time_text
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
-from jobsubmit.errors import INTERRUPTED, NOT_FINISHED, UsageError
+from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings, load_settings
 
 _CANCEL_SECONDS = 30.0
+_SECOND_CTRL_C_SECONDS = 2.0
+_PENDING_SECONDS = 30.0
 
 
 def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool) -> None:
     """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
     try:
-        for line in pipeline.logs(record, settings, follow=True):
+        for line in following.logs(record, settings, follow=True, on_wait=_say_why_it_waits(record)):
             out.stderr.print(report.log_text(line))
-        status = pipeline.wait(record, settings)
+        status = following.wait(record, settings)
     except KeyboardInterrupt:
-        out.talk(
-            f"\ndetached: the job goes on. Attach again: jobsubmit logs -f {record.id} · end it: "
-            f"jobsubmit cancel {record.id}"
-        )
-        if out.json:
-            out.document(report.job_document(record, pipeline.status(record, settings)))
-        raise typer.Exit(INTERRUPTED) from None
+        status = _detach_or_cancel(record, settings)
     report.show_report(out.stderr, record, status)
     if out.json:
         out.document(report.job_document(record, status))
     raise typer.Exit(report.exit_code(status, propagate=propagate))
+
+
+def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
+    """Leave the job alone, unless Ctrl-C comes a second time: then end it and return how it ended."""
+    out.talk(
+        f"\ndetaching: the job goes on. Attach again: jobsubmit logs -f {record.id} · "
+        f"Ctrl-C once more within {_SECOND_CTRL_C_SECONDS:.0f} s ends it"
+    )
+    try:
+        time.sleep(_SECOND_CTRL_C_SECONDS)
+    except KeyboardInterrupt:
+        following.cancel(record, settings)
+        out.talk(f"asked {record.id} to end")
+        return following.wait(record, settings)
+    if out.json:
+        out.document(report.job_document(record, following.status(record, settings)))
+    raise typer.Exit(INTERRUPTED)
+
+
+def _say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:
+    """Return what says, once, why a job has not started when it has waited for long."""
+    told: list[str] = []
+
+    def on_wait(status: JobStatus, seconds: float) -> None:
+        reason = status.message or status.reason or "the backend does not say why"
+        if seconds >= _PENDING_SECONDS and reason not in told:
+            told.append(reason)
+            out.talk(f"{record.id} is {status.state.value} for {seconds:.0f} s: {reason}")
+
+    return on_wait
 
 
 def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
@@ -51,20 +79,24 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     settings = load_settings()
     records = JobRecords(settings)
     record = records.find(job)
-    now = pipeline.status(record, settings)
+    now = following.status(record, settings)
     if out.json:
         out.document(report.job_document(record, now))
         return
+    _show_status(record, now, str(records.directory(record.id)))
+
+
+def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     report.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
         "mode": f"{record.mode}, {output.counted(record.nodes, 'node')}",
         "created": record.created_at,
         "code": record.code,
-        "folder": str(records.directory(record.id)),
+        "folder": directory,
     }
     for name, fact in facts.items():
-        out.stdout.print(f"{name:<8} {fact}")
+        out.stdout.print(f"{name:<9} {fact}")
     timeline = Table("step", box=None, pad_edge=False, header_style="bold")
     timeline.add_column("began after", justify="right")
     timeline.add_column("took", justify="right")
@@ -73,70 +105,57 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     out.stdout.print(timeline)
 
 
-def logs(
-    job: JobName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    node: Annotated[
-        int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
-    ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
-    format_: Format = OutputFormat.text,
-    debug: Debug = False,
-) -> None:
-    """Print what the nodes and ranks said.
+def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """Show everything that is known of a job.
 
-    Each line with its origin; with -o json one document per line.
+    How it is and who failed first, where its code, script and directory are, its nodes and ranks, every step and
+    restart, and the files of its directory.
 
-    Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3
+    Example: jobsubmit describe my-job
+    """
+    settings = load_settings()
+    records = JobRecords(settings)
+    record = records.find(job)
+    now = following.status(record, settings)
+    directory = records.directory(record.id)
+    files = sorted(str(file.relative_to(directory)) for file in directory.glob("*") if file.is_file())
+    files += sorted(str(file.relative_to(directory)) for file in directory.glob("logs/*.log"))
+    if out.json:
+        document = report.job_document(record, now)
+        out.document({**document, "directory": str(directory), "files": files, "rerun_of": record.rerun_of or None})
+        return
+    _show_status(record, now, str(directory))
+    facts = {
+        "script": f"sha256 {record.script_sha256}",
+        "digest": record.digest or "unknown: the code was there already",
+        "rerun of": record.rerun_of,
+        "port": now.details.get("port"),
+        "last step": now.details.get("last_step"),
+    }
+    for name, fact in facts.items():
+        if fact not in (None, ""):
+            out.stdout.print(f"{name:<9} {fact}")
+    for node, address in enumerate(now.details.get("addresses", ())):
+        out.stdout.print(f"node {node:<4} {address}")
+    out.stdout.print("files     " + "\n          ".join(files))
+    out.stdout.print(f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}")
+
+
+def events(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """Print what happened to a job, with times: steps, processes, failures, restarts.
+
+    With -o json one document per line.
+
+    Example: jobsubmit events my-job
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
-    if node is not None and node >= record.nodes:
-        raise UsageError(f"--node {node}: {record.id} has {output.counted(record.nodes, 'node')}, counted from 0")
-    show = _show_json if out.json else _show_text
-    lines = 0
-    try:
-        for line in pipeline.logs(record, settings, LogQuery(node, rank), follow=follow):
-            show(line)
-            lines += 1
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    if not lines:
-        out.talk(
-            "nothing was said" + ("" if rank is None else f" by rank {rank}: `jobsubmit logs {record.id}` shows all")
-        )
-
-
-def _show_json(line: LogLine) -> None:
-    out.data(json.dumps({"node": line.node, "rank": line.rank, "text": line.text}, ensure_ascii=False))
-
-
-def _show_text(line: LogLine) -> None:
-    if sys.stdout.isatty():
-        out.stdout.print(report.log_text(line))
-    else:
-        out.data(f"{report.log_prefix(line)} {line.text}")
-
-
-def list_(format_: Format = OutputFormat.text, debug: Debug = False) -> None:
-    """List the jobs of this machine, newest first.
-
-    Example: jobsubmit list -o json
-    """
-    settings = load_settings()
-    jobs = [(record, pipeline.status(record, settings)) for record in JobRecords(settings).all()]
-    if out.json:
-        out.document([report.job_document(record, now) for record, now in jobs])
-        return
-    if not jobs:
-        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
-        return
-    table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
-    for record, now in jobs:
-        table.add_row(
-            record.id, report.state_text(now), record.mode, str(record.nodes), record.backend, record.created_at
-        )
-    out.stdout.print(table)
+    for event in following.events(record, settings):
+        if out.json:
+            out.data(json.dumps({**event, "t": time_text(event["t"])}, ensure_ascii=False))
+        else:
+            told = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("t", "event"))
+            out.data(f"{time_text(event['t'])} {event['event']} {told}")
 
 
 def wait(
@@ -159,7 +178,7 @@ def wait(
     settings = load_settings()
     record = JobRecords(settings).find(job)
     try:
-        now = pipeline.wait(record, settings, timeout)
+        now = following.wait(record, settings, timeout, on_wait=_say_why_it_waits(record))
     except KeyboardInterrupt:
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None
@@ -170,20 +189,31 @@ def wait(
     raise typer.Exit(report.exit_code(now, propagate=propagate))
 
 
-def cancel(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+def cancel(
+    job: JobName,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            "--grace", metavar="SECONDS", min=0, help="Time to save, from SIGTERM to SIGKILL.", show_default="10"
+        ),
+    ] = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
     """End a job.
 
-    Its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing.
+    Its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing; a second one with
+    a shorter --grace counts at once. Exits 0 once the job has ended, 101 if it has not within 30 s more than the grace.
 
-    Example: jobsubmit cancel my-job
+    Examples: jobsubmit cancel my-job · jobsubmit cancel my-job --grace 60
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
-    before = pipeline.status(record, settings)
+    before = following.status(record, settings)
     if not before.state.is_final:
-        pipeline.cancel(record, settings)
         out.talk(f"asked {record.id} to end")
-    now = pipeline.wait(record, settings, _CANCEL_SECONDS)
+    following.cancel(record, settings, grace)
+    now = following.wait(record, settings, _CANCEL_SECONDS + (grace or 0))
     if out.json:
         out.document(report.job_document(record, now))
     else:

@@ -60,6 +60,23 @@ class LoadedSpec:
     document: Document
     notes: tuple[str, ...] = ()
 
+    def resolved_text(self) -> str:
+        """Return a job file that says the same wherever it lies: flags applied, paths absolute."""
+        values, spec = dict(self.document.values), self.spec
+        values["code_dir"] = spec.code_dir
+        if spec.templates is not None:
+            values["templates"] = spec.templates
+        if spec.store.uri is not None:
+            values["store"] = {**values["store"], "uri": spec.store.uri}
+        if spec.checkpoint_dir is not None:
+            given = values["checkpoint_dir"]
+            uri = spec.checkpoint_dir.uri
+            values["checkpoint_dir"] = {**given, "uri": uri} if isinstance(given, dict) else uri
+        for field, found in (("inputs", spec.inputs), ("outputs", spec.outputs)):
+            if found:
+                values[field] = [{**raw, "uri": data.uri} for raw, data in zip(values[field], found, strict=True)]
+        return as_yaml(values)
+
 
 def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
     """Read a job file; raise SpecError with every problem in it. Relative paths resolve against the file."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, TypeAdapter
 
 from jobsubmit.address import Addressing, StoreAddress
+from jobsubmit.spec.hyperparameter import Hyperparameter
 from jobsubmit.spec.values import (
     CodeDir,
     Command,
@@ -14,7 +15,6 @@ from jobsubmit.spec.values import (
     Endpoint,
     EnvName,
     FrozenModel,
-    Hyperparameter,
     HyperparameterName,
     JobName,
     Location,

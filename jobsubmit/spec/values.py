@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, StrictBool, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from jobsubmit.address import BUCKET, endpoint_problem, store_uri_problem
@@ -42,23 +40,23 @@ SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID",
 # What a gang may be started again after: any failed process, one that a signal ended, a lost node, no sign of life.
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
-_INT64 = 1 << 63
 _HIGHEST_EXIT_CODE = 255
-_HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _wrong(text: str) -> PydanticCustomError:
+def wrong(text: str) -> PydanticCustomError:
+    """Return a complaint about a value, to be raised."""
     return PydanticCustomError("jobsubmit", "{text}", {"text": text})
 
 
-def _text(value: object) -> str:
+def plain_text(value: object) -> str:
+    """Return a value that is text which a command line can carry; raise the complaint otherwise."""
     if isinstance(value, bool) or not isinstance(value, str):
-        raise _wrong(f"must be text, not {_kind(value)}: quote it")
+        raise wrong(f"must be text, not {_kind(value)}: quote it")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _wrong("must not contain half a character (a lone surrogate)")
+        raise wrong("must not contain half a character (a lone surrogate)")
     if "\0" in value:
-        raise _wrong("must not contain a NUL character: no command line or environment can carry it")
+        raise wrong("must not contain a NUL character: no command line or environment can carry it")
     return value
 
 
@@ -77,33 +75,33 @@ def _kind(value: object) -> str:
 def _scalar_text(value: object) -> str:
     """Accept text and numbers; a boolean has no one spelling, so it must be quoted."""
     if isinstance(value, bool):
-        raise _wrong(f'a boolean has no one spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
+        raise wrong(f'a boolean has no one spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
     if isinstance(value, (int, float)):
         return str(value)
-    return _text(value)
+    return plain_text(value)
 
 
 def _matching(pattern: str, rule: str) -> BeforeValidator:
     def check(value: object) -> str:
-        text = _text(value)
+        text = plain_text(value)
         if not re.fullmatch(pattern, text):
-            raise _wrong(rule)
+            raise wrong(rule)
         return text
 
     return BeforeValidator(check)
 
 
 def _job_name(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     if not re.fullmatch(JOB_NAME, text):
-        raise _wrong("must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")
+        raise wrong("must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")
     return text
 
 
 def _env_name(value: object) -> str:
     text = _data_name(value)
     if problem := env_name_problem(text):
-        raise _wrong(problem)
+        raise wrong(problem)
     return text
 
 
@@ -120,32 +118,32 @@ def env_name_problem(text: str) -> str:
 
 
 def _secret(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     if not re.fullmatch(rf"env:{ENV_NAME}", text):
-        raise _wrong("must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file")
+        raise wrong("must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file")
     return text
 
 
 def _relative_file(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     parts = text.split("/")
     inside = [part for part in parts if part not in ("", ".")]
     if text.startswith("/") or ".." in parts or text.endswith("/") or not inside:
-        raise _wrong("must be a file inside code_dir, written relative to it, without `..`")
+        raise wrong("must be a file inside code_dir, written relative to it, without `..`")
     return "/".join(inside)
 
 
 def _location(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     if not text:
-        raise _wrong("must not be empty")
+        raise wrong("must not be empty")
     return text
 
 
 def _store_uri(value: object) -> str:
     text = _location(value)
     if problem := store_uri_problem(text):
-        raise _wrong(problem)
+        raise wrong(problem)
     return text
 
 
@@ -153,18 +151,18 @@ def _code_dir(value: object) -> str:
     text = _location(value)
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs"):
-        raise _wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
+        raise wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
     if separator and not re.fullmatch(rf"{BUCKET}(/[^/]+)+/?", rest):
-        raise _wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
+        raise wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
-        raise _wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
+        raise wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
     return text
 
 
 def _endpoint(value: object) -> str:
     text = _location(value)
     if problem := endpoint_problem(text):
-        raise _wrong(problem)
+        raise wrong(problem)
     return text
 
 
@@ -179,9 +177,9 @@ def _duration(shortest: int) -> BeforeValidator:
     def check(value: object) -> int:
         seconds = seconds_of(value)
         if seconds is None:
-            raise _wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
+            raise wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
         if seconds < shortest:
-            raise _wrong("must be at least 1 second" if shortest else "must not be negative")
+            raise wrong("must be at least 1 second" if shortest else "must not be negative")
         return seconds
 
     return BeforeValidator(check)
@@ -191,80 +189,45 @@ def _nodes(value: object) -> int | str:
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9}):(\d{1,9})", value)):
         fewest, most = int(match[1]), int(match[2])
         if not 1 <= fewest <= most:
-            raise _wrong('must be "fewest:most" with 1 ≤ fewest ≤ most, e.g. "1:3"')
+            raise wrong('must be "fewest:most" with 1 ≤ fewest ≤ most, e.g. "1:3"')
         return most if fewest == most else f"{fewest}:{most}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong('must be a whole number, or "fewest:most" for an elastic job, e.g. "1:3"')
+        raise wrong('must be a whole number, or "fewest:most" for an elastic job, e.g. "1:3"')
     if value < 1:
-        raise _wrong("must be ≥ 1")
+        raise wrong("must be ≥ 1")
     return value
 
 
 def _restart_condition(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     if text.startswith("log:"):
         if not re.fullmatch(r"log:/.+/", text, re.DOTALL):
-            raise _wrong("must look like `log:/a regular expression/`")
+            raise wrong("must look like `log:/a regular expression/`")
         try:
             re.compile(text[len("log:/") : -1])
         except re.error as error:
-            raise _wrong(f"is not a regular expression: {error}") from None
+            raise wrong(f"is not a regular expression: {error}") from None
     elif match := re.fullmatch(r"exit:(\d{1,9})", text):
         if not 1 <= int(match[1]) <= _HIGHEST_EXIT_CODE:
-            raise _wrong("an exit code of a failure is 1 to 255")
+            raise wrong("an exit code of a failure is 1 to 255")
     elif text not in RESTART_CONDITIONS:
-        raise _wrong(f"must be one of {', '.join(RESTART_CONDITIONS)}, `exit:75` or `log:/a regular expression/`")
+        raise wrong(f"must be one of {', '.join(RESTART_CONDITIONS)}, `exit:75` or `log:/a regular expression/`")
     return text
 
 
 def _data_name(value: object) -> str:
-    text = _text(value)
+    text = plain_text(value)
     if not re.fullmatch(ENV_NAME, text):
-        raise _wrong("must be letters, digits and `_`, not starting with a digit")
+        raise wrong("must be letters, digits and `_`, not starting with a digit")
     return text
-
-
-def _hyperparameter(value: object) -> HyperparameterValue:
-    if isinstance(value, Flag):
-        return value
-    if isinstance(value, dict):
-        if set(value) == {"flag"} and isinstance(value["flag"], bool):
-            return Flag(flag=value["flag"])
-        raise _wrong(_HYPERPARAMETER_RULE)
-    if isinstance(value, list):
-        _check_list(value)
-        return json.loads(json.dumps(value))  # type: ignore[no-any-return]
-    if not isinstance(value, (str, int, float, type(None))):
-        raise _wrong(_HYPERPARAMETER_RULE)
-    _check_scalar(value)
-    return value
-
-
-def _check_list(items: list[Any]) -> None:
-    for item in items:
-        if isinstance(item, list):
-            _check_list(item)
-        elif not isinstance(item, (str, int, float, type(None))):
-            raise _wrong("a list may hold text, numbers, booleans, null and lists, not mappings")
-        else:
-            _check_scalar(item)
-
-
-def _check_scalar(value: str | float | None) -> None:
-    if isinstance(value, str):
-        _text(value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("must be a finite number: quote it to pass it as text")
-    elif isinstance(value, int) and abs(value) >= _INT64:
-        raise _wrong("is too big for a 64-bit integer: quote it to pass it as text")
 
 
 def _command(value: object) -> tuple[str, ...]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
-        raise _wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
+        raise wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
     if isinstance(value, str) and re.search(r"[\"'`$\\|&;<>(){}*?#~\n]", value):
-        raise _wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
+        raise wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
     return tuple(_scalar_text(item) for item in items)
 
 
@@ -314,29 +277,3 @@ Command = Annotated[
 
 class FrozenModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Flag(FrozenModel):
-    """A store-true flag of the boot file: `{flag: true}` passes `--name`, `{flag: false}` passes nothing."""
-
-    flag: StrictBool = Field(description="Whether the flag is on.")
-
-
-HyperparameterValue: TypeAlias = str | int | float | bool | list[Any] | Flag | None
-Hyperparameter = Annotated[
-    HyperparameterValue,
-    PlainValidator(_hyperparameter),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "number", "boolean", "null", "array"]},
-                {
-                    "type": "object",
-                    "properties": {"flag": {"type": "boolean", "description": "Whether the store-true flag is on."}},
-                    "required": ["flag"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]

@@ -48,6 +48,8 @@ def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
     manifest = read_manifest(there.data)
     if manifest is None:
         raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
+    if code.digest not in (None, manifest.digest):
+        raise StoreError(f"{code.uri} is no longer the code that was submitted", "submit your code directory again")
     return _proven(store, code, manifest.digest, list(manifest.files))
 
 

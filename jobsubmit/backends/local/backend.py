@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +124,10 @@ class LocalBackend:
             raise BackendError(f"the job could not be started: {problem}", f"see {job_dir / files.GANG_LOG}")
         return JobHandle("local", request.job_id)
 
+    def find(self, job_id: str) -> JobHandle | None:
+        """Return the handle of a job whose gang has begun (see Backend)."""
+        return JobHandle("local", job_id) if files.read_status(str(self.settings.job_dir(job_id))) else None
+
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what is true now (see Backend): a job whose keeper is dead is LOST, never RUNNING for ever."""
         job_dir = self._job_dir(handle)
@@ -144,6 +148,10 @@ class LocalBackend:
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
         return chosen_lines(self._job_dir(handle), query, lambda: follow and not self.status(handle).state.is_final)
+
+    def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
+        """Yield the lines of events.jsonl (see Backend)."""
+        return iter(files.EventReader(str(self._job_dir(handle))).new())
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
@@ -190,9 +198,9 @@ def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
         yield Recovery(what, fault["text"], *times, entry["steps_lost"])
     for entry in told.get("resizes", ()):
         fault = entry["fault"] or {"text": "", "t": entry["t"]}
-        what = f"node {entry['node']} {'lost' if entry['lost'] else 'came back'}"
+        what = f"node {entry['node']} {entry['what']}" if entry["node"] is not None else str(entry["what"])
         if entry["nodes"] is not None:
-            what += f", {entry['nodes']} nodes"
+            what += f", went on with {entry['nodes']}"
         yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.2
 SETTLE_UNCLEAR_SECONDS = 5.5
 _LATECOMER_SECONDS = 10.0
+_LOST = "lost"
 _TO_BE_JUDGED = "a process failed"
 
 
@@ -46,6 +48,7 @@ class Attempt:
         self.is_elastic = job.request["min_nodes"] < len(self.nodes)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.is_elastic
         self.gang = verdict.Gang()
+        self.met: dict[Any, int] = {}  # rank → pid of those that met last, and their number as "world"
         self.watch = hang.HangWatch(job.request["hang_after"])
         self.memory = memory.OutOfMemory()
         self.unclear_since: float | None = None
@@ -118,7 +121,7 @@ class Attempt:
             and node.exit_code is not None
             and node.exit_code < 0
             and alive >= self.job.request["min_nodes"]
-            and sum(resize["lost"] for resize in self.job.status["resizes"]) < budget
+            and sum(resize["what"] == _LOST for resize in self.job.status["resizes"]) < budget
         )
 
     def _lose(self, node: Node) -> None:
@@ -127,19 +130,14 @@ class Attempt:
         node.leader, node.exit_code = None, None
         node.starts_at = time.monotonic() + backoff
         for rank in self.gang.forget_node(node.index):
-            processes.send(rank["pid"], 9)
-        self._note_resize(node, lost=True)
+            processes.send(rank["pid"], signal.SIGKILL)
+        self._note_resize(_LOST, node.index)
         self.job.say(node.index, "this node was lost; the others go on, it comes back in %d s" % backoff)
 
-    def _note_resize(self, node: Node, *, lost: bool) -> None:
-        resize = {
-            "t": time.time(),
-            "node": node.index,
-            "lost": lost,
-            "nodes": None,
-            "back_at": None,
-            "fault": self.struck[-1] if lost and self.struck else None,
-        }
+    def _note_resize(self, what: str, node: int | None) -> None:
+        resize = {"t": time.time(), "what": what, "node": node, "nodes": None, "back_at": None, "fault": None}
+        if what == _LOST and self.struck:
+            resize["fault"] = self.struck[-1]
         self.job.write_status(resizes=[*self.job.status["resizes"], resize])
 
     # ── what the processes tell ─────────────────────────────────────────────────────────────────────────────────
@@ -153,21 +151,22 @@ class Attempt:
                     self._take_new_world(event)
 
     def _take_new_world(self, event: dict[str, Any]) -> None:
-        """Note that the training goes on with another number of processes."""
-        nproc = self.job.request["nproc_per_node"] or 1
-        nodes = (event.get("world") or 0) // nproc
-        for rank in self.gang.forget_ranks_from(event.get("world") or 0):
-            self.job.node_of_rank.pop(rank, None)
-        before = self.gang.nodes
-        self.gang.nodes = nodes
-        if not before or nodes == before:
+        """Note that the processes of an elastic job have met anew, perhaps on another number of nodes."""
+        if event["rank"] not in self.met and self.met.get("world") == event["world"]:
+            self.met[event["rank"]] = event["pid"]
             return
-        if nodes > before:
-            self._note_resize(self.nodes[event["node"]], lost=False)
+        nodes_before, self.met = self.met.get("world", 0), {"world": event["world"], event["rank"]: event["pid"]}
+        for rank in self.gang.forget_ranks_from(event["world"]):
+            self.job.node_of_rank.pop(rank, None)
+        if not nodes_before:
+            return
         resizes = self.job.status["resizes"]
-        if resizes and resizes[-1]["nodes"] is None:
-            resizes[-1]["nodes"] = nodes
-            self.progress.begin_attempt()
+        if not resizes or resizes[-1]["nodes"] is not None:
+            grown = event["world"] > nodes_before
+            self._note_resize("came back" if grown else "restarted by torchrun", resizes[-1]["node"] if grown else None)
+        self.job.status["resizes"][-1]["nodes"] = event["world"] // (self.job.request["nproc_per_node"] or 1)
+        self.job.write_status()
+        self.progress.begin_attempt()
 
     def _note_progress(self) -> None:
         steps, ranks = self.job.steps, self.job.node_of_rank
@@ -288,8 +287,8 @@ class Attempt:
             report.keep_error_file(self.job, self.gang.ranks[first["rank"]])
         failure = report.failure(self.job, first)
         reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
-        if first["rank"] is None and first["code"] == -9:
+        if first["rank"] is None and first["code"] == -signal.SIGKILL:
             reason = "NODE_FAILED"
-        if first["code"] == -9 and self.memory.has_struck():
+        if first["code"] == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
         return Outcome("FAILED", reason, failure["message"], failure)

@@ -107,8 +107,8 @@ def place(lines: list[str]) -> tuple[str, str]:
         return "", ""
     own = next((frame for frame in frames if not _is_library(frame["file"])), frames[0])
     where = "%s:%s in %s" % (os.path.basename(own["file"]), own["line"], own["function"])
-    called = frames[max(0, frames.index(own) - 1)]["function"] if own is not frames[0] else ""
-    return where, called
+    inner = [frame["function"] for frame in frames[: frames.index(own)] if frame["function"] != "wrapper"]
+    return where, inner[-1] if inner else ""
 
 
 def _is_library(file: str) -> bool:

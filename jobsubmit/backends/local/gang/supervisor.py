@@ -136,8 +136,7 @@ class Supervisor:
         while processes.reap() and time.monotonic() - begun < (files.cancel_grace(self.job.dir, usual) or usual):
             self.job.note_logs()
             time.sleep(POLL_SECONDS)
-        known = self.attempt.gang.running().values() if self.attempt else ()
-        processes.kill_all(known=known)
+        processes.kill_all(known=[rank["pid"] for rank in self.attempt.gang.ranks.values()] if self.attempt else ())
         self.job.started.clear()
 
     def _grace(self, outcome: Outcome) -> float:

@@ -19,7 +19,6 @@ class Gang:
         self.by_pid: dict[int, dict[str, Any]] = {}
         self.leaders: dict[int, dict[str, Any]] = {}
         self.stopped_at: float | None = None  # when we told everybody to end
-        self.nodes = 0  # of the world that the ranks last met in, in an elastic job
 
     def take(self, event: dict[str, Any]) -> None:
         """Take one event of the hook."""
@@ -41,8 +40,12 @@ class Gang:
             self.by_pid[event["pid"]].setdefault("exit", event)
 
     def running(self) -> dict[int, int]:
-        """Return rank → pid of those whose end nobody has reported."""
-        return {number: rank["pid"] for number, rank in self.ranks.items() if "exit" not in rank}
+        """Return rank → pid of those whose end nobody has reported; with its leader a rank ends, too."""
+        return {
+            number: rank["pid"]
+            for number, rank in self.ranks.items()
+            if "exit" not in rank and rank["node"] not in self.leaders
+        }
 
     def forget_node(self, node: int) -> list[dict[str, Any]]:
         """Forget the ranks of a node that was lost, and return them."""
@@ -122,4 +125,5 @@ def _order(failure: dict[str, Any]) -> tuple[bool, bool, bool, float]:
 
 def is_clear(failure: dict[str, Any]) -> bool:
     """Tell whether a failure is surely a cause: nobody told it to end, and nobody else's end explains it."""
-    return not (failure["was_told"] or failure["is_victim"] or failure["is_leader"])
+    explained = failure["is_leader"] and failure["code"] != -signal.SIGKILL
+    return not (failure["was_told"] or failure["is_victim"] or explained)

@@ -1,0 +1,128 @@
+"""The command that shows what nodes and ranks said."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from jobsubmit import follow as following
+from jobsubmit.backends import LogLine, LogQuery
+from jobsubmit.cli import output, report
+from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
+from jobsubmit.cli.output import out
+from jobsubmit.errors import INTERRUPTED, UsageError
+from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.settings import load_settings
+
+
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Begin with the last N lines.")] = None,
+    since: Since = None,
+    node: Annotated[
+        int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
+    stream: Annotated[StreamOption | None, typer.Option("--stream", help="Only what was written there.")] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+    ] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
+    download: Annotated[
+        Path | None,
+        typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
+    ] = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print what the nodes and ranks said, in the order of time.
+
+    Each line with its origin; with -o json one document per line. A line's time is when it was seen in its file, to
+    0.1 s. A progress bar that redraws its line is shown once a second. Of each stream the newest 512 MB at least are
+    kept; where older ones are gone, a line says so.
+
+    Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3 --tail 50 · jobsubmit logs my-job --grep loss
+    """
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    if node is not None and node >= record.nodes:
+        raise UsageError(f"--node {node}: {record.id} has {output.counted(record.nodes, 'node')}, counted from 0")
+    query = LogQuery(node, rank, stream.value if stream else None, moment("--since", since), tail, _pattern(grep))
+    lines = 0
+    try:
+        with ExitStack() as open_files:
+            show = _writer(download, open_files, timestamps) if download else _printer(timestamps)
+            for line in following.logs(record, settings, query, follow=follow):
+                show(line)
+                lines += 1
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if download:
+        out.talk(f"{output.counted(lines, 'line')} in {download}")
+    elif not lines:
+        _explain_silence(record, query)
+
+
+def _pattern(grep: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(grep) if grep is not None else None
+    except re.error as error:
+        raise UsageError(
+            f"--grep {grep!r} is not a regular expression: {error}", "put a \\ before . * + ? ( ) [ ]"
+        ) from None
+
+
+def _explain_silence(record: JobRecord, query: LogQuery) -> None:
+    hint = f"`jobsubmit logs {record.id}` shows all"
+    if query == LogQuery():
+        out.talk("nothing was said")
+    elif query.rank is not None and query == LogQuery(rank=query.rank):
+        out.talk(f"rank {query.rank} has no log of its own; what it said may be its node's: {hint}")
+    else:
+        out.talk(f"no line fits: {hint}")
+
+
+def time_text(seconds: float) -> str:
+    """Return a time of day, to the millisecond, with its date and offset."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="milliseconds")
+
+
+def _printer(timestamps: bool) -> Callable[[LogLine], None]:
+    def show_json(line: LogLine) -> None:
+        document = {"node": line.node, "rank": line.rank, "stream": line.stream, "time": time_text(line.time)}
+        out.data(json.dumps({**document, "text": line.text}, ensure_ascii=False))
+
+    def show_text(line: LogLine) -> None:
+        moment_text = f"{time_text(line.time)} " if timestamps else ""
+        if sys.stdout.isatty():
+            out.stdout.print(moment_text, report.log_text(line), sep="")
+        else:
+            out.data(f"{moment_text}{report.log_prefix(line)} {line.text}")
+
+    return show_json if out.json else show_text
+
+
+def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[LogLine], None]:
+    files: dict[str, TextIO] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--download {folder}: {error.strerror}", "give a directory you can write to") from error
+
+    def write(line: LogLine) -> None:
+        name = f"node-{line.node}" if line.rank is None else f"rank-{line.rank}"
+        name += f".{line.stream}.log"
+        if name not in files:
+            files[name] = open_files.enter_context((folder / name).open("w", encoding="utf-8", errors="replace"))
+        files[name].write((f"{time_text(line.time)} " if timestamps else "") + line.text + "\n")
+
+    return write

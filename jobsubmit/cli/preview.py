@@ -1,0 +1,113 @@
+"""The command that previews what a node runs: render."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobsubmit.assets import starter_job
+from jobsubmit.cli.options import (
+    DEFAULT_JOB_FILE,
+    Debug,
+    Env,
+    Format,
+    ModeChoice,
+    ModeOption,
+    Nodes,
+    OutputFormat,
+    Set,
+    Templates,
+    overrides,
+    read_job,
+)
+from jobsubmit.cli.output import out
+from jobsubmit.errors import UsageError
+from jobsubmit.jobs import new_job_id
+from jobsubmit.plan import plan
+from jobsubmit.render import paste_commands
+from jobsubmit.render import render as render_script
+from jobsubmit.settings import BUILT_IN
+
+
+def render(
+    job: Annotated[
+        Path | None, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, or the starter")
+    ] = None,
+    mode: ModeChoice = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."
+        ),
+    ] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one."),
+    ] = None,
+    set_: Set = None,
+    nodes: Nodes = None,
+    env: Env = None,
+    templates: Templates = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print the start script of a job.
+
+    It is exactly what every node will run.
+    Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
+
+    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --hosts gpu1,gpu2
+    """
+    machines = _machines(hosts) if hosts is not None else []
+    changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
+    loaded = read_job(_file_to_render(job, mode), mode, changes)
+    job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
+    for note in (*loaded.notes, *job_plan.notes):
+        out.talk(f"note: {note}")
+    script = render_script(job_plan)
+    if hosts is not None:
+        shared_id = job_id or new_job_id(job_plan.name)
+        port = random.Random(shared_id).randrange(20000, 30000)
+        commands = list(paste_commands(job_plan, script, machines, shared_id, port))
+        _show_commands(machines, commands, job_plan.code_name)
+    elif out.json:
+        out.document(
+            {
+                "name": job_plan.name,
+                "mode": job_plan.mode,
+                "script": script.text,
+                "sha256": script.sha256,
+                "notes": [*loaded.notes, *job_plan.notes],
+            }
+        )
+    else:
+        out.script(script.text)
+
+
+def _file_to_render(job: Path | None, mode: ModeOption | None) -> Path:
+    if job is not None or DEFAULT_JOB_FILE.exists():
+        return job or DEFAULT_JOB_FILE
+    if mode is None:
+        raise UsageError("there is no ./job.yaml", "give a job file, or a mode: jobsubmit render --mode torchrun")
+    return starter_job(mode.value)
+
+
+def _machines(hosts: str) -> list[str]:
+    machines = [host.strip() for host in hosts.split(",")]
+    if not all(machines) or any(c.isspace() for host in machines for c in host):
+        raise UsageError(f"--hosts {hosts!r}: must be names or addresses with commas between", "e.g. --hosts gpu1,gpu2")
+    return machines
+
+
+def _show_commands(machines: list[str], commands: list[str], code_name: str) -> None:
+    if out.json:
+        out.document([{"host": host, "command": command} for host, command in zip(machines, commands, strict=True)])
+        return
+    for node_rank, (host, command) in enumerate(zip(machines, commands, strict=True)):
+        out.data(
+            f"# ── node {node_rank}: paste on {host}, in a folder where your code lies as {code_name}/ (copy it first)"
+        )
+        out.script(command)

@@ -1,0 +1,145 @@
+"""The commands about many jobs, and the ones that have ended: list, delete, prune."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+
+from jobsubmit import follow as following
+from jobsubmit.backends import State
+from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
+from jobsubmit.cli.output import counted, out
+from jobsubmit.errors import INTERRUPTED
+from jobsubmit.jobs import JobRecords
+from jobsubmit.listing import Filter, Summary, summaries
+from jobsubmit.settings import Settings, load_settings
+
+_SHOWN = 50
+_WATCH_SECONDS = 1.0
+
+
+def list_(
+    state: States = None,
+    since: Since = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="PATTERN", help="Only jobs whose name or id fits, e.g. 'ddp-*'.")
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("-n", metavar="N", min=0, help="At most that many; 0: all.", show_default="50, with -o json all"),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """List the jobs of this machine, newest first.
+
+    Examples: jobsubmit list --state FAILED --since 2d · jobsubmit list -w
+    """
+    settings = load_settings()
+    chosen = Filter(tuple(State(one.value) for one in state or ()), moment("--since", since), name=name)
+    limit = number if number is not None else 0 if out.json else _SHOWN
+    if watch:
+        _watch(settings, chosen, limit)
+        return
+    jobs = summaries(settings, chosen)
+    shown = jobs[:limit] if limit else jobs
+    if out.json:
+        out.document([_document(job) for job in shown])
+        return
+    if not jobs:
+        _say_there_are_none(chosen)
+        return
+    out.stdout.print(_table(shown))
+    if len(shown) < len(jobs):
+        out.talk(f"{len(jobs) - len(shown):,} more: jobsubmit list -n 0")
+
+
+def _say_there_are_none(chosen: Filter) -> None:
+    if chosen == Filter():
+        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
+    else:
+        out.talk("no job fits: jobsubmit list shows all")
+
+
+def _document(job: Summary) -> dict[str, Any]:
+    return {**job._asdict(), "created": _iso(job.created)}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="seconds")
+
+
+def _table(jobs: list[Summary]) -> Any:
+    from rich.table import Table
+
+    from jobsubmit.cli import report
+
+    table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
+    for job in jobs:
+        state = report.state_text(State(job.state), job.reason)
+        table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, _iso(job.created))
+    return table
+
+
+def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
+    from rich.live import Live
+
+    try:
+        with Live(console=out.stdout, auto_refresh=False) as live:
+            while True:
+                jobs = summaries(settings, chosen)
+                live.update(_table(jobs[:limit] if limit else jobs), refresh=True)
+                time.sleep(_WATCH_SECONDS)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def delete(jobs: JobNames, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+    """Remove jobs that have ended: their logs and all else this machine keeps of them.
+
+    The code in the store and what they wrote elsewhere stays.
+
+    Example: jobsubmit delete my-job-abc123
+    """
+    settings = load_settings()
+    records = [JobRecords(settings).find(job) for job in jobs]
+    for record in records:
+        following.delete(record, settings)
+        out.talk(f"deleted {record.id}")
+    if out.json:
+        out.document([record.id for record in records])
+
+
+def prune(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="E.g. 30d, 12h, or a date like 2026-11-21.")
+    ],
+    state: States = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Remove the jobs that were submitted before a time and have ended.
+
+    Example: jobsubmit prune --older-than 30d --state SUCCEEDED
+    """
+    settings = load_settings()
+    wanted = tuple(State(one.value) for one in state or ())
+    chosen = Filter(wanted, before=moment("--older-than", older_than))
+    ended = [job for job in summaries(settings, chosen) if State(job.state).is_final]
+    removed = []
+    for job in ended:
+        record = JobRecords(settings).read(job.id)
+        if record is not None and not dry_run:
+            following.delete(record, settings)
+        removed.append(job.id)
+    if out.json:
+        out.document(removed)
+        return
+    for job_id in removed:
+        out.data(job_id)
+    out.talk(f"{'would delete' if dry_run else 'deleted'} {counted(len(removed), 'job')}")

@@ -1,0 +1,119 @@
+"""Watch a job that was submitted, and end or remove it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
+from jobsubmit.errors import UsageError
+from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.settings import Settings
+
+_POLL_SECONDS = 0.1
+_LONGEST_POLL_SECONDS, _SLOWER = 0.5, 1.05  # so that watching a long job costs next to nothing
+_WAITING = (State.PENDING, State.QUEUED)
+
+OnWait: TypeAlias = Callable[[JobStatus, float], object]
+
+
+def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
+    """Return a record with its handle, also where the client died before it could write it down."""
+    if record.handle or record.problem or JobRecords(settings).is_submitting(record):
+        return record
+    found = open_backend(record.backend, settings).find(record.id)
+    return replace(record, handle=str(found)) if found else record
+
+
+def status(record: JobRecord, settings: Settings) -> JobStatus:
+    """Return what is true of a job now, whether or not a backend ever saw it."""
+    record = with_handle(record, settings)
+    if record.handle:
+        return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
+    if record.problem and JobRecords(settings).is_cancel_asked(record):
+        return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
+    if record.problem:
+        return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
+    records = JobRecords(settings)
+    if records.is_submitting(record):
+        return JobStatus(State.PENDING, "SUBMITTING", "it is being submitted")
+    written_since = records.read(record.id)
+    if written_since not in (None, record):
+        return status(written_since, settings)
+    return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
+
+
+def logs(
+    record: JobRecord,
+    settings: Settings,
+    query: LogQuery = EVERYTHING,
+    *,
+    follow: bool = False,
+    on_wait: OnWait | None = None,
+) -> Iterator[LogLine]:
+    """Yield the log lines of a job that a query chooses; with `follow` until it has ended.
+
+    While a job that is followed has not started, `on_wait` gets its status and for how many seconds that is so.
+    """
+    begun = time.monotonic()
+    while follow and (now := status(record, settings)).state in _WAITING:
+        if on_wait:
+            on_wait(now, time.monotonic() - begun)
+        time.sleep(_POLL_SECONDS)
+        record = JobRecords(settings).find(record.id)
+    record = with_handle(record, settings)
+    if not record.handle:
+        return iter(())
+    backend = open_backend(record.backend, settings)
+    return backend.logs(JobHandle.parse(record.handle), query, follow=follow)
+
+
+def events(record: JobRecord, settings: Settings) -> Iterator[Mapping[str, Any]]:
+    """Yield what the backend has recorded of a job: mappings with "t" (seconds since the epoch) and "event"."""
+    record = with_handle(record, settings)
+    if record.handle:
+        yield from open_backend(record.backend, settings).events(JobHandle.parse(record.handle))
+
+
+def wait(
+    record: JobRecord, settings: Settings, timeout: float | None = None, on_wait: OnWait | None = None
+) -> JobStatus:
+    """Return the status once it is final, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
+    begun, pause = time.monotonic(), _POLL_SECONDS
+    while True:
+        now = status(record, settings)
+        waited = time.monotonic() - begun
+        if now.state.is_final or (timeout is not None and waited >= timeout):
+            return now
+        if on_wait and now.state in _WAITING:
+            on_wait(now, waited)
+        pause = min(pause * _SLOWER, _LONGEST_POLL_SECONDS)
+        time.sleep(pause if timeout is None else min(pause, max(0.0, timeout - waited)))
+        record = JobRecords(settings).find(record.id)
+
+
+def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
+    """Ask a job to end, also one that is still being submitted; of one that has ended, end what is left of it.
+
+    Its processes get SIGTERM, `grace` seconds (else the backend's usual time) to save, then SIGKILL.
+    """
+    now = status(record, settings).state
+    if now.is_final and now is not State.LOST:
+        return
+    records = JobRecords(settings)
+    records.ask_cancel(record)
+    record = with_handle(records.find(record.id), settings)
+    if record.handle:
+        open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
+
+
+def delete(record: JobRecord, settings: Settings) -> None:
+    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs."""
+    now = status(record, settings)
+    if not now.state.is_final:
+        raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
+    if (known := with_handle(record, settings)).handle:
+        open_backend(record.backend, settings).delete(JobHandle.parse(known.handle))
+    JobRecords(settings).remove(record)

@@ -1,0 +1,53 @@
+"""Submit a job again as it was: the same script and the same code, byte for byte, whatever lies on this disk now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jobsubmit import plan as planning
+from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.backends import open_backend
+from jobsubmit.errors import UsageError
+from jobsubmit.fault import Fault
+from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
+from jobsubmit.pipeline import RESOLVED_NAME, Prepared
+from jobsubmit.render import SCRIPT_NAME, Script, render
+from jobsubmit.settings import Settings
+from jobsubmit.spec.load import Override, load
+from jobsubmit.transfer.reference import CodeRef, place_ref
+
+
+def prepare_again(
+    record: JobRecord,
+    settings: Settings,
+    changes: Sequence[Override] = (),
+    *,
+    job_id: str | None = None,
+    faults: Sequence[Fault] = (),
+) -> Prepared:
+    """Decide about an earlier job anew: with what it was, but for the changes; its code is taken from the store.
+
+    Without changes the start script is the one that was stored. Raises UsageError where the record is too old for it.
+    """
+    directory = JobRecords(settings).directory(record.id)
+    if not (directory / RESOLVED_NAME).exists() or not record.store:
+        raise UsageError(f"{record.id}: not enough is known of it", "submit its job file: jobsubmit create job.yaml")
+    loaded = load(directory / RESOLVED_NAME, changes)
+    plan = replace(
+        planning.plan(loaded.spec, settings, tuple(faults)),
+        store=StoreAddress(**record.store),
+        layout=record.layout,
+    )
+    backend = open_backend(plan.backend.kind, settings)
+    script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_text(encoding="utf-8"))
+    code = _code(record)
+    request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
+    return Prepared(loaded, plan, None, (), script, code, request, (), (*loaded.notes, *plan.notes), record.id)
+
+
+def _code(record: JobRecord) -> CodeRef:
+    if record.digest is None and record.code.startswith(REMOTE_SCHEMES):
+        return place_ref(record.code, record.code_name)
+    key = record.code.removeprefix(f"{record.store['uri']}/")
+    return CodeRef(record.code, key, record.layout, record.code_name, record.digest, fixed=True)
