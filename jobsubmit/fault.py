@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from jobsubmit.duration import seconds_of
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.values import seconds_of
 
 _KILL = re.compile(r"kill (node|rank) (\d{1,6})(?: with (\w+))?(?: (at step|after) (\w+))?")
 _DELAY = re.compile(r"delay node (\d{1,6}) by (\w+)")

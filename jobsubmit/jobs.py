@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.backends import Step
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.locks import held, is_locked
 from jobsubmit.settings import STATE_VARIABLE, Settings
-from jobsubmit.spec.model import Layout
+
+if TYPE_CHECKING:
+    from jobsubmit.spec.model import Layout
 
 _RECORD = "record.json"
 _SUBMITTING = "submitting"

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from jobsubmit.plan import LaunchPlan
-from jobsubmit.render import Script
-from jobsubmit.settings import Settings
-from jobsubmit.spec.model import Layout
-from jobsubmit.transfer.order import FetchOrder
-from jobsubmit.transfer.reference import CodeRef
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.settings import Settings
+    from jobsubmit.spec.model import Layout
+    from jobsubmit.transfer.order import FetchOrder
+    from jobsubmit.transfer.reference import CodeRef
 
 Stream: TypeAlias = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
 import jobsubmit
-from jobsubmit.cli import logs, preview, records, start, submit, transfer, watch
+from jobsubmit.cli import transfer
 from jobsubmit.cli.options import Debug
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
@@ -18,6 +19,31 @@ _OWN_PARSER: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 }
+
+# Command → the file of this folder and the function in it; only what is called is loaded, for start-up time.
+_COMMANDS = {
+    "create": ("submit", "create"),
+    "submit": ("submit", "create"),
+    "render": ("preview", "render"),
+    "validate": ("submit", "validate"),
+    "upload": ("app", "upload"),
+    "download": ("app", "download"),
+    "rerun": ("submit", "rerun"),
+    "status": ("watch", "status"),
+    "describe": ("watch", "describe"),
+    "logs": ("logs", "logs"),
+    "events": ("watch", "events"),
+    "list": ("records", "list_"),
+    "ls": ("records", "list_"),
+    "wait": ("watch", "wait"),
+    "cancel": ("watch", "cancel"),
+    "stop": ("watch", "cancel"),
+    "delete": ("records", "delete"),
+    "prune": ("records", "prune"),
+    "init": ("start", "init"),
+    "schema": ("start", "schema"),
+}
+_ALIASES = ("submit", "ls", "stop")
 
 app = typer.Typer(
     name="jobsubmit",
@@ -45,40 +71,28 @@ def root(
     """Submit PyTorch distributed training jobs, and know before and after what goes wrong."""
 
 
-app.command("create")(submit.create)
-app.command("submit", hidden=True)(submit.create)
-app.command("render")(preview.render)
-app.command("validate")(submit.validate)
-app.command("rerun")(submit.rerun)
-app.command("status")(watch.status)
-app.command("describe")(watch.describe)
-app.command("logs")(logs.logs)
-app.command("events")(watch.events)
-app.command("list")(records.list_)
-app.command("ls", hidden=True)(records.list_)
-app.command("wait")(watch.wait)
-app.command("cancel")(watch.cancel)
-app.command("stop", hidden=True)(watch.cancel)
-app.command("delete")(records.delete)
-app.command("prune")(records.prune)
-app.command("init")(start.init)
-app.command("schema")(start.schema)
-
-
-@app.command("upload", **_OWN_PARSER)
 def upload(context: typer.Context) -> int:
     """Upload a directory, whole or what changed of it."""
     return transfer.run("upload", context.args)
 
 
-@app.command("download", **_OWN_PARSER)
 def download(context: typer.Context) -> int:
     """Download what was uploaded, proven file by file."""
     return transfer.run("download", context.args)
 
 
+def _register(called: str) -> None:
+    """Make the command known that is called, or all where none of them is."""
+    for name in [called] if called in _COMMANDS else _COMMANDS:
+        module, function = _COMMANDS[name]
+        command = getattr(importlib.import_module(f"jobsubmit.cli.{module}"), function)
+        own = _OWN_PARSER if name in ("upload", "download") else {}
+        app.command(name, hidden=name in _ALIASES, **own)(command)
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
+    _register(arguments[0] if arguments else "")
     try:
         return app(arguments, standalone_mode=False) or 0
     except typer.Exit as done:

@@ -86,7 +86,7 @@ def _explain_silence(record: JobRecord, query: LogQuery) -> None:
     if query == LogQuery():
         out.talk("nothing was said")
     elif query.rank is not None and query == LogQuery(rank=query.rank):
-        out.talk(f"rank {query.rank} has no log of its own; what it said may be its node's: {hint}")
+        out.talk(f"nothing was said by rank {query.rank}, or it has no log of its own and shares its node's: {hint}")
     else:
         out.talk(f"no line fits: {hint}")
 

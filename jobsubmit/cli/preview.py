@@ -9,20 +9,18 @@ from typing import Annotated
 import typer
 
 from jobsubmit.assets import starter_job
-from jobsubmit.cli.options import (
+from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
-    Debug,
     Env,
-    Format,
     ModeChoice,
     ModeOption,
     Nodes,
-    OutputFormat,
     Set,
     Templates,
     overrides,
     read_job,
 )
+from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import new_job_id

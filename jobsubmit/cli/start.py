@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from jobsubmit.assets import SAMPLE_CODE, starter_job
-from jobsubmit.cli.options import Debug, Format, ModeOption, OutputFormat
+from jobsubmit.cli.job_file import ModeOption
+from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
 from jobsubmit.spec.model import json_schema

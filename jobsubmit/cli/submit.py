@@ -11,20 +11,16 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit import pipeline
 from jobsubmit.cli import output, report
-from jobsubmit.cli.options import (
+from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
     BackendKind,
-    Debug,
     Env,
     Faults,
     Follow,
-    Format,
     JobFile,
     JobId,
-    JobName,
     ModeChoice,
     Nodes,
-    OutputFormat,
     Propagate,
     Set,
     StoreUri,
@@ -32,6 +28,7 @@ from jobsubmit.cli.options import (
     overrides,
     read_job,
 )
+from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.errors import INTERRUPTED

@@ -150,15 +150,16 @@ class RestartsSpec(FrozenModel):
     )
 
 
-def _short(name: str, kinds: type | tuple[type, ...]) -> BeforeValidator:
+def _short(name: str, kind: type[int] | type[str], model: type[FrozenModel]) -> BeforeValidator:
     """Let a plain value stand for a mapping with this one field."""
     return BeforeValidator(
-        lambda value: {name: value} if isinstance(value, kinds) and not isinstance(value, bool) else value
+        lambda value: {name: value} if isinstance(value, kind) and not isinstance(value, bool) else value,
+        json_schema_input_type=kind | model,
     )
 
 
-Restarts = Annotated[RestartsSpec, _short("max", int)]
-CheckpointDir = Annotated[CheckpointSpec, _short("uri", str)]
+Restarts = Annotated[RestartsSpec, _short("max", int, RestartsSpec)]
+CheckpointDir = Annotated[CheckpointSpec, _short("uri", str, CheckpointSpec)]
 
 
 class _CommonSpec(FrozenModel):

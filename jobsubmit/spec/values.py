@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Wit
 from pydantic_core import PydanticCustomError
 
 from jobsubmit.address import BUCKET, endpoint_problem, store_uri_problem
+from jobsubmit.duration import seconds_of
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
@@ -41,7 +42,6 @@ SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID",
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -164,13 +164,6 @@ def _endpoint(value: object) -> str:
     if problem := endpoint_problem(text):
         raise wrong(problem)
     return text
-
-
-def seconds_of(value: object) -> int | None:
-    """Return a duration in seconds: a whole number of them, or `90s`, `30m`, `12h`, `2d`; None for anything else."""
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})([smhd])", value)):
-        return int(match[1]) * _SECONDS[match[2]]
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _duration(shortest: int) -> BeforeValidator:

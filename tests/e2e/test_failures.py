@@ -115,7 +115,7 @@ def test_a_worker_killed_from_outside(mode: str, jobsubmit: Command, tmp_path: P
 def wait_for_rank(jobsubmit: Command, job: str, rank: int) -> int:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        log = job_dir(job) / f"logs/rank-{rank}.log"
+        log = job_dir(job) / f"logs/rank-{rank}.stdout.log"
         if log.exists() and "trains" in log.read_text():
             return int(next(e["pid"] for e in events(job) if e["event"] == "rank_start" and e["rank"] == rank))
         time.sleep(0.05)
@@ -250,7 +250,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path)
     os.killpg(client.pid, signal.SIGINT)
     _, talk = client.communicate(timeout=10)
     assert client.returncode == 130
-    assert "detached: the job goes on" in talk
+    assert "detaching: the job goes on" in talk
     assert f"jobsubmit logs -f {job_id(handle)}" in talk
     jobsubmit("wait", job_id(handle), timeout=30)
     assert "finished" in jobsubmit("logs", job_id(handle)).stdout

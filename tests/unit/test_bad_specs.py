@@ -216,7 +216,7 @@ def test_the_command_line_exits_2_without_a_traceback(
         (("--set", "name.x=1"), "has no fields to set"),
         (("--set", "a=[1"), "is not YAML"),
         (("--nodes", "0"), "--nodes  resources.nodes: must be ≥ 1"),
-        (("--nodes", "two"), "valid integer"),
+        (("--nodes", "two"), "must be a whole number"),
         (("--mode", "mpi"), "mpi"),
         (("--backend", "slurm"), "--backend  backend.kind: must be `local`"),
         (("--store", "gs://x"), "--store  store.uri: has the unknown scheme"),

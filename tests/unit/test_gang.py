@@ -149,7 +149,7 @@ def test_gpus_are_shared_out_evenly_or_not_at_all(
 
 
 def environment(node: int, **request: Any) -> dict[str, str]:
-    document = {"nodes": 2, "nproc_per_node": 2, "job_id": "j", "mode": "torchrun", "env": {}, **request}
+    document = {"nodes": 2, "nproc_per_node": 2, "job_id": "j", "mode": "torchrun", "env": {}, "mounts": [], **request}
     order = {"request": document, "secrets": {"TOKEN": "hush"}, "python_folder": "/py"}
     return NodeEnvironments(order, "/jobs/j", ["127.0.0.101", "127.0.0.102"], 23456).of(node, 0)
 

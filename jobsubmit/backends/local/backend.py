@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import (
     EVERYTHING,
@@ -34,11 +34,13 @@ from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.locks import is_locked
-from jobsubmit.plan import LaunchPlan
-from jobsubmit.render import Script
-from jobsubmit.settings import Settings
-from jobsubmit.spec.model import Layout
-from jobsubmit.transfer.reference import CodeRef
+
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.settings import Settings
+    from jobsubmit.spec.model import Layout
+    from jobsubmit.transfer.reference import CodeRef
 
 _DOCUMENT = "local.json"
 _EXPLAINED_LINES = 400
