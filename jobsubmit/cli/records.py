@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from jobsubmit.settings import Settings, load_settings
 
 _SHOWN = 50
 _WATCH_SECONDS = 1.0
+_COLUMNS = ("id", "state", "mode", "nodes", "backend", "created")
 
 
 def list_(
@@ -53,7 +55,10 @@ def list_(
     if not jobs:
         _say_there_are_none(chosen)
         return
-    out.stdout.print(_table(shown))
+    if sys.stdout.isatty():
+        out.stdout.print(_table(shown))
+    else:
+        out.data(_plain(shown))
     if len(shown) < len(jobs):
         out.talk(f"{len(jobs) - len(shown):,} more: jobsubmit list -n 0")
 
@@ -73,12 +78,21 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="seconds")
 
 
+def _plain(jobs: list[Summary]) -> str:
+    """Return the table for a pipe: rich would take seconds for thousands of jobs."""
+    state = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
+    rows = [_COLUMNS]
+    rows += [(j.id, s, j.mode, str(j.nodes), j.backend, _iso(j.created)) for j, s in zip(jobs, state, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 def _table(jobs: list[Summary]) -> Any:
     from rich.table import Table
 
     from jobsubmit.cli import report
 
-    table = Table("id", "state", "mode", "nodes", "backend", "created", box=None, pad_edge=False, header_style="bold")
+    table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for job in jobs:
         state = report.state_text(State(job.state), job.reason)
         table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, _iso(job.created))

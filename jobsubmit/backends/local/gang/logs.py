@@ -119,6 +119,7 @@ class LineReader:
 
     def _begin_at(self, place: int) -> None:
         """Skip the records before a place, and what they stand for but for the beginnings of lines."""
+        self.close()
         self.logs, self.position = {}, place * _RECORD.size
         for source, end, _ in itertools.islice(self._records(), place):
             self._log(source).skip(end)
@@ -174,7 +175,7 @@ class LineReader:
 
     def _all_sources(self) -> list[Source]:
         """Return a source for every log there is, nodes first."""
-        nodes = {log.source[1]: log.source[0] for log in self.logs.values() if log.source[1] is not None}
+        nodes = {rank: node for (node, rank, _), _, _ in self._records() if rank is not None}
         found = []  # type: list[Source]
         for name in os.listdir(self.folder) if os.path.isdir(self.folder) else []:
             whose, _, rest = name.partition(".")
@@ -205,6 +206,7 @@ class _Log:
         self.partial = b""
         self.moment = 0.0
         self.updated = 0.0
+        self.is_in_line = False  # after a gap: what follows up to the end of the line is not shown
         self.stream: BinaryIO | None = None
 
     def skip(self, end: int) -> None:
@@ -222,7 +224,7 @@ class _Log:
         self.moment = moment
         cut = cuts.get(os.path.basename(self.path), 0)
         if self.offset < cut:
-            yield from self._after_cut(cut, end)
+            yield self._after_cut(cut)
         while self.offset < end:
             self.stream.seek(self.offset)
             block = self.stream.read(min(_BLOCK, end - self.offset))
@@ -261,17 +263,16 @@ class _Log:
             start -= step
         self.offset = start
 
-    def _after_cut(self, cut: int, end: int) -> Iterator[Line]:
+    def _after_cut(self, cut: int) -> Line:
         """Say how much is gone, and go on with the first whole line behind it."""
-        assert self.stream
         gone = cut - self.offset
-        self.offset, self.partial = cut, b""
-        yield self._line(b"jobsubmit: %d bytes are gone here: a log keeps its newest part only" % gone)
-        self.stream.seek(cut)
-        line = self.stream.readline(min(_LONGEST_LINE, max(0, end - cut)))
-        self.offset += len(line)
+        self.offset, self.partial, self.is_in_line = cut, b"", True
+        return self._line(b"jobsubmit: %d bytes are gone here: a log keeps its newest part only" % gone)
 
     def _split(self, block: bytes) -> Iterator[Line]:
+        if self.is_in_line:
+            _, newline, block = block.partition(b"\n")
+            self.is_in_line = not newline
         *whole, rest = (self.partial + block).split(b"\n")
         for line in whole:
             yield self._line(line)

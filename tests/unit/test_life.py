@@ -1,0 +1,152 @@
+"""The parts of a job's life that decide without processes: restarts, faults, hangs, memory."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsubmit.backends.local.gang import hang
+from jobsubmit.backends.local.gang.memory import OutOfMemory
+from jobsubmit.backends.local.gang.outcome import Outcome
+from jobsubmit.backends.local.gang.policy import pause_before, restarts_after
+from jobsubmit.backends.local.gang.progress import Progress
+from jobsubmit.errors import UsageError
+from jobsubmit.fault import Fault, require_fit
+
+
+def failed(reason: str, code: int | None = None) -> Outcome:
+    return Outcome("FAILED", reason, "", {"exit_code": code})
+
+
+@pytest.mark.parametrize(
+    ("on", "outcome", "expected"),
+    [
+        ("failure", failed("EXIT_CODE", 1), True),
+        ("failure", failed("SIGNAL"), True),
+        ("failure", failed("OOM"), True),
+        ("failure", failed("NODE_FAILED"), False),
+        ("signal", failed("SIGNAL"), True),
+        ("signal", failed("EXIT_CODE", 1), False),
+        ("node_failure", failed("NODE_FAILED"), True),
+        ("node_failure", failed("EXIT_CODE", 1), False),
+        ("hang", failed("HANG"), True),
+        ("exit:75", failed("EXIT_CODE", 75), True),
+        ("exit:75", failed("EXIT_CODE", 7), False),
+        ("log:/NCCL (error|timeout)/", failed("EXIT_CODE", 1), True),
+        ("log:/CUDA/", failed("EXIT_CODE", 1), False),
+        ("failure", Outcome("FAILED", "TIMEOUT"), False),
+        ("failure", Outcome("FAILED", "FETCH_FAILED"), False),
+        ("failure", Outcome("CANCELLED"), False),
+        ("failure", Outcome("SUCCEEDED"), False),
+    ],
+)
+def test_what_a_job_is_started_again_after(on: str, outcome: Outcome, expected: bool) -> None:
+    policy = {"max": 1, "on": [on], "backoff": 0}
+    assert restarts_after(policy, outcome, 0, ["some words", "NCCL timeout"]) is expected
+    assert not restarts_after(policy, outcome, 1, ["NCCL timeout"])
+    assert not restarts_after(None, outcome, 0, ["NCCL timeout"])
+
+
+def test_the_pause_doubles_up_to_ten_minutes() -> None:
+    policy = {"max": 99, "on": ["failure"], "backoff": 5}
+    assert [pause_before(policy, restart) for restart in (1, 2, 3, 20)] == [5, 10, 20, 600]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kill node 1 at step 20", ("kill", "node", 1, signal.SIGKILL, 20, 0)),
+        ("kill rank 3 with SIGTERM after 5s", ("kill", "rank", 3, signal.SIGTERM, None, 5)),
+        ("kill  rank 0  with stop after 2m", ("kill", "rank", 0, signal.SIGSTOP, None, 120)),
+        ("kill rank 3 with 9", ("kill", "rank", 3, signal.SIGKILL, None, 0)),
+    ],
+)
+def test_faults_are_read(text: str, expected: tuple[Any, ...]) -> None:
+    fault = Fault.parse(text)
+    assert (fault.action, fault.target, fault.number, fault.signal, fault.at_step, fault.after) == expected
+
+
+def test_a_delay_is_read() -> None:
+    fault = Fault.parse("delay node 2 by 30s")
+    assert (fault.action, fault.number, fault.by) == ("delay", 2, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("explode", "cannot be understood"),
+        ("kill node x", "cannot be understood"),
+        ("kill rank 1 with SIGFOO", "no signal SIGFOO"),
+        ("kill rank 1 after soon", "soon is not a time"),
+        ("kill rank 1 at step ten", "ten is not the number of a step"),
+        ("delay rank 1 by 5s", "cannot be understood"),
+    ],
+)
+def test_a_fault_that_cannot_be_read(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        Fault.parse(text)
+
+
+def test_a_fault_must_fit_the_job() -> None:
+    require_fit([Fault.parse("kill node 1")], 2, 2)
+    require_fit([Fault.parse("kill rank 9")], 2, None)
+    for text in ("kill node 2", "kill rank 4", "delay node 2 by 1s"):
+        with pytest.raises(UsageError, match="counted from 0"):
+            require_fit([Fault.parse(text)], 2, 2)
+
+
+STACK = """\
+Thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
+Current thread 0x00007f2 (most recent call first):
+  File "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2501 in all_reduce
+  File "/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "/jobs/nodes/0/code/boot.py", line 12 in train
+  File "/jobs/nodes/0/code/boot.py", line 20 in <module>
+"""
+
+
+def test_where_a_rank_hangs_is_in_the_users_code() -> None:
+    assert hang.place(STACK.splitlines()) == ("boot.py:12 in train", "all_reduce")
+    assert hang.main_thread(STACK.splitlines())[0].endswith("all_reduce")
+    assert hang.place([]) == ("", "")
+
+
+def test_the_rank_that_is_somewhere_else_is_named() -> None:
+    waits, works = ("boot.py:12 in train", "all_reduce"), ("data.py:3 in load", "")
+    assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: waits}) == 2
+    assert hang.odd_one_out({0: waits, 1: works}) is None
+    assert hang.odd_one_out({0: waits, 1: waits}) is None
+    assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: works}) is None
+
+
+def test_a_kill_for_want_of_memory_is_told_by_the_kernels_count(tmp_path: Path) -> None:
+    own, events = tmp_path / "cgroup", tmp_path / "fs/job/memory.events"
+    own.write_text("0::/job\n")
+    events.parent.mkdir(parents=True)
+    events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    watch = OutOfMemory(str(tmp_path / "fs"), str(own))
+    assert not watch.has_struck()
+    events.write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
+    assert watch.has_struck()
+
+
+def test_without_a_control_group_nothing_is_claimed(tmp_path: Path) -> None:
+    assert not OutOfMemory(str(tmp_path), str(tmp_path / "none")).has_struck()
+
+
+def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs/rank-0.stdout.log"
+    log.write_text("loading\nstep 1 loss 0.5\nStep: 2 | loss\nfootstep 99\nsteps 77\nepoch 3 step=3/10\nstep 4 lo")
+    progress = Progress(str(tmp_path))
+    assert progress.look({0: 0})
+    assert (progress.first, progress.last) == (1, 3)
+    log.write_text(log.read_text() + "ss\n")
+    assert progress.look({0: 0})
+    assert progress.last == 4
+    assert not progress.look({0: 0})
