@@ -211,7 +211,7 @@ class Attempt:
             if self.faults.strike(fault, leader.pid if leader else None, running):
                 self.struck.append({"text": fault["text"], "t": time.time()})
             else:
-                self.job.add_note("the fault `%s` found nothing to strike" % fault["text"])
+                self.job.add_note("the fault `%s` did not strike: what it was meant for had ended" % fault["text"])
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +243,9 @@ class Attempt:
             return None
         ended = sorted(number for number, rank in self.gang.ranks.items() if rank.get("exit", {}).get("code") == 0)
         limit = min(self.watch.seconds, hang.EXIT_SECONDS) if ended else self.watch.seconds
-        others = {node.leader.pid for node in self.nodes if node.leader} | set(self.outputs.pids())
+        others = set(self.outputs.pids())
+        if self.gang.ranks:  # a launcher that waits for its ranks does so by looking, again and again
+            others |= {node.leader.pid for node in self.nodes if node.leader}
         silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.descendants()) - others)
         if silence < limit:
             return None

@@ -109,6 +109,8 @@ class Supervisor:
         self.job.lease.close()
         if not self.outputs.flush():
             outcome = self._without_outputs(outcome)
+        for fault in self.faults.waiting:
+            self.job.add_note("the fault `%s` did not strike" % fault["text"])
         self.job.note_logs(now=True)
         files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
         self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)

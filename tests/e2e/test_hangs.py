@@ -1,0 +1,104 @@
+"""A job that shows no sign of life any more ends, and the report says where each rank was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Command, events, job_dir, job_id, processes_left
+
+WATCH = 6
+
+BOOT = """
+import argparse, os, sys, time
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def wait_for_nothing():
+    time.sleep(1000)
+
+def train(how):
+    tensor = torch.ones(10)
+    for step in range(1, 6):
+        dist.all_reduce(tensor)
+        print("step", step, flush=True)
+    if how == "one rank is elsewhere" and dist.get_rank() == 2:
+        wait_for_nothing()
+    if how == "at exit":
+        if dist.get_rank() == 1:
+            wait_for_nothing()
+        os._exit(0)
+    dist.all_reduce(tensor)
+    wait_for_nothing()
+
+def spawned(local_rank, args):
+    dist.init_process_group("gloo", init_method=args.init_method, world_size=4, rank=args.rank * 2 + local_rank)
+    train(args.how)
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--how")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--init_method")
+    args, _ = parser.parse_known_args()
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        train(args.how)
+    else:
+        mp.spawn(spawned, args=(args,), nprocs=2)
+"""
+
+
+def hanging(folder: Path, mode: str, how: str, extra: str = "") -> Path:
+    (folder / "code").mkdir()
+    (folder / "code/boot.py").write_text(BOOT)
+    (folder / "job.yaml").write_text(
+        f"name: hanging\nmode: {mode}\ncode_dir: code\nboot_file: boot.py\nhyperparameters: {{how: {how}}}\n"
+        f"resources: {{nodes: 2, nproc_per_node: 2}}\nhang_after: {WATCH}s\n{extra}"
+    )
+    return folder / "job.yaml"
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("mode", ["spawn", "launch", "torchrun"])
+def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
+    done = jobsubmit("create", hanging(tmp_path, mode, "one rank is elsewhere"), "--follow", code=100)
+    job = job_id(done.stdout)
+    status = jobsubmit.json("status", job)
+    assert (status["state"], status["reason"]) == ("FAILED", "HANG")
+    assert (status["failure"]["node"], status["failure"]["rank"]) == (1, 2)
+    assert "rank 2: boot.py:6 in wait_for_nothing" in status["message"]
+    assert "the others: boot.py:19 in train → all_reduce" in status["message"]
+    assert any("in wait_for_nothing" in line for line in status["failure"]["last_lines"])
+    assert "where rank 2 is" in done.stderr
+    assert {file.name for file in (job_dir(job) / "stacks").iterdir()} == {f"rank-{rank}.txt" for rank in range(4)}
+    assert WATCH <= seconds_from_the_last_step(jobsubmit, job) < WATCH + 8
+    assert processes_left(job) == []
+
+
+def seconds_from_the_last_step(jobsubmit: Command, job: str) -> float:
+    (end,) = [event["t"] for event in events(job) if event["event"] == "end"]
+    index = job_dir(job) / "logs/rank-0.stdout.log"
+    return float(end - index.stat().st_mtime)
+
+
+@pytest.mark.needs("torch")
+def test_a_hang_at_exit_is_told_as_such_and_restarted(jobsubmit: Command, tmp_path: Path) -> None:
+    extra = "restarts: {max: 1, on: [hang], backoff: 0}\n"
+    done = jobsubmit("create", hanging(tmp_path, "torchrun", "at exit", extra), "--follow", code=100)
+    assert "after rank 0 had ended well; rank 1: boot.py:6 in wait_for_nothing" in done.stderr
+    assert "restart 1 after HANG" in done.stderr
+
+
+def test_a_silent_job_that_computes_does_not_hang(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/boot.py").write_text("import time\nend = time.time() + 7\nwhile time.time() < end: pass\n")
+    (tmp_path / "job.yaml").write_text("name: busy\nmode: spawn\ncode_dir: code\nboot_file: boot.py\nhang_after: 3s\n")
+    jobsubmit("create", "job.yaml", "--follow")
+
+
+def test_without_a_watch_nothing_is_ended(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/boot.py").write_text("import time\ntime.sleep(4)\n")
+    (tmp_path / "job.yaml").write_text("name: idle\nmode: spawn\ncode_dir: code\nboot_file: boot.py\n")
+    jobsubmit("create", "job.yaml", "--follow", "--set", "hang_after=0")
+    jobsubmit("create", "job.yaml", "--follow", "--set", "hang_after=2", code=100)
