@@ -7,10 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.spec.hyperparameter import Flag, HyperparameterValue
 from jobsubmit.spec.model import JobSpec, PassedAs, RdzvBackendName, SpawnSpec, TorchrunSpec
 from jobsubmit.spec.rules import SINGLE_NODE_RANKS
 
+_CHECKPOINT_SECONDS = 60
 _TORCH_21 = re.compile(r"2\.1(\D|$)")
 
 
@@ -25,7 +27,8 @@ class Rendezvous:
 class Mount(NamedTuple):
     """Name a local directory of the nodes: a variable of the node contract tells the start script where it is.
 
-    The script passes it on, as a hyperparameter or as a variable of the user's choice.
+    The script passes it on, as a hyperparameter or as a variable of the user's choice. What is in it is uploaded
+    `every` so many seconds, or never (0).
     """
 
     kind: Literal["input", "output", "checkpoint"]
@@ -42,7 +45,8 @@ def mounts(spec: JobSpec) -> tuple[Mount, ...]:
     found += [Mount("output", d.name, d.uri, f"JOBSUBMIT_OUTPUT_{d.name}", d.passed_as, d.every) for d in spec.outputs]
     if spec.checkpoint_dir:
         own = spec.checkpoint_dir
-        found.append(Mount("checkpoint", own.name, own.uri, "JOBSUBMIT_CHECKPOINT_DIR", own.passed_as))
+        every = _CHECKPOINT_SECONDS if own.uri.startswith(REMOTE_SCHEMES) else 0
+        found.append(Mount("checkpoint", own.name, own.uri, "JOBSUBMIT_CHECKPOINT_DIR", own.passed_as, every))
     return tuple(found)
 
 

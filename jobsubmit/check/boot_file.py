@@ -1,4 +1,4 @@
-"""The boot file is among the files that are uploaded, and Python can read it."""
+"""The files that a job names are among those that are uploaded, and Python can read the boot file."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from jobsubmit.plan import LaunchPlan
 
 
 def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
-    """Yield what is wrong with the boot file; a start command of the user's own is not looked into."""
-    if plan.boot_file is None:
+    """Yield what is wrong with the files a job names; a start command of the user's own is not looked into."""
+    if plan.boot_file is not None:
+        yield from _missing(bundle, "boot_file", plan.boot_file)
+        yield from (found for file in bundle.files if file.path == plan.boot_file for found in _syntax(file))
+    if plan.requirements is not None:
+        yield from _missing(bundle, "requirements", plan.requirements)
+
+
+def _missing(bundle: Bundle, field: str, path: str) -> Iterator[Finding]:
+    if any(file.path == path for file in bundle.files):
         return
-    file = next((file for file in bundle.files if file.path == plan.boot_file), None)
-    if file is not None:
-        yield from _syntax(file)
-    elif left_out := _left_out(bundle, plan.boot_file):
+    if left_out := _left_out(bundle, path):
         yield Finding(
             "error",
-            "boot_file",
-            f"{plan.boot_file} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
-            "change the rule, or bring it back with a line like !" + plan.boot_file,
+            field,
+            f"{path} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
+            "change the rule, or bring it back with a line like !" + path,
         )
     else:
-        yield Finding(
-            "error",
-            "boot_file",
-            f"{plan.boot_file} is not in {bundle.root}",
-            _nearby(bundle, plan.boot_file),
-        )
+        yield Finding("error", field, f"{path} is not in {bundle.root}", _nearby(bundle, field, path))
 
 
 def _left_out(bundle: Bundle, path: str) -> LeftOut | None:
@@ -46,12 +46,12 @@ def _left_out(bundle: Bundle, path: str) -> LeftOut | None:
     )
 
 
-def _nearby(bundle: Bundle, path: str) -> str:
-    name = path.rpartition("/")[2]
+def _nearby(bundle: Bundle, field: str, path: str) -> str:
+    name, ending = path.rpartition("/")[2], path.rpartition(".")[2]
     same_name = [file.path for file in bundle.files if file.path.rpartition("/")[2] == name]
-    scripts = [file.path for file in bundle.files if file.path.endswith(".py") and "/" not in file.path]
-    candidates = same_name or scripts
-    return f"boot_file is relative to code_dir; there is {', '.join(candidates[:5])}" if candidates else ""
+    alike = [file.path for file in bundle.files if file.path.endswith(f".{ending}") and "/" not in file.path]
+    candidates = same_name or alike
+    return f"{field} is relative to code_dir; there is {', '.join(candidates[:5])}" if candidates else ""
 
 
 def _syntax(file: BundleFile) -> Iterator[Finding]:

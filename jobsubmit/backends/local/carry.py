@@ -62,8 +62,11 @@ def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
 
 
 def _place(mount: dict[str, Any], request: dict[str, Any]) -> tuple[ObjectStore, CodeRef]:
-    above, _, name = mount["uri"].rstrip("/").rpartition("/")
-    return open_store(StoreAddress(**{**request["server"], "uri": above})), place_ref(mount["uri"].rstrip("/"), name)
+    uri = mount["uri"].rstrip("/")
+    if mount["kind"] == "checkpoint":
+        uri += f"/{request['job_id']}"
+    above, _, name = uri.rpartition("/")
+    return open_store(StoreAddress(**{**request["server"], "uri": above})), place_ref(uri, name)
 
 
 if __name__ == "__main__":
