@@ -3,11 +3,12 @@ BIN := .venv/bin
 TRAIN := .venv/.installed-train
 DEV := .venv/.installed-dev
 
-.PHONY: help demo test check clean
+.PHONY: help demo test check chaos clean
 
 help:
 	@echo 'make demo    train on 2 emulated nodes x 2 processes, from nothing'
 	@echo 'make test    everything: lint, types, layers, unit tests, real MinIO, real training'
+	@echo 'make chaos   100 kills of whatever a training consists of; half an hour'
 	@echo 'make check   the fast half: format, lint, types, layers, unit tests'
 
 demo: $(TRAIN)
@@ -17,6 +18,9 @@ test: $(DEV) $(TRAIN)
 	$(MAKE) --no-print-directory static
 	$(BIN)/python tests/minio_server.py
 	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest
+
+chaos: $(DEV) $(TRAIN)
+	$(BIN)/python tests/chaos.py --kills 100
 
 check: $(DEV)
 	$(MAKE) --no-print-directory static

@@ -52,6 +52,7 @@ class JobRecord:
     code_name: str = ""
     store: Mapping[str, Any] = field(default_factory=dict)
     rerun_of: str = ""
+    checkpoints_of: str = ""
 
     @property
     def created_at(self) -> str:

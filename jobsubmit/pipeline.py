@@ -278,6 +278,7 @@ def _record(prepared: Prepared) -> JobRecord:
         code_name=prepared.code.name,
         store=prepared.plan.store._asdict(),
         rerun_of=prepared.rerun_of,
+        checkpoints_of=prepared.plan.checkpoints_of,
     )
 
 

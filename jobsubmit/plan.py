@@ -44,13 +44,17 @@ class LaunchPlan:
     store: StoreAddress
     layout: Layout | None
     backend: LocalBackendSpec
+    checkpoints_of: str
     faults: tuple[Fault, ...]
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = ()) -> LaunchPlan:
-    """Resolve every decision of a job; touches nothing. Raises UsageError for a fault that fits no node of it."""
+def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), checkpoints_of: str = "") -> LaunchPlan:
+    """Resolve every decision of a job; touches nothing. Raises UsageError for a fault that fits no node of it.
+
+    `checkpoints_of` names the earlier job whose checkpoints it goes on from; without one it has its own.
+    """
     require_fit(faults, spec.resources.most, spec.resources.nproc_per_node)
     remote = spec.code_dir.startswith(REMOTE_SCHEMES)
     return LaunchPlan(
@@ -76,6 +80,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = ()) -> L
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,
         backend=settings.backend(spec),
+        checkpoints_of=checkpoints_of,
         faults=faults,
         ignored=_platform_fields(spec),
         notes=launch.rendezvous_notes(spec),

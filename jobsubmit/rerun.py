@@ -24,18 +24,24 @@ def prepare_again(
     changes: Sequence[Override] = (),
     *,
     job_id: str | None = None,
+    resume: bool = False,
     faults: Sequence[Fault] = (),
 ) -> Prepared:
     """Decide about an earlier job anew: with what it was, but for the changes; its code is taken from the store.
 
-    Without changes the start script is the one that was stored. Raises UsageError where the record is too old for it.
+    Without changes the start script is the one that was stored. With `resume` it goes on from the earlier job's
+    checkpoints. Raises UsageError where the record is too old for it, or there is no checkpoint_dir.
     """
     directory = JobRecords(settings).directory(record.id)
     if not (directory / RESOLVED_NAME).exists() or not record.store:
         raise UsageError(f"{record.id}: not enough is known of it", "submit its job file: jobsubmit create job.yaml")
     loaded = load(directory / RESOLVED_NAME, changes)
+    if resume and loaded.spec.checkpoint_dir is None:
+        raise UsageError(
+            f"--resume: {record.id} has no checkpoint_dir", "run it again from its start, without --resume"
+        )
     plan = replace(
-        planning.plan(loaded.spec, settings, tuple(faults)),
+        planning.plan(loaded.spec, settings, tuple(faults), (record.checkpoints_of or record.id) if resume else ""),
         store=StoreAddress(**record.store),
         layout=record.layout,
     )

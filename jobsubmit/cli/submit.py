@@ -91,6 +91,9 @@ def rerun(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "--dryrun", help="Print script and request, and touch nothing.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint of the earlier job.")
+    ] = False,
     follow: Follow = None,
     job_id: JobId = None,
     fault: Faults = None,
@@ -103,13 +106,13 @@ def rerun(
     Same start script, and the same code: it is taken from the store, whatever lies in your code directory now. What
     you change with --set, --nodes or -e is changed, and nothing else.
 
-    Examples: jobsubmit rerun my-job --follow · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
+    Examples: jobsubmit rerun my-job --resume · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
     faults = [Fault.parse(text) for text in fault or ()]
     changes = overrides(assignments=set_, nodes=nodes, env=env)
-    prepared = prepare_again(record, settings, changes, job_id=job_id, faults=faults)
+    prepared = prepare_again(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
     _show_notes(prepared)
     if dry_run:
         _show_dry_run(prepared)

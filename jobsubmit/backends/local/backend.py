@@ -71,6 +71,7 @@ class LocalBackend:
             "secrets": {name: f"env:{source}" for name, source in plan.secrets},
             "timeout": plan.timeout,
             "min_nodes": plan.min_nodes,
+            "checkpoints_of": plan.checkpoints_of or job_id,
             "mounts": [mount._asdict() for mount in plan.mounts],
             "server": plan.store._replace(uri="")._asdict(),
             "restarts": plan.restarts.model_dump() if plan.restarts else None,

@@ -64,7 +64,7 @@ def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
 def _place(mount: dict[str, Any], request: dict[str, Any]) -> tuple[ObjectStore, CodeRef]:
     uri = mount["uri"].rstrip("/")
     if mount["kind"] == "checkpoint":
-        uri += f"/{request['job_id']}"
+        uri += f"/{request['checkpoints_of']}"
     above, _, name = uri.rpartition("/")
     return open_store(StoreAddress(**{**request["server"], "uri": above})), place_ref(uri, name)
 

@@ -95,7 +95,7 @@ def mount_path(request: dict[str, Any], job_dir: str, mount: dict[str, Any]) -> 
         return os.path.join(job_dir, "%ss" % mount["kind"], str(mount["name"]))
     if "://" in mount["uri"]:
         return os.path.join(job_dir, "checkpoints")
-    return os.path.join(str(mount["uri"]), str(request["job_id"]))
+    return os.path.join(str(mount["uri"]), str(request["checkpoints_of"]))
 
 
 def _joined(first: str, rest: str | None) -> str:
