@@ -136,8 +136,27 @@ _KILLED = Diagnosis(
 )
 
 
-def diagnose(lines: Iterable[str], *, signal: int | None = None) -> Diagnosis | None:
-    """Return what a failed process's last words mean, or None where nobody knows; `signal` is what ended it."""
+# What the state of a job itself says, whatever its processes said last.
+_REASONS = {
+    "OOM": Diagnosis(
+        "the kernel killed the process: the memory of its machine or container was full",
+        "make the batch smaller, use fewer data workers, or choose a flavor with more memory",
+    ),
+    "HANG": Diagnosis(
+        "no process wrote anything or used its CPU any more",
+        "call the same collectives on every rank, in the same order; the job's folder has the stacks of all ranks in "
+        "stacks/; hang_after sets how long a silence may be",
+    ),
+}
+
+
+def diagnose(lines: Iterable[str], *, signal: int | None = None, reason: str = "") -> Diagnosis | None:
+    """Return what a failure means, or None where nobody knows.
+
+    It is told by the job's reason, by a process's last words, or by the signal that ended it.
+    """
+    if reason in _REASONS:
+        return _REASONS[reason]
     text = "\n".join(lines)
     for row in TABLE:
         if found := re.search(row.pattern, text):

@@ -35,8 +35,14 @@ class Mount(NamedTuple):
     name: str
     uri: str
     variable: str
-    passed_as: PassedAs
+    passed_as: PassedAs | None
     every: int = 0
+
+    @property
+    def declaration(self) -> str:
+        """Return the pattern of the words that declare it as an argument, where the boot file is to be asked."""
+        name = re.escape(self.name).replace("\\-", "[-_]").replace("_", "[-_]")
+        return f"[\"']--{name}[\"']" if self.passed_as is None else ""
 
 
 def mounts(spec: JobSpec) -> tuple[Mount, ...]:

@@ -78,7 +78,7 @@ class Failure:
     """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal.
 
     `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing. `meaning` and
-    `hint` explain them where they are known.
+    `hint` explain them where they are known. `victims` are the ranks that failed because of it.
     """
 
     node: int
@@ -90,6 +90,7 @@ class Failure:
     last_lines: tuple[str, ...]
     meaning: str = ""
     hint: str = ""
+    victims: tuple[int, ...] = ()
 
     @property
     def shell_code(self) -> int:

@@ -81,6 +81,9 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
         console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             console.print(Text.assemble(("  │ ", "red"), line))
+    if failure.victims:
+        ranks = ", ".join(map(str, failure.victims))
+        console.print(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
     if failure.meaning:
         console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
         console.print(f"  hint: {failure.hint}")

@@ -127,10 +127,11 @@ class CheckpointSpec(FrozenModel):
     uri: StoreUri = Field(
         description="A folder, relative to the job file, or s3://…, obs://…; each job has a folder of its own in it."
     )
-    passed_as: PassedAs = Field(
-        "env",
+    passed_as: PassedAs | None = Field(
+        None,
         alias="as",
-        description="Give the local path as the variable JOBSUBMIT_CHECKPOINT_DIR only, or as --NAME=PATH, too.",
+        description="Give the local path as the variable JOBSUBMIT_CHECKPOINT_DIR only (env), or as --NAME=PATH, too "
+        "(hyperparameter); left out, --NAME=PATH is given if the boot file declares it.",
     )
     name: HyperparameterName = Field("checkpoint_dir", description="Name of that hyperparameter.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -10,10 +11,16 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import JOBSUBMIT, Command, events, job_dir, job_id, processes_left, processes_of
+
+from jobsubmit import follow
+from jobsubmit.cli import watch
+from jobsubmit.jobs import JobRecords
+from jobsubmit.settings import load_settings
 
 
 def write_job(folder: Path, boot: str = "print('hello')\n", name: str = "kept", extra: str = "") -> Path:
@@ -250,3 +257,43 @@ def test_the_grace_of_a_cancel_and_a_second_one_with_less(jobsubmit: Command, tm
         assert (1 if second else 2) <= end - asked < 6
         jobsubmit("cancel", job)
         assert processes_left(job) == []
+
+
+def test_what_survives_its_watchers_is_told_and_can_be_ended(jobsubmit: Command, tmp_path: Path) -> None:
+    """Nothing should, but a process may have left its group and its parents, and been killed at no moment of ours."""
+    job = submit(jobsubmit, tmp_path)
+    stray = subprocess.Popen(
+        ["sleep", "60"], env={**os.environ, "JOBSUBMIT_LOCAL_JOB_DIR": str(job_dir(job))}, start_new_session=True
+    )
+    try:
+        status = json.loads((job_dir(job) / "status.json").read_text())
+        del status["ended"]
+        (job_dir(job) / "status.json").write_text(json.dumps({**status, "state": "RUNNING"}))
+        with (job_dir(job) / "events.jsonl").open("a") as log:
+            log.write(json.dumps({"t": 1.0, "event": "rank_start", "rank": 0, "node": 0, "pid": stray.pid}) + "\n")
+        found = jobsubmit.json("status", job)
+        assert found["state"] == "LOST"
+        assert f"still run ({stray.pid}): jobsubmit cancel {job}" in found["message"]
+        jobsubmit("cancel", job)
+        assert stray.wait(timeout=5) == -signal.SIGKILL
+    finally:
+        stray.kill()
+        stray.wait()
+
+
+def test_why_a_job_waits_is_told_after_a_while(
+    jobsubmit: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_PENDING_SECONDS", 0.5)
+    job = submit(jobsubmit, tmp_path)
+    record = JobRecords(load_settings()).find(job)
+    (job_dir(job) / "status.json").rename(job_dir(job) / "hidden")
+    (job_dir(job) / "record.json").write_text(
+        json.dumps({**json.loads((job_dir(job) / "record.json").read_text()), "handle": ""})
+    )
+    record = replace(record, handle="")
+    with (job_dir(job) / "submitting").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        now = follow.wait(record, load_settings(), 1.5, on_wait=watch._say_why_it_waits(record))
+    assert now.state.value == "PENDING"
+    assert capsys.readouterr().err.count("PENDING for 1 s: it is being submitted") == 1

@@ -26,7 +26,7 @@ SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 RECORDER = """\
 #!{python} -IS
 import json, os, sys
-names = "NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR MASTER_ADDR MASTER_PORT RDZV_ID RANK WORLD_SIZE".split()
+names = "NNODES NODE_RANK NPROC_PER_NODE NODE_ADDR MASTER_ADDR MASTER_PORT RDZV_ID RANK WORLD_SIZE DATA".split()
 record = {{"argv": sys.argv[1:], "cwd": os.getcwd(), "env": {{n: os.environ[n] for n in names if n in os.environ}}}}
 open(os.environ["RECORD"], "w", encoding="utf-8").write(json.dumps(record))
 """
@@ -82,6 +82,18 @@ CASES: dict[str, JobSpec] = {
     "launch": job("launch", args=["in put", "$(id)"], resources={"nodes": 2, "nproc_per_node": 2}),
     "torchrun-static": job("torchrun", torch_version="2.1", resources={"nodes": 2}),
     "torchrun-c10d": job("torchrun", torch_version="2.9", hyperparameters={"lr": 0.1}, resources={"nodes": 2}),
+    "everything": job(
+        "torchrun",
+        torch_version="2.9",
+        hyperparameters={"lr": 0.1},
+        args=["last"],
+        requirements="requirements.txt",
+        inputs=[{"name": "data_url", "uri": "s3://bucket/data"}, {"name": "DATA", "uri": "s3://bucket/x", "as": "env"}],
+        outputs=[{"name": "train_url", "uri": "s3://bucket/out"}],
+        checkpoint_dir="checkpoints",
+        restarts=2,
+        resources={"nodes": "1:3", "nproc_per_node": 2},
+    ),
     "command": load_mapping(
         {"name": "job", "mode": "torchrun", "code_dir": ".", "command": ["bash", "run it.sh"], "args": ["x"]}
     ).spec,
@@ -276,3 +288,39 @@ def test_the_same_spec_renders_the_same_bytes_anywhere(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOBSUBMIT_JOB_ID", "other")
     assert script_of(load(starter_job("torchrun")).spec) == first
+
+
+@pytest.mark.parametrize(
+    ("declared", "as_", "expected"),
+    [
+        ("parser.add_argument('--checkpoint_dir')", None, ["--checkpoint_dir=/c k"]),
+        ('parser.add_argument(\n    "--checkpoint-dir", default=None)', None, ["--checkpoint-dir=/c k"]),
+        ("# --checkpoint_dir is not for us", None, []),
+        ("", None, []),
+        ("", "hyperparameter", ["--checkpoint_dir=/c k"]),
+        ("parser.add_argument('--checkpoint_dir')", "env", []),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_checkpoint_directory_is_an_argument_if_the_boot_file_declares_it(
+    mode: str, declared: str, as_: str | None, expected: list[str], tmp_path: Path
+) -> None:
+    boot(tmp_path)
+    (tmp_path / "code/train.py").write_text(declared)
+    spec = job(mode, checkpoint_dir={"uri": "kept", **({"as": as_} if as_ else {})}, hyperparameters={"lr": 1})
+    (record,) = run_nodes(script_of(spec), tmp_path, 1, JOBSUBMIT_CHECKPOINT_DIR="/c k")
+    found = [word for word in record["argv"] if word.startswith("--checkpoint")]
+    assert found == expected
+    assert "--lr=1" in record["argv"]
+
+
+def test_data_reaches_the_program_as_arguments_and_variables(tmp_path: Path) -> None:
+    boot(tmp_path)
+    inputs = [{"name": "data_url", "uri": "s3://bucket/x"}, {"name": "DATA", "uri": "s3://bucket/y", "as": "env"}]
+    spec = job("torchrun", inputs=inputs, hyperparameters={"lr": 1}, args=["last"])
+    paths = {"JOBSUBMIT_INPUT_data_url": "/in put", "JOBSUBMIT_INPUT_DATA": "/d"}
+    (record,) = run_nodes(script_of(spec), tmp_path, 1, **paths)
+    assert record["argv"][-3:] == ["--data_url=/in put", "--lr=1", "last"]
+    assert record["env"]["DATA"] == "/d"
+    with pytest.raises(subprocess.CalledProcessError):
+        run_nodes(script_of(spec), tmp_path, 1)

@@ -13,6 +13,7 @@ from jobsubmit.backends.local.gang.memory import OutOfMemory
 from jobsubmit.backends.local.gang.outcome import Outcome
 from jobsubmit.backends.local.gang.policy import pause_before, restarts_after
 from jobsubmit.backends.local.gang.progress import Progress
+from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault, require_fit
 
@@ -150,3 +151,11 @@ def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
     assert progress.look({0: 0})
     assert progress.last == 4
     assert not progress.look({0: 0})
+
+
+def test_a_reason_explains_more_than_what_a_process_said_last() -> None:
+    said = ["Connection closed by peer"]
+    hang, oom = diagnose(said, reason="HANG"), diagnose(said, signal=9, reason="OOM")
+    assert hang and "same collectives" in hang.hint
+    assert oom and "the kernel killed" in oom.meaning
+    assert diagnose(["nothing known"], reason="EXIT_CODE") is None

@@ -186,7 +186,7 @@ def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
         State(told["state"]),
         told["reason"],
         told["message"],
-        _failure(told["failure"], job_dir) if told.get("failure") else None,
+        _failure(told["failure"], job_dir, told["reason"]) if told.get("failure") else None,
         _steps(job_dir),
         tuple(_recoveries(told)),
         {name: value for name, value in told.items() if name in _DETAILS},
@@ -207,12 +207,13 @@ def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
         yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
 
 
-def _failure(told: dict[str, Any], job_dir: Path) -> Failure:
+def _failure(told: dict[str, Any], job_dir: Path, reason: str) -> Failure:
     """Return the first failure, explained by its own last words: what others said may be about something else."""
     quotes_rank = told["quoted"].startswith("rank ")
     lines = last_lines(str(job_dir), told["node"], told["rank"] if quotes_rank else None, _EXPLAINED_LINES)
-    known = diagnose(lines, signal=told["signal"])
-    return Failure(**{**told, "last_lines": tuple(told["last_lines"])}, **(known._asdict() if known else {}))
+    known = diagnose(lines, signal=told["signal"], reason=reason)
+    lists = {"last_lines": tuple(told["last_lines"]), "victims": tuple(told.get("victims", ()))}
+    return Failure(**{**told, **lists}, **(known._asdict() if known else {}))
 
 
 def _steps(job_dir: Path) -> tuple[Step, ...]:

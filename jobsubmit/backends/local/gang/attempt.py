@@ -284,10 +284,11 @@ class Attempt:
             self.gang.take(event)
         if outcome.reason != _TO_BE_JUDGED:
             return outcome
-        first = self.gang.failures(ranks_count=self.ranks_count)[0]
+        first, *others = self.gang.failures(ranks_count=self.ranks_count)
         if first["rank"] is not None:
             report.keep_error_file(self.job, self.gang.ranks[first["rank"]])
         failure = report.failure(self.job, first)
+        failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
         reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
         if first["rank"] is None and first["code"] == -signal.SIGKILL:
             reason = "NODE_FAILED"

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _JUDGED_LINES = 400
+_NO_RANKS = (
+    "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
+    "none; NPROC_PER_NODE says how many are meant"
+)
 
 
 class Supervisor:
@@ -111,6 +115,8 @@ class Supervisor:
             outcome = self._without_outputs(outcome)
         for fault in self.faults.waiting:
             self.job.add_note("the fault `%s` did not strike" % fault["text"])
+        if outcome.state == "SUCCEEDED" and self.job.request["mode"] == "spawn" and not self.job.node_of_rank:
+            self.job.add_note(_NO_RANKS)
         self.job.note_logs(now=True)
         files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
         self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)
