@@ -11,10 +11,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobsubmit.api import cancel, create, list_jobs, load, logs, prepare, render_script, status, wait
+    from jobsubmit.api import (
+        LogQuery,
+        cancel,
+        create,
+        delete,
+        list_jobs,
+        load,
+        logs,
+        prepare,
+        render_script,
+        rerun,
+        status,
+        wait,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["cancel", "create", "list_jobs", "load", "logs", "prepare", "render_script", "status", "wait"]
+__all__ = [
+    "LogQuery",
+    "cancel",
+    "create",
+    "delete",
+    "list_jobs",
+    "load",
+    "logs",
+    "prepare",
+    "render_script",
+    "rerun",
+    "status",
+    "wait",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from jobsubmit import follow as following
 from jobsubmit import pipeline
 from jobsubmit import plan as planning
+from jobsubmit.again import prepare_again
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.pipeline import Prepared
@@ -16,6 +17,21 @@ from jobsubmit.render import Script, render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.load import LoadedSpec, Override, load_mapping
 from jobsubmit.spec.load import load as load_file
+
+__all__ = [
+    "LogQuery",
+    "cancel",
+    "create",
+    "delete",
+    "list_jobs",
+    "load",
+    "logs",
+    "prepare",
+    "render_script",
+    "rerun",
+    "status",
+    "wait",
+]
 
 
 def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> LoadedSpec:
@@ -59,6 +75,21 @@ def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
 def cancel(job: JobHandle | str, grace: float | None = None) -> None:
     """Ask a job to end within `grace` seconds; on one that has ended this does nothing. Raises JobNotFoundError."""
     following.cancel(_record(job), load_settings(), grace)
+
+
+def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool = False) -> JobHandle:
+    """Submit an earlier job again, as it was but for the assignments; with `resume` from its last checkpoint.
+
+    Raises any JobSubmitError.
+    """
+    changes = [Override.from_assignment(text) for text in assignments]
+    settings = load_settings()
+    return pipeline.submit(prepare_again(_record(job), settings, changes, resume=resume), settings).handle
+
+
+def delete(job: JobHandle | str) -> None:
+    """Remove what is kept of a job that has ended. Raises UsageError while it runs, and JobNotFoundError."""
+    following.delete(_record(job), load_settings())
 
 
 def list_jobs() -> list[JobRecord]:

@@ -14,13 +14,15 @@ from typing import Annotated, TextIO
 import typer
 
 from jobsubmit import follow as following
-from jobsubmit.backends import LogLine, LogQuery
+from jobsubmit.backends import JobStatus, LogLine, LogQuery
 from jobsubmit.cli import output, report
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import load_settings
+
+_PENDING_SECONDS = 30.0
 
 
 def logs(
@@ -61,7 +63,7 @@ def logs(
     try:
         with ExitStack() as open_files:
             show = _writer(download, open_files, timestamps) if download else _printer(timestamps)
-            for line in following.logs(record, settings, query, follow=follow):
+            for line in following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record)):
                 show(line)
                 lines += 1
     except KeyboardInterrupt:
@@ -101,12 +103,11 @@ def _printer(timestamps: bool) -> Callable[[LogLine], None]:
         document = {"node": line.node, "rank": line.rank, "stream": line.stream, "time": time_text(line.time)}
         out.data(json.dumps({**document, "text": line.text}, ensure_ascii=False))
 
+    colour = out.has_colour(sys.stdout)
+
     def show_text(line: LogLine) -> None:
         moment_text = f"{time_text(line.time)} " if timestamps else ""
-        if sys.stdout.isatty():
-            out.stdout.print(moment_text, report.log_text(line), sep="")
-        else:
-            out.data(f"{moment_text}{report.log_prefix(line)} {line.text}")
+        out.data(moment_text + report.log_text(line, colour=colour))
 
     return show_json if out.json else show_text
 
@@ -126,3 +127,16 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
         files[name].write((f"{time_text(line.time)} " if timestamps else "") + line.text + "\n")
 
     return write
+
+
+def say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:
+    """Return what says, once, why a job has not started when it has waited for long."""
+    told: list[str] = []
+
+    def on_wait(status: JobStatus, seconds: float) -> None:
+        reason = status.message or status.reason or "the backend does not say why"
+        if seconds >= _PENDING_SECONDS and reason not in told:
+            told.append(reason)
+            out.talk(f"{record.id} is {status.state.value} for {seconds:.0f} s: {reason}")
+
+    return on_wait

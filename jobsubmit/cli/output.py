@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.transfer.progress import Progress
@@ -45,6 +45,14 @@ class Output:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self._stdout = self._stdout or Console(highlight=False, markup=False, soft_wrap=True, width=width)
         return self._stdout
+
+    def has_colour(self, stream: TextIO) -> bool:
+        """Tell whether colours are wanted on a stream (https://no-color.org)."""
+        return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def line(self, text: str) -> None:
+        """Say a line of a job's output, as it is."""
+        sys.stderr.write(text + "\n")
 
     def data(self, text: str) -> None:
         """Write a line of data, at once and as it is."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict
 from typing import Any
 
+from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
@@ -27,10 +29,17 @@ def log_prefix(line: LogLine) -> str:
     return f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
 
 
-def log_text(line: LogLine) -> Text:
-    """Return a line with its prefix in the colour of its rank."""
-    colour = "bright_black" if line.rank is None else _RANK_COLOURS[line.rank % len(_RANK_COLOURS)]
-    return Text.assemble((log_prefix(line), Style(color=colour)), " ", line.text)
+@functools.cache
+def coloured(prefix: str, rank: int | None) -> str:
+    """Return a prefix in the colour of its rank, as a terminal reads it."""
+    colour = "bright_black" if rank is None else _RANK_COLOURS[rank % len(_RANK_COLOURS)]
+    return Style(color=colour).render(prefix, color_system=ColorSystem.STANDARD)
+
+
+def log_text(line: LogLine, *, colour: bool) -> str:
+    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each."""
+    prefix = log_prefix(line)
+    return f"{coloured(prefix, line.rank) if colour else prefix} {line.text}"
 
 
 def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:

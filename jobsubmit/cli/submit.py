@@ -10,6 +10,7 @@ import typer
 
 from jobsubmit import follow as following
 from jobsubmit import pipeline
+from jobsubmit.again import prepare_again
 from jobsubmit.cli import output, report
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
@@ -35,7 +36,6 @@ from jobsubmit.errors import INTERRUPTED
 from jobsubmit.fault import Fault
 from jobsubmit.jobs import JobRecords
 from jobsubmit.pipeline import Prepared
-from jobsubmit.rerun import prepare_again
 from jobsubmit.settings import Settings, load_settings
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from rich.table import Table
 from jobsubmit import follow as following
 from jobsubmit.backends import JobStatus
 from jobsubmit.cli import output, report
-from jobsubmit.cli.logs import time_text
+from jobsubmit.cli.logs import say_why_it_waits, time_text
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
@@ -22,14 +22,14 @@ from jobsubmit.settings import Settings, load_settings
 
 _CANCEL_SECONDS = 30.0
 _SECOND_CTRL_C_SECONDS = 2.0
-_PENDING_SECONDS = 30.0
 
 
 def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool) -> None:
     """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
+    colour = out.has_colour(sys.stderr)
     try:
-        for line in following.logs(record, settings, follow=True, on_wait=_say_why_it_waits(record)):
-            out.stderr.print(report.log_text(line))
+        for line in following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record)):
+            out.line(report.log_text(line, colour=colour))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
         status = _detach_or_cancel(record, settings)
@@ -54,19 +54,6 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
     if out.json:
         out.document(report.job_document(record, following.status(record, settings)))
     raise typer.Exit(INTERRUPTED)
-
-
-def _say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:
-    """Return what says, once, why a job has not started when it has waited for long."""
-    told: list[str] = []
-
-    def on_wait(status: JobStatus, seconds: float) -> None:
-        reason = status.message or status.reason or "the backend does not say why"
-        if seconds >= _PENDING_SECONDS and reason not in told:
-            told.append(reason)
-            out.talk(f"{record.id} is {status.state.value} for {seconds:.0f} s: {reason}")
-
-    return on_wait
 
 
 def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
@@ -178,7 +165,7 @@ def wait(
     settings = load_settings()
     record = JobRecords(settings).find(job)
     try:
-        now = following.wait(record, settings, timeout, on_wait=_say_why_it_waits(record))
+        now = following.wait(record, settings, timeout, on_wait=say_why_it_waits(record))
     except KeyboardInterrupt:
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None

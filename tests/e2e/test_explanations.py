@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 
@@ -15,6 +16,11 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 """
 JOINED = 'dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3)); rank = dist.get_rank()\n'
+# A process that goes its own way to the others.
+MEETING = (
+    "dist.init_process_group('gloo', init_method=f'tcp://127.0.0.1:{port}', world_size={world}, rank={rank}, "
+    "timeout=datetime.timedelta(seconds=3))"
+)
 
 # Mode, boot file, what the report says.
 FAILURES = {
@@ -55,6 +61,35 @@ FAILURES = {
         JOINED + "time.sleep(30) if rank else dist.all_reduce(torch.ones(10))",
         "waited in vain",
     ),
+    "an HTTP server where the first node should be": (
+        "torchrun",
+        "import http.server, threading\n"
+        "server = http.server.HTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler)\n"
+        "threading.Thread(target=server.serve_forever, daemon=True).start()\n"
+        + MEETING.format(port="{server.server_port}", world=2, rank=1),
+        "an HTTP server answered",
+    ),
+    "a process too few": (
+        "torchrun",
+        "if os.environ['LOCAL_RANK'] != '0': time.sleep(60)\n" + MEETING.format(port=29876, world=3, rank=0),
+        "only 1 of 3 processes came together",
+    ),
+    "a rank that never comes": (
+        "torchrun",
+        "os.environ['WORLD_SIZE'] = str(int(os.environ['WORLD_SIZE']) + 1); " + JOINED,
+        "never came to the others",
+    ),
+    "nobody has rank 0": (
+        "torchrun",
+        MEETING.format(port=29877, world=2, rank=1),
+        "nothing answers at 127.0.0.1, port 29877",
+    ),
+    "a name that cannot be resolved": (
+        "torchrun",
+        "dist.init_process_group('gloo', init_method='tcp://no-such-host.invalid:29878', world_size=2, rank=1, "
+        "timeout=datetime.timedelta(seconds=3))",
+        "the name of a node cannot be resolved",
+    ),
     "a kill": ("torchrun", "os.kill(os.getpid(), signal.SIGKILL)", "killed from outside"),
 }
 
@@ -74,3 +109,53 @@ def test_a_failure_is_explained(name: str, jobsubmit: Command, tmp_path: Path) -
     assert "hint: " in done.stderr.partition("it means: ")[2]
     failure = jobsubmit.json("status", "failing")["failure"]
     assert meaning in failure["meaning"]
+
+
+def write_job(folder: Path, boot: str, fields: str) -> None:
+    (folder / "code").mkdir()
+    (folder / "code/boot.py").write_text(HEAD + boot)
+    (folder / "job.yaml").write_text(f"name: failing\ncode_dir: code\n{fields}\n")
+
+
+@pytest.mark.needs("torch")
+def test_a_launcher_that_passes_local_rank(jobsubmit: Command, tmp_path: Path) -> None:
+    launcher = "[python, -m, torch.distributed.launch, --nproc_per_node=1, boot.py]"
+    write_job(tmp_path, "argparse.ArgumentParser().parse_args()\n", f"mode: launch\ncommand: {launcher}")
+    done = jobsubmit("create", "job.yaml", "--follow", code=100)
+    assert "does not know --local-rank" in done.stderr
+
+
+@pytest.mark.needs("torch")
+def test_no_process_where_there_are_no_gpus(jobsubmit: Command, tmp_path: Path) -> None:
+    boot = "if __name__ == '__main__': mp.spawn(print, nprocs=torch.cuda.device_count())\n"
+    write_job(tmp_path, boot, "mode: spawn\nboot_file: boot.py")
+    done = jobsubmit("create", "job.yaml", "--follow", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert "note: the boot file started no training process" in done.stderr
+
+
+@pytest.mark.needs("torch")
+def test_victims_are_named_as_such_and_torchs_own_report_is_kept(jobsubmit: Command, tmp_path: Path) -> None:
+    boot = """
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    tensor = torch.ones(10)
+    for step in range(1000):
+        dist.all_reduce(tensor)
+        if dist.get_rank() == 2 and step == 5:
+            raise ValueError("only here")
+
+main()
+"""
+    write_job(tmp_path, boot, "mode: torchrun\nboot_file: boot.py\nresources: {nodes: 2, nproc_per_node: 2}")
+    done = jobsubmit("create", "job.yaml", "--follow", code=100)
+    status = jobsubmit.json("describe", "failing")
+    assert status["failure"]["rank"] == 2
+    assert set(status["failure"]["victims"]) <= {0, 1, 3}
+    assert status["failure"]["victims"]
+    assert "ended because of it: rank" in done.stderr
+    assert "error-rank-2.json" in status["files"]
+    error = json.loads((Path(status["directory"]) / "error-rank-2.json").read_text())
+    assert "ValueError: only here" in error["message"]["message"]

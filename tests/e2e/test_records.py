@@ -18,7 +18,7 @@ import pytest
 from command import JOBSUBMIT, Command, events, job_dir, job_id, processes_left, processes_of
 
 from jobsubmit import follow
-from jobsubmit.cli import watch
+from jobsubmit.cli import logs
 from jobsubmit.jobs import JobRecords
 from jobsubmit.settings import load_settings
 
@@ -284,7 +284,7 @@ def test_what_survives_its_watchers_is_told_and_can_be_ended(jobsubmit: Command,
 def test_why_a_job_waits_is_told_after_a_while(
     jobsubmit: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_PENDING_SECONDS", 0.5)
+    monkeypatch.setattr(logs, "_PENDING_SECONDS", 0.5)
     job = submit(jobsubmit, tmp_path)
     record = JobRecords(load_settings()).find(job)
     (job_dir(job) / "status.json").rename(job_dir(job) / "hidden")
@@ -294,6 +294,6 @@ def test_why_a_job_waits_is_told_after_a_while(
     record = replace(record, handle="")
     with (job_dir(job) / "submitting").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        now = follow.wait(record, load_settings(), 1.5, on_wait=watch._say_why_it_waits(record))
+        now = follow.wait(record, load_settings(), 1.5, on_wait=logs.say_why_it_waits(record))
     assert now.state.value == "PENDING"
     assert capsys.readouterr().err.count("PENDING for 1 s: it is being submitted") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def test_a_job_from_a_mapping(job: dict[str, object]) -> None:
     handle = jobsubmit.create(loaded)
     status = jobsubmit.wait(handle, timeout=30)
     assert status.state is State.SUCCEEDED
+    (line,) = jobsubmit.logs(handle, jobsubmit.LogQuery(grep=re.compile("got")))
+    assert (line.node, line.rank, line.stream) == (0, None, "stdout")
+    again = jobsubmit.rerun(handle)
+    assert jobsubmit.wait(again, timeout=30).state is State.SUCCEEDED
+    jobsubmit.delete(again)
+    assert [record.id for record in jobsubmit.list_jobs()] == [handle.path]
     assert [line.text for line in jobsubmit.logs(handle)][-1] == "got --lr=0.1"
     assert jobsubmit.status("api").state is State.SUCCEEDED
     assert [record.handle for record in jobsubmit.list_jobs()] == [str(handle)]

@@ -55,10 +55,11 @@ class Attempt:
         self.ready_since: float | None = None
         self.first_ended_at: float | None = None
         self.failed_at: float | None = None  # when the first failure showed, in seconds since the epoch
+        self.looked_at = 0.0  # at the steps that the logs tell
         self.struck: list[dict[str, Any]] = []
 
     def run(self) -> Outcome:
-        """Return how it ended; raises Outcome where the whole job shall end. Processes may be left: see `end`."""
+        """Return how it ended; raises Outcome where the whole job shall end. Processes may be left."""
         for node in self.nodes:
             node.starts_at += self.faults.delay_of(node.index)
         self.job.steps.start("rendezvous")
@@ -172,11 +173,12 @@ class Attempt:
         steps, ranks = self.job.steps, self.job.node_of_rank
         expected = self.job.request["min_nodes"] * (self.job.request["nproc_per_node"] or 1)
         if self.gang.ranks and self.job.status["state"] != "RUNNING":
-            self.job.write_status(state="RUNNING")
+            self.job.write_status(state="RUNNING", message="")
         if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
             self.ready_since = time.monotonic()
             steps.start("first_output")
-        told_step = bool(self.gang.ranks) and self.progress.look(ranks)
+        told_step = self.job.logs.grown_at > self.looked_at and self.progress.look(ranks)
+        self.looked_at = self.job.logs.grown_at
         if self.gang.ranks and not steps.ended("first_output") and self._any_output():
             steps.end("first_output")
             steps.start("training")
@@ -234,9 +236,12 @@ class Attempt:
         self.unclear_since = self.unclear_since or now
         self.failed_at = self.failed_at or min(failure["t"] for failure in failures)
         clear = verdict.is_clear(failures[0]) or not self.gang.running()
-        if now - self.unclear_since >= (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
-            return Outcome("FAILED", _TO_BE_JUDGED)
-        return None
+        if now - self.unclear_since < (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
+            return None
+        for failure in failures:
+            if failure["rank"] is not None:
+                report.keep_error_file(self.job, self.gang.ranks[failure["rank"]])
+        return Outcome("FAILED", _TO_BE_JUDGED)
 
     def _hang(self) -> Outcome | None:
         if not self.watch.seconds:
@@ -285,8 +290,6 @@ class Attempt:
         if outcome.reason != _TO_BE_JUDGED:
             return outcome
         first, *others = self.gang.failures(ranks_count=self.ranks_count)
-        if first["rank"] is not None:
-            report.keep_error_file(self.job, self.gang.ranks[first["rank"]])
         failure = report.failure(self.job, first)
         failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
         reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"

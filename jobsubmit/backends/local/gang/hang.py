@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-EXIT_SECONDS = 60.0  # once a rank has ended well, the others have that long without a sign of life
-_BUSY = 0.02  # of one core; threads that only wait use less
+EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long without a sign of life
+_BUSY = 0.01  # of one core; threads that only wait use less
 _SAMPLES = 10
 _SHORTEST_SAMPLE, _LONGEST_SAMPLE = 0.5, 15.0
 _DUMP_SECONDS = 2.0

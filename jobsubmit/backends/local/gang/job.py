@@ -72,7 +72,9 @@ class Job:
         return []
 
     def write_status(self, **fields: Any) -> None:
-        """Change some fields of the status, and write it."""
+        """Change some fields of the status, and write it; a new state is an event, too."""
+        if "ended" not in fields and fields.get("state", self.status["state"]) != self.status["state"]:
+            files.append_event(self.dir, "state", state=fields["state"], message=fields.get("message", ""))
         self.status.update(fields)
         files.write_status(self.dir, self.status)
 

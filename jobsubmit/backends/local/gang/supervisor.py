@@ -95,10 +95,10 @@ class Supervisor:
             "last_step": self.progress.last,
             "steps_lost": None,
         }
-        self.job.write_status(state="RECOVERING", restarts=[*self.job.status["restarts"], entry])
+        text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
+        self.job.write_status(state="RECOVERING", message=text, restarts=[*self.job.status["restarts"], entry])
         for node in range(self.job.request["nodes"]):
-            text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
-            self.job.say(node, self.job.without_secrets(text))
+            self.job.say(node, text)
         self.outputs.flush()
         until = time.monotonic() + pause
         while time.monotonic() < until:
