@@ -63,10 +63,15 @@ FAILURES = {
     ),
     "an HTTP server where the first node should be": (
         "torchrun",
-        "import http.server, threading\n"
-        "server = http.server.HTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler)\n"
-        "threading.Thread(target=server.serve_forever, daemon=True).start()\n"
-        + MEETING.format(port="{server.server_port}", world=2, rank=1),
+        "import socket, threading\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "def answer():\n"
+        "    while True:\n"
+        "        line = server.accept()[0]\n"
+        "        line.recv(1024)\n"
+        "        line.sendall(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n')\n"
+        "threading.Thread(target=answer, daemon=True).start()\n"
+        + MEETING.format(port="{server.getsockname()[1]}", world=2, rank=1),
         "an HTTP server answered",
     ),
     "a process too few": (

@@ -289,7 +289,7 @@ class Attempt:
             self.gang.take(event)
         if outcome.reason != _TO_BE_JUDGED:
             return outcome
-        first, *others = self.gang.failures(ranks_count=self.ranks_count)
+        first, *others = self.gang.failures()
         failure = report.failure(self.job, first)
         failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
         reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
