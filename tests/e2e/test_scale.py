@@ -83,3 +83,18 @@ def test_following_an_idle_job_costs_next_to_nothing(jobsubmit: Command, tmp_pat
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_following_a_burst_misses_and_doubles_nothing(jobsubmit: Command, tmp_path: Path) -> None:
+    boot = """
+import sys, time
+for block in range(10):
+    sys.stdout.write("".join(f"line {number} {'x' * 80}\\n" for number in range(block * 30000, (block + 1) * 30000)))
+    sys.stdout.flush()
+    time.sleep(0.1)
+"""
+    done = jobsubmit("create", write_job(tmp_path, boot), "--follow")
+    numbers = [int(line.split()[3]) for line in done.stderr.splitlines() if line.startswith("[node 0] line ")]
+    assert numbers == list(range(300_000))
+    tail = jobsubmit("logs", job_id(done.stdout), "--tail", "3").stdout.splitlines()
+    assert [line.split()[3] for line in tail] == ["299997", "299998", "299999"]

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from . import files, hang, memory, processes, report, verdict
+from .elastic import Membership
 from .outcome import Outcome
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.2
 SETTLE_UNCLEAR_SECONDS = 5.5
 _LATECOMER_SECONDS = 10.0
-_LOST = "lost"
 _TO_BE_JUDGED = "a process failed"
 
 
@@ -45,10 +45,9 @@ class Attempt:
         self.job, self.number = job, number
         self.faults, self.outputs, self.progress = faults, outputs, progress
         self.nodes = [Node(index) for index in range(job.request["nodes"])]
-        self.is_elastic = job.request["min_nodes"] < len(self.nodes)
-        self.ranks_count = job.request["rank_exit_ends_job"] and not self.is_elastic
         self.gang = verdict.Gang()
-        self.met: dict[Any, int] = {}  # rank → pid of those that met last, and their number as "world"
+        self.members = Membership(job, self.gang, progress)
+        self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
         self.watch = hang.HangWatch(job.request["hang_after"])
         self.memory = memory.OutOfMemory()
         self.unclear_since: float | None = None
@@ -107,39 +106,12 @@ class Attempt:
         files.append_event(self.job.dir, "node_exit", node=node.index, code=node.exit_code, attempt=self.number)
         if node.exit_code == 0:
             self.first_ended_at = self.first_ended_at or time.monotonic()
-        if self._can_do_without(node):
-            self._lose(node)
+        alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
+        if self.members.can_lose(node.index, node.exit_code, alive):
+            backoff = self.members.lose(node.index, self.struck[-1] if self.struck else None)
+            node.leader, node.exit_code, node.starts_at = None, None, time.monotonic() + backoff
         else:
             self.gang.leader_exited(node.index, node.exit_code, time.time())
-
-    def _can_do_without(self, node: Node) -> bool:
-        """Tell whether an elastic job goes on without a node that was lost; the first one holds its meeting point."""
-        alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
-        budget = (self.job.request["restarts"] or {"max": 0})["max"]
-        return (
-            self.is_elastic
-            and node.index != 0
-            and node.exit_code is not None
-            and node.exit_code < 0
-            and alive >= self.job.request["min_nodes"]
-            and sum(resize["what"] == _LOST for resize in self.job.status["resizes"]) < budget
-        )
-
-    def _lose(self, node: Node) -> None:
-        assert node.leader
-        backoff = self.job.request["restarts"]["backoff"]
-        node.leader, node.exit_code = None, None
-        node.starts_at = time.monotonic() + backoff
-        for rank in self.gang.forget_node(node.index):
-            processes.send(rank["pid"], signal.SIGKILL)
-        self._note_resize(_LOST, node.index)
-        self.job.say(node.index, "this node was lost; the others go on, it comes back in %d s" % backoff)
-
-    def _note_resize(self, what: str, node: int | None) -> None:
-        resize = {"t": time.time(), "what": what, "node": node, "nodes": None, "back_at": None, "fault": None}
-        if what == _LOST and self.struck:
-            resize["fault"] = self.struck[-1]
-        self.job.write_status(resizes=[*self.job.status["resizes"], resize])
 
     # ── what the processes tell ─────────────────────────────────────────────────────────────────────────────────
 
@@ -148,26 +120,7 @@ class Attempt:
             self.gang.take(event)
             if event["event"] == "rank_start":
                 self.job.node_of_rank[event["rank"]] = event["node"]
-                if self.is_elastic:
-                    self._take_new_world(event)
-
-    def _take_new_world(self, event: dict[str, Any]) -> None:
-        """Note that the processes of an elastic job have met anew, perhaps on another number of nodes."""
-        if event["rank"] not in self.met and self.met.get("world") == event["world"]:
-            self.met[event["rank"]] = event["pid"]
-            return
-        nodes_before, self.met = self.met.get("world", 0), {"world": event["world"], event["rank"]: event["pid"]}
-        for rank in self.gang.forget_ranks_from(event["world"]):
-            self.job.node_of_rank.pop(rank, None)
-        if not nodes_before:
-            return
-        resizes = self.job.status["resizes"]
-        if not resizes or resizes[-1]["nodes"] is not None:
-            grown = event["world"] > nodes_before
-            self._note_resize("came back" if grown else "restarted by torchrun", resizes[-1]["node"] if grown else None)
-        self.job.status["resizes"][-1]["nodes"] = event["world"] // (self.job.request["nproc_per_node"] or 1)
-        self.job.write_status()
-        self.progress.begin_attempt()
+                self.members.take(event)
 
     def _note_progress(self) -> None:
         steps, ranks = self.job.steps, self.job.node_of_rank
@@ -184,6 +137,7 @@ class Attempt:
             steps.start("training")
         if told_step:
             self._note_recovery()
+            self.members.note_training()
 
     def _any_output(self) -> bool:
         logs = (
@@ -194,16 +148,13 @@ class Attempt:
         return any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs)
 
     def _note_recovery(self) -> None:
-        """Note when the training was back after a restart or another number of nodes, and what it had to do again."""
-        restarts, resizes = self.job.status["restarts"], self.job.status["resizes"]
+        """Note when the training was back after a restart, and what it had to do again."""
+        restarts = self.job.status["restarts"]
         if restarts and restarts[-1]["back_at"] is None:
             back = restarts[-1]
             back["back_at"] = time.time()
             if back["last_step"] is not None and self.progress.first is not None:
                 back["steps_lost"] = max(0, back["last_step"] - self.progress.first + 1)
-            self.job.write_status()
-        if resizes and resizes[-1]["nodes"] is not None and resizes[-1]["back_at"] is None:
-            resizes[-1]["back_at"] = time.time()
             self.job.write_status()
 
     def _strike(self) -> None:
@@ -220,7 +171,7 @@ class Attempt:
     def _success(self) -> Outcome | None:
         if all(node.exit_code == 0 for node in self.nodes):
             return Outcome("SUCCEEDED")
-        if not self.is_elastic or self.first_ended_at is None:
+        if not self.members.is_elastic or self.first_ended_at is None:
             return None
         others = [node for node in self.nodes if node.exit_code != 0]
         waited = time.monotonic() - self.first_ended_at >= _LATECOMER_SECONDS
