@@ -10,12 +10,15 @@ from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.backends import open_backend
 from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
+from jobsubmit.follow import status
 from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
 from jobsubmit.pipeline import RESOLVED_NAME, Prepared
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref
+
+_TAKEN_FROM_THE_STORE = ("code_dir", "layout", "store")
 
 
 def prepare_again(
@@ -30,12 +33,19 @@ def prepare_again(
     """Decide about an earlier job anew: with what it was, but for the changes; its code is taken from the store.
 
     Without changes the start script is the one that was stored. With `resume` it goes on from the earlier job's
-    checkpoints. Raises UsageError where the record is too old for it, or there is no checkpoint_dir.
+    checkpoints. Raises UsageError where the record is too old for it, where it runs or has no checkpoint_dir, and for
+    changes of where the code is.
     """
     directory = JobRecords(settings).directory(record.id)
     if not (directory / RESOLVED_NAME).exists() or not record.store:
         raise UsageError(f"{record.id}: not enough is known of it", "submit its job file: jobsubmit create job.yaml")
     loaded = load(directory / RESOLVED_NAME, changes)
+    for change in changes:
+        if change.path[0] in _TAKEN_FROM_THE_STORE:
+            field = ".".join(change.path)
+            raise UsageError(f"{change.source}: {field} is as it was in a rerun", "submit the job file with it instead")
+    if resume and not status(record, settings).state.is_final:
+        raise UsageError(f"--resume: {record.id} still runs", f"end it first: jobsubmit cancel {record.id}")
     if resume and loaded.spec.checkpoint_dir is None:
         raise UsageError(
             f"--resume: {record.id} has no checkpoint_dir", "run it again from its start, without --resume"
@@ -46,7 +56,7 @@ def prepare_again(
         layout=record.layout,
     )
     backend = open_backend(plan.backend.kind, settings)
-    script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_text(encoding="utf-8"))
+    script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
     code = _code(record)
     request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
     return Prepared(loaded, plan, None, (), script, code, request, (), (*loaded.notes, *plan.notes), record.id)

@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 def _signal(text: str, name: str) -> signal.Signals:
     try:
-        if name.isdigit():
+        if name.isdecimal():
             return signal.Signals(int(name))
         return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
     except (ValueError, KeyError):
@@ -59,13 +59,13 @@ def _signal(text: str, name: str) -> signal.Signals:
 
 
 def _number(text: str, word: str) -> int:
-    if not word.isdigit():
+    if not word.isdecimal():
         raise UsageError(f"--fault {text!r}: {word} is not the number of a step", _HINT)
     return int(word)
 
 
 def _seconds(text: str, word: str) -> int:
-    seconds = seconds_of(int(word) if word.isdigit() else word)
+    seconds = seconds_of(int(word) if word.isdecimal() else word)
     if seconds is None:
         raise UsageError(f"--fault {text!r}: {word} is not a time", "in seconds, or as 90s, 30m, 12h, 2d")
     return seconds

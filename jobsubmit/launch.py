@@ -41,7 +41,7 @@ class Mount(NamedTuple):
     @property
     def declaration(self) -> str:
         """Return the pattern of the words that declare it as an argument, where the boot file is to be asked."""
-        name = re.escape(self.name).replace("\\-", "[-_]").replace("_", "[-_]")
+        name = re.sub("[-_]", "[-_]", self.name.replace(".", "[.]"))
         return f"[\"']--{name}[\"']" if self.passed_as is None else ""
 
 

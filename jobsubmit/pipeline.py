@@ -194,7 +194,7 @@ def submit_once(
 ) -> Submission:
     """Submit a job unless one was submitted under the same key: then return that one.
 
-    Raises UsageError if that one was another: other code, another script or another request.
+    Raises UsageError if that one was another: other code, another script or another job file.
     """
     with JobRecords(settings).once(key) as submission:
         earlier = submission.earlier
@@ -203,10 +203,12 @@ def submit_once(
         if earlier is None or not earlier.handle:
             submission.begin(prepared.request.job_id)
             return submit(prepared, settings, progress=progress)
-    if (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
+    written = JobRecords(settings).directory(earlier.id) / RESOLVED_NAME
+    is_other = written.exists() and written.read_bytes() != prepared.loaded.resolved_text().encode()
+    if is_other or (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
         raise UsageError(
             f"--idempotency-key {key}: {earlier.id} was submitted under it, and was another job",
-            "give another key; code or start script differ",
+            "give another key; code, start script or job file differ",
         )
     return Submission(earlier, JobHandle.parse(earlier.handle), UploadSummary(), is_earlier=True)
 

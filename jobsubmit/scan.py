@@ -31,15 +31,16 @@ _LARGE_AT_ONCE = 4
 _OWN = "jobsubmit's own store or state"
 
 
-def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None) -> Bundle:
+def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, ignore: bool = True) -> Bundle:
     """Read a code directory, without what is our `own` in it; raise BundleError where it cannot go whole.
 
-    A file whose stamp is `known` is not read: its digest is taken from there.
+    A file whose stamp is `known` is not read: its digest is taken from there. Without `ignore` no rule leaves out
+    anything: what is in the directory is no code, but what a job made.
     """
     if problem := directory_problem(root):
         raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
     scanned = time.time_ns()
-    scanner = _Scanner(os.fspath(root), own, known or {})
+    scanner = _Scanner(os.fspath(root), own, known or {}, ignore=ignore)
     scanner.run()
     scanner.read_large()
     if not scanner.files and not scanner.directories:
@@ -62,8 +63,9 @@ class _Folder(NamedTuple):
 
 
 class _Scanner:
-    def __init__(self, root: str, own: tuple[Path, ...], known: Known) -> None:
+    def __init__(self, root: str, own: tuple[Path, ...], known: Known, *, ignore: bool) -> None:
         self.root = root
+        self.ignore = ignore
         self.known = known
         self.real_root = os.path.realpath(root)
         self.own = {os.path.realpath(path) for path in own}
@@ -96,19 +98,23 @@ class _Scanner:
         """Take the files of a folder; return the folders in it that belong to the code."""
         entries = _entries(folder)
         names = {entry.name for entry in entries}
-        if folder.prefix and (reason := self._not_code(folder, names)):
+        if folder.prefix and self.ignore and (reason := self._not_code(folder, names)):
             self.left_out.append(LeftOut(folder.prefix, reason))
             return []
         if folder.prefix and not entries:
             self.directories.append(folder.prefix.rstrip("/"))
         rules = folder.rules
-        if self.ignore_name in names and (own_rules := read_rules(folder.path, folder.prefix, self.ignore_name)):
+        if (
+            self.ignore
+            and self.ignore_name in names
+            and (own_rules := read_rules(folder.path, folder.prefix, self.ignore_name))
+        ):
             rules = (*rules, own_rules)
         inner = []
         for entry in entries:
             path = folder.prefix + entry.name
             is_link, is_dir = _kind(entry, path)
-            if reason := _ignored(path, entry.name, rules, is_dir=is_dir) or self._own_file(entry):
+            if self.ignore and (reason := _ignored(path, entry.name, rules, is_dir=is_dir) or self._own_file(entry)):
                 self.left_out.append(LeftOut(_shown(path) + "/" * is_dir, reason))
                 continue
             _require_utf8(path)

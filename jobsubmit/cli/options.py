@@ -82,7 +82,8 @@ def moment(option: str, text: str | None) -> float | None:
     if ago is not None:
         return time.time() - ago
     try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
+        # Python 3.10 does not know Z.
+        return datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z")).astimezone().timestamp()
     except ValueError:
         hint = "write 90s, 30m, 12h or 2d for how long ago, or a time like 2026-11-21T12:00"
         raise UsageError(f"{option} {text}: is no time", hint) from None

@@ -66,6 +66,9 @@ def render(
     for note in (*loaded.notes, *job_plan.notes):
         out.talk(f"note: {note}")
     script = render_script(job_plan)
+    if hosts is not None and job_plan.mounts:
+        names = ", ".join(mount.name for mount in job_plan.mounts)
+        raise UsageError(f"--hosts: the directories {names} are made by a backend", "take them out, or use create")
     if hosts is not None:
         shared_id = job_id or new_job_id(job_plan.name)
         port = random.Random(shared_id).randrange(20000, 30000)

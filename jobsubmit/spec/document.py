@@ -23,6 +23,7 @@ _MAX_VALUES = 20_000
 _MAX_DEPTH = 40
 _INT64 = 1 << 63
 _MAX_DIGITS = 70  # 64 binary ones, and a prefix
+_PLAIN_WORD = re.compile(r"(?!(?i:true|false|null|nan|inf)$)[A-Za-z_/][A-Za-z0-9_/.-]*")
 _AMBIGUOUS_WORDS = re.compile(r"(?i)yes|no|on|off")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
@@ -125,8 +126,15 @@ def as_yaml(values: Mapping[str, Any]) -> str:
     yaml.representer.add_representer(
         WrittenFloat, lambda representer, number: representer.represent_scalar("tag:yaml.org,2002:float", number.text)
     )
+    yaml.representer.add_representer(str, _as_text)
     yaml.dump(dict(values), stream)
     return stream.getvalue()
+
+
+def _as_text(representer: Any, text: str) -> Any:
+    """Represent text so that every reader of YAML takes it for text: in quotes, but for plain words."""
+    is_plain = _PLAIN_WORD.fullmatch(text) and not _AMBIGUOUS_WORDS.fullmatch(text)
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
 
 
 def _compose(text: str, source: str) -> Node | None:

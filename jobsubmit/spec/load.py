@@ -245,10 +245,17 @@ def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:
     for name in parents:
         if isinstance(name, int):  # a place in a list, whose kind is known already
             continue
-        annotation = inner.model_fields[str(name)].annotation
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        inner = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+        field = next((f for key, f in inner.model_fields.items() if name in (key, f.alias)), None)
+        inner = next(_models_in(field.annotation if field else None), inner)
     yield from (field.alias or name for name, field in inner.model_fields.items())
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type, however it is wrapped: optional, annotated, in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in getattr(annotation, "__args__", ()):
+        yield from _models_in(part)
 
 
 def _in_file_order(problems: Sequence[Problem]) -> list[Problem]:

@@ -90,6 +90,7 @@ def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
     taken = {(kind, name) for kind in ("hyperparameters", "env", "secrets") for name in _mapping(raw, kind)}
     for field in ("inputs", "outputs"):
         items = raw.get(field)
+        seen: set[str] = set()
         for index, data in enumerate(items if isinstance(items, list) else ()):
             if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
                 continue
@@ -97,12 +98,14 @@ def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
             where = (field, index, "name")
             if kind == "env" and (problem := env_name_problem(name)):
                 yield where, problem
-            elif (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
+            elif name in seen or (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
                 yield where, f"`{name}` is given twice: choose another name"
             taken.add((kind, name))
-    checkpoint = _mapping(raw, "checkpoint_dir")
-    name = checkpoint.get("name", "checkpoint_dir")
-    if checkpoint.get("as") == "hyperparameter" and ("hyperparameters", name) in taken:
+            seen.add(name)
+    checkpoint = raw.get("checkpoint_dir")
+    fields = checkpoint if isinstance(checkpoint, Mapping) else {}
+    name = fields.get("name", "checkpoint_dir")
+    if checkpoint and fields.get("as") != "env" and isinstance(name, str) and ("hyperparameters", name) in taken:
         yield ("checkpoint_dir",), f"the hyperparameter `{name}` is given twice: remove one, or choose another name"
 
 

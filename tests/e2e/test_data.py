@@ -128,6 +128,46 @@ def follow(jobsubmit: Command, job: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.needs("minio")
+def test_a_rerun_resumes_from_a_bucket(jobsubmit: Command, tmp_path: Path, bucket: Bucket) -> None:
+    how = """
+kept = os.environ["JOBSUBMIT_CHECKPOINT_DIR"]
+print("finds", sorted(os.listdir(kept)), flush=True)
+open(kept + "/step-" + str(len(os.listdir(kept))), "w").close()
+sys.exit(len(os.listdir(kept)) < 3)
+"""
+    job_file = write_job(tmp_path, how, f"checkpoint_dir: s3://{bucket.name}/ckpt\n" + at(bucket))
+    job = first = job_id(jobsubmit("create", job_file, "--follow", code=100).stdout)
+    for found, code in ((["step-0"], 100), (["step-0", "step-1"], 0)):
+        done = jobsubmit("rerun", job, "--resume", "--follow", code=code)
+        assert f"finds {found}" in done.stderr
+        job = job_id(done.stdout)
+    assert set(bucket.tree(f"ckpt/{first}")) == {"step-0", "step-1", "step-2"}
+
+
+def test_an_output_is_no_code(jobsubmit: Command, tmp_path: Path) -> None:
+    how = """
+if args.train_url:
+    open(args.train_url + "/.gitignore", "w").write("*.pt\\n")
+    open(args.train_url + "/model.pt", "w").close()
+    os.mkdir(args.train_url + "/__pycache__")
+    open(args.train_url + "/__pycache__/x.pyc", "w").close()
+"""
+    outputs = "outputs: [{name: train_url, uri: out}, {name: empty, uri: none, as: env}]\n"
+    jobsubmit("create", write_job(tmp_path, how, outputs), "--follow")
+    made = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert made == {".gitignore", "model.pt", "__pycache__/x.pyc"}
+
+
+def test_relative_settings_are_meant_from_where_the_client_was(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("{}\n")
+    job_file = write_job(
+        tmp_path, "open(args.train_url + '/x', 'w').close()", "outputs: [{name: train_url, uri: out}]\n"
+    )
+    jobsubmit("create", job_file, "--follow", env={"JOBSUBMIT_CONFIG": "c.yaml"})
+    assert (tmp_path / "out/x").exists()
+
+
+@pytest.mark.needs("minio")
 def test_outputs_that_cannot_be_uploaded_are_a_failure_that_says_where_they_are(
     jobsubmit: Command, tmp_path: Path, bucket: Bucket
 ) -> None:

@@ -307,3 +307,17 @@ def test_the_same_job_id_twice_is_refused(jobsubmit: Command, tmp_path: Path) ->
     assert jobsubmit("create", job_file, "--job-id", "mine", "--follow").stdout == "local://mine\n"
     assert "there is such a job already" in jobsubmit("create", job_file, "--job-id", "mine", code=2).stderr
     assert "must be letters" in jobsubmit("create", job_file, "--job-id", "../x", code=2).stderr
+
+
+def test_a_secret_does_not_come_back_in_what_a_failure_means(
+    jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHORT", "hunter2")
+    monkeypatch.setenv("LONG", "hunter2-and-more")
+    boot = "import os, sys\nsys.exit('boot.py: error: unrecognized arguments: --token=' + os.environ['LONG'])\n"
+    job_file = write_job(tmp_path, "spawn", boot, "secrets: {SHORT: env:SHORT, LONG: env:LONG}\n")
+    job = job_id(jobsubmit("create", job_file, "--follow", code=100).stdout)
+    status = jobsubmit("status", job, "-o", "json").stdout
+    assert "does not know the arguments --token=<LONG>" in status
+    assert "hunter2" not in status
+    assert "and-more" not in status + (job_dir(job) / "status.json").read_text()

@@ -101,6 +101,20 @@ def test_only_what_the_policy_names_is_restarted(on: str, attempts: int, jobsubm
     assert jobsubmit("logs", job, "--grep", "^attempt").stdout.count("attempt") == attempts
 
 
+def test_what_an_earlier_attempt_said_is_no_reason(jobsubmit: Command, tmp_path: Path) -> None:
+    how = "print('BOOM' if attempt == 0 else 'something else', flush=True)\nsys.exit(1)"
+    job_file = simple(tmp_path, how, 'restarts: {max: 5, on: ["log:/BOOM/"], backoff: 0}\n')
+    job = job_id(jobsubmit("create", job_file, "--follow", code=100).stdout)
+    assert jobsubmit("logs", job, "--grep", "^attempt").stdout.count("attempt") == 2
+
+
+def test_a_job_that_runs_is_not_resumed(jobsubmit: Command, tmp_path: Path) -> None:
+    job = job_id(jobsubmit("create", simple(tmp_path, "time.sleep(60)", "checkpoint_dir: kept\n"), "--detach").stdout)
+    assert "still runs" in jobsubmit("rerun", job, "--resume", code=2).stderr
+    jobsubmit("cancel", job)
+    assert "as it was in a rerun" in jobsubmit("rerun", job, "--set", "store.uri=elsewhere", code=2).stderr
+
+
 def test_processes_get_time_to_save_before_a_restart(jobsubmit: Command, tmp_path: Path) -> None:
     how = """
 import signal

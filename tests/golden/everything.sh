@@ -90,7 +90,8 @@ jobsubmit_start=(
   last
 )
 # The boot file gets the directory of its checkpoints as an argument, if it declares that one.
-jobsubmit_declared=$(grep -o -m 1 -e '["'"'"']--checkpoint[-_]dir["'"'"']' "${jobsubmit_boot}" | tr -d "\"'") || true
+jobsubmit_declared=$(grep -v '^[[:space:]]*#' "${jobsubmit_boot}" | grep -o -e '["'"'"']--checkpoint[-_]dir["'"'"']' | tr -d "\"'") || true
+jobsubmit_declared=${jobsubmit_declared%%$'\n'*}
 [[ -z ${jobsubmit_declared} ]] || jobsubmit_start+=("${jobsubmit_declared}=""${JOBSUBMIT_CHECKPOINT_DIR}")
 
 printf 'jobsubmit: node %s of %s (%s) starts:' "${NODE_RANK}" "${NNODES}" "${NODE_ADDR}"

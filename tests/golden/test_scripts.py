@@ -296,6 +296,8 @@ def test_the_same_spec_renders_the_same_bytes_anywhere(tmp_path: Path, monkeypat
         ("parser.add_argument('--checkpoint_dir')", None, ["--checkpoint_dir=/c k"]),
         ('parser.add_argument(\n    "--checkpoint-dir", default=None)', None, ["--checkpoint-dir=/c k"]),
         ("# --checkpoint_dir is not for us", None, []),
+        ("# parser.add_argument('--checkpoint_dir')", None, []),
+        ("parser.add_argument('--checkpoint-dir', '--checkpoint_dir')", None, ["--checkpoint-dir=/c k"]),
         ("", None, []),
         ("", "hyperparameter", ["--checkpoint_dir=/c k"]),
         ("parser.add_argument('--checkpoint_dir')", "env", []),
@@ -312,6 +314,14 @@ def test_the_checkpoint_directory_is_an_argument_if_the_boot_file_declares_it(
     found = [word for word in record["argv"] if word.startswith("--checkpoint")]
     assert found == expected
     assert "--lr=1" in record["argv"]
+
+
+def test_a_checkpoint_name_with_a_dash_is_found(tmp_path: Path) -> None:
+    boot(tmp_path)
+    (tmp_path / "code/train.py").write_text("parser.add_argument('--ckpt_dir-x')")
+    spec = job("launch", checkpoint_dir={"uri": "kept", "name": "ckpt-dir-x"})
+    (record,) = run_nodes(script_of(spec), tmp_path, 1, JOBSUBMIT_CHECKPOINT_DIR="/c")
+    assert record["argv"][-1] == "--ckpt_dir-x=/c"
 
 
 def test_data_reaches_the_program_as_arguments_and_variables(tmp_path: Path) -> None:

@@ -89,6 +89,9 @@ def test_tail_is_the_last_lines_of_all_or_of_the_chosen(job: Job) -> None:
     assert job.read(LogQuery(tail=0)) == []
     assert job.read(LogQuery(tail=2, rank=1)) == ["other 1000", "other 2000"]
     assert len(job.read(LogQuery(tail=99999))) == 3003
+    job.write(0, 0, "unfinished")
+    job.write(1, 1, "unfinished too")
+    assert job.read(LogQuery(tail=1)) == ["unfinished too"]
 
 
 def test_an_unfinished_last_line_comes_at_the_end_and_once(job: Job, reader: LineReader) -> None:
@@ -154,6 +157,7 @@ def test_a_rank_that_moves_to_another_node_keeps_one_log(job: Job) -> None:
     job.index.note([(1, 0, "stdout")])
     found = list(chosen_lines(job.folder, LogQuery(), lambda: False))
     assert [(line.node, line.text) for line in found] == [(0, "on node 0"), (1, "on node 1")]
+    assert job.read(LogQuery(node=1)) == ["on node 1"]
 
 
 def test_a_log_keeps_its_newest_part_and_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from jobsubmit.backends import (
     Step,
 )
 from jobsubmit.backends.local.gang import files, processes
-from jobsubmit.backends.local.gang.logs import last_lines
 from jobsubmit.backends.local.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.diagnosis import diagnose
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
-_DOCUMENT = "local.json"
-_EXPLAINED_LINES = 400
 _DETAILS = ("started", "ended", "attempt", "last_step", "port", "addresses", "notes")
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
@@ -80,7 +77,7 @@ class LocalBackend:
             # A start command of the user's own may restart its ranks: there only the end of the command counts.
             "rank_exit_ends_job": plan.command is None,
         }
-        return Request(job_id, {_DOCUMENT: json.dumps(document, ensure_ascii=False, indent=2) + "\n"})
+        return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"})
 
     def preflight(self, plan: LaunchPlan) -> None:
         """Raise BackendError where this machine cannot start the job (see Backend)."""
@@ -90,11 +87,12 @@ class LocalBackend:
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start the gang and return once it has its port and its lock (see Backend)."""
-        document = json.loads(request.documents[_DOCUMENT])
+        document = json.loads(request.documents[files.REQUEST])
         order = {
             "request": document,
             "order": delivery.order,
             "secrets": dict(delivery.secrets),
+            "client_folder": str(Path.cwd()),
             "python_folder": _python_folder(needs_torch=False),
         }
         job_dir = self.settings.job_dir(request.job_id)
@@ -165,7 +163,10 @@ class LocalBackend:
                 processes.send(pid, signal.SIGKILL)
 
     def delete(self, handle: JobHandle) -> None:
-        """Do nothing: all there is lies in the job's own directory (see Backend)."""
+        """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
+        if left := survivors(self._job_dir(handle)):
+            pids = ", ".join(map(str, left))
+            raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
 
     def _job_dir(self, handle: JobHandle) -> Path:
         job_dir = self.settings.job_dir(handle.path)
@@ -186,7 +187,7 @@ def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
         State(told["state"]),
         told["reason"],
         told["message"],
-        _failure(told["failure"], job_dir, told["reason"]) if told.get("failure") else None,
+        _failure(told["failure"], told["reason"]) if told.get("failure") else None,
         _steps(job_dir),
         tuple(_recoveries(told)),
         {name: value for name, value in told.items() if name in _DETAILS},
@@ -207,13 +208,12 @@ def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
         yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
 
 
-def _failure(told: dict[str, Any], job_dir: Path, reason: str) -> Failure:
+def _failure(told: dict[str, Any], reason: str) -> Failure:
     """Return the first failure, explained by its own last words: what others said may be about something else."""
-    quotes_rank = told["quoted"].startswith("rank ")
-    lines = last_lines(str(job_dir), told["node"], told["rank"] if quotes_rank else None, _EXPLAINED_LINES)
-    known = diagnose(lines, signal=told["signal"], reason=reason)
+    known = diagnose(told.get("words", ()), signal=told["signal"], reason=reason)
     lists = {"last_lines": tuple(told["last_lines"]), "victims": tuple(told.get("victims", ()))}
-    return Failure(**{**told, **lists}, **(known._asdict() if known else {}))
+    fields = {name: value for name, value in told.items() if name != "words"}
+    return Failure(**{**fields, **lists}, **(known._asdict() if known else {}))
 
 
 def _steps(job_dir: Path) -> tuple[Step, ...]:

@@ -1,6 +1,6 @@
 """Carry data between a job's directories and its stores: `python -m jobsubmit.backends.local.carry inputs JOB_DIR`.
 
-The supervisor starts it, with the submitter's environment and so the submitter's credentials.
+The supervisor starts it, in the submitter's directory and with the submitter's environment and so credentials.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.backends.local.gang.environment import mount_path
+from jobsubmit.backends.local.gang.files import REQUEST
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.scan import scan
 from jobsubmit.settings import load_settings
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.cache import cached
+from jobsubmit.transfer.download import download
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import CodeRef, place_ref
 from jobsubmit.transfer.upload import upload
-
-DOCUMENT = "local.json"
 
 
 def main() -> int:
     """Carry what the first argument names, of the job whose directory the second is; return the exit code."""
     what, job_dir = sys.argv[1], Path(sys.argv[2])
-    request = json.loads((job_dir / DOCUMENT).read_text(encoding="utf-8"))
+    request = json.loads((job_dir / REQUEST).read_text(encoding="utf-8"))
     carry = _bring if what == "inputs" else _send
     failed = 0
     for mount in request["mounts"]:
@@ -40,10 +40,13 @@ def main() -> int:
 
 
 def _bring(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+    is_remote = mount["uri"].startswith(REMOTE_SCHEMES)
+    if mount["kind"] == "checkpoint" and is_remote and request["checkpoints_of"] != request["job_id"]:
+        _bring_checkpoints(mount, path, request)
     if mount["kind"] != "input":
         return
     found = Path(mount["uri"])
-    if "://" in mount["uri"]:
+    if is_remote:
         found = cached(*_place(mount, request), load_settings().input_dir)
     elif not found.is_dir():
         raise JobSubmitError(f"{found} is not a folder", "correct its uri in the job file")
@@ -51,14 +54,22 @@ def _bring(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
     path.symlink_to(found)
 
 
-def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
-    if not mount["every"]:
-        return
-    settings = load_settings()
+def _bring_checkpoints(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
     store, place = _place(mount, request)
-    summary = upload(store, scan(path, (), {}), place, settings.transfer_dir, progress=Progress())
+    if store.get_unless(place.manifest_key, "") is None:
+        sys.stderr.write(f"jobsubmit: {request['checkpoints_of']} has left no checkpoint in {mount['uri']}\n")
+        return
+    download(store, place, path, Progress())
+
+
+def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+    if not mount["every"] or not path.is_dir() or not any(path.iterdir()):
+        return
+    store, place = _place(mount, request)
+    made = scan(path, ignore=False)
+    summary = upload(store, made, place, load_settings().transfer_dir, progress=Progress())
     if summary.files:
-        sys.stderr.write(f"jobsubmit: output {mount['name']}: {summary.files} files sent to {mount['uri']}\n")
+        sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: {summary.files} files sent to {place.uri}\n")
 
 
 def _place(mount: dict[str, Any], request: dict[str, Any]) -> tuple[ObjectStore, CodeRef]:

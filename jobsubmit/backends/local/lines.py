@@ -24,7 +24,10 @@ def chosen_lines(job_dir: Path, query: LogQuery, goes_on: Callable[[], bool]) ->
     """Yield the lines that a query chooses; while the job goes on wait for more of them."""
     reader = LineReader(str(job_dir), lambda source: query.wants_source(*source))
     try:
-        yield from _tail(reader, query) if query.tail is not None else _from_the_start(reader, query)
+        if query.tail is not None:
+            yield from _tail(reader, query, is_all=not goes_on())
+        else:
+            yield from _from_the_start(reader, query)
         looked = 0.0
         while time.monotonic() - looked < _LOOK_SECONDS or goes_on():
             looked = looked if time.monotonic() - looked < _LOOK_SECONDS else time.monotonic()
@@ -41,13 +44,13 @@ def _from_the_start(reader: LineReader, query: LogQuery) -> Iterator[LogLine]:
     return _chosen(reader.new(), query)
 
 
-def _tail(reader: LineReader, query: LogQuery) -> Iterator[LogLine]:
-    """Yield the last lines so far, looking no further back than needed."""
-    size, is_all = _FIRST_LOOK_BACK, False
+def _tail(reader: LineReader, query: LogQuery, *, is_all: bool) -> Iterator[LogLine]:
+    """Yield the last lines so far, looking no further back than needed; unfinished ones too if there is no more."""
+    size, begins = _FIRST_LOOK_BACK, False
     last: deque[LogLine] = deque(maxlen=query.tail)
-    while not is_all:
-        is_all = reader.last(size)
-        last = deque(_chosen(reader.new(), query), maxlen=query.tail)
+    while not begins:
+        begins = reader.last(size)
+        last = deque(_chosen(reader.rest() if is_all else reader.new(), query), maxlen=query.tail)
         if len(last) == query.tail:
             break
         size *= _FURTHER

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobsubmit.backends.local.gang import files
-
 
 def survivors(job_dir: Path) -> list[int]:
-    """Return the pids of leaders and ranks that a lost job has left running; only Linux can tell."""
-    pids = {event["pid"] for event in files.EventReader(str(job_dir)).new() if event["event"].endswith("_start")}
-    return sorted(pid for pid in pids if _is_of(pid, job_dir))
+    """Return the pids of processes that carry a job in their environment; only Linux can tell."""
+    mark = f"JOBSUBMIT_LOCAL_JOB_DIR={job_dir}".encode()
+    return sorted(int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark))
 
 
-def _is_of(pid: int, job_dir: Path) -> bool:
-    """Tell whether a process that runs is of this job: a pid may be another process's by now."""
-    process = Path("/proc") / str(pid)
+def _carries(process: Path, mark: bytes) -> bool:
     try:
         environment = (process / "environ").read_bytes().split(b"\0")
         state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
         return False
-    return f"JOBSUBMIT_LOCAL_JOB_DIR={job_dir}".encode() in environment and state != b"Z"
+    return mark in environment and state != b"Z"

@@ -107,8 +107,10 @@ class Attempt:
         if node.exit_code == 0:
             self.first_ended_at = self.first_ended_at or time.monotonic()
         alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
+        if self.first_ended_at and not self.gang.ranks_of(node.index) and self.members.is_elastic:
+            return  # it came back when the others had done the work: whatever it says, it is not needed
         if self.members.can_lose(node.index, node.exit_code, alive):
-            backoff = self.members.lose(node.index, self.struck[-1] if self.struck else None)
+            backoff = self.members.lose(node.index, self.struck.pop() if self.struck else None)
             node.leader, node.exit_code, node.starts_at = None, None, time.monotonic() + backoff
         else:
             self.gang.leader_exited(node.index, node.exit_code, time.time())
@@ -124,7 +126,7 @@ class Attempt:
 
     def _note_progress(self) -> None:
         steps, ranks = self.job.steps, self.job.node_of_rank
-        expected = self.job.request["min_nodes"] * (self.job.request["nproc_per_node"] or 1)
+        expected = self.members.world or len(self.nodes) * self.job.environments.nproc
         if self.gang.ranks and self.job.status["state"] != "RUNNING":
             self.job.write_status(state="RUNNING", message="")
         if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
@@ -171,9 +173,9 @@ class Attempt:
     def _success(self) -> Outcome | None:
         if all(node.exit_code == 0 for node in self.nodes):
             return Outcome("SUCCEEDED")
-        if not self.members.is_elastic or self.first_ended_at is None:
+        if not self.members.is_elastic or self.first_ended_at is None or self.gang.failures():
             return None
-        others = [node for node in self.nodes if node.exit_code != 0]
+        others = [node for node in self.nodes if node.exit_code is None]
         waited = time.monotonic() - self.first_ended_at >= _LATECOMER_SECONDS
         if all(node.leader is None for node in others) or (waited and not self.gang.running()):
             return Outcome("SUCCEEDED")

@@ -19,7 +19,13 @@ _POLL_SECONDS = 0.05
 
 def start(job: Job, what: str) -> subprocess.Popen[bytes]:
     """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
-    return job.start([sys.executable, "-m", _PROGRAM, what, job.dir], 0, stdin=subprocess.DEVNULL)
+    folder = job.order["client_folder"]  # relative paths in the environment are meant from there
+    return job.start(
+        [sys.executable, "-m", _PROGRAM, what, job.dir],
+        0,
+        stdin=subprocess.DEVNULL,
+        cwd=folder if os.path.isdir(folder) else job.dir,
+    )
 
 
 class Outputs:

@@ -62,7 +62,7 @@ class Membership:
         if not resizes or resizes[-1]["nodes"] is not None:
             has_grown = world > before and resizes
             self._note(_BACK if has_grown else _RESTARTED, resizes[-1]["node"] if has_grown else None)
-        self.job.status["resizes"][-1]["nodes"] = world // (self.job.request["nproc_per_node"] or 1)
+        self.job.status["resizes"][-1]["nodes"] = world // self.job.environments.nproc
         self.job.write_status()
         self.progress.begin_attempt()
 

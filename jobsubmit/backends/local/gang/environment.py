@@ -48,10 +48,15 @@ class NodeEnvironments:
         request = order["request"]
         self.gpus = share_gpus(visible_gpus(os.environ), request["nodes"], request["nproc_per_node"])
 
+    @property
+    def nproc(self) -> int:
+        """Return how many processes a node starts."""
+        return self.order["request"]["nproc_per_node"] or len(self.gpus[0]) or 1
+
     def of(self, node: int, attempt: int) -> dict[str, str]:
         """Return the whole environment of a node, as a new mapping."""
         request = self.order["request"]
-        nproc = request["nproc_per_node"] or len(self.gpus[node]) or 1
+        nproc = self.nproc
         environment = {
             **self.base,
             "OMP_NUM_THREADS": self.base.get("OMP_NUM_THREADS")

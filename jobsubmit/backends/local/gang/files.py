@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
+REQUEST = "local.json"  # what was submitted, as the backend was asked for it
 EVENTS = "events.jsonl"  # one line an event, appended by client, supervisor and hook
 STATUS = "status.json"  # replaced whole, by the supervisor (or by the keeper when that is dead)
 LOCK = "lock"  # held as long as keeper or supervisor lives

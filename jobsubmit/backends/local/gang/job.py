@@ -37,6 +37,7 @@ class Job:
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
         self.started: list[subprocess.Popen[bytes]] = []
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
+        self.attempt_began = 0.0
         self.told_to_end = False
         self.index_due = 0.0
         self.status: dict[str, Any] = {
@@ -99,6 +100,7 @@ class Job:
         """Let what is counted per attempt begin anew."""
         self.steps.begin_attempt(number)
         self.sizes_before = self.logs.ends.copy()
+        self.attempt_began = time.time()
         self.write_status(attempt=number)
 
     def note_logs(self, *, now: bool = False) -> None:
@@ -127,13 +129,13 @@ class Job:
         with self.node_log(node, "stderr") as log:
             log.write(("jobsubmit: %s\n" % text).encode())
 
-    def without_secrets(self, line: str) -> str:
-        """Return a line with every secret value struck out."""
-        for name, value in self.order["secrets"].items():
-            for part in value.splitlines():
-                if len(part) >= _SHORTEST_SECRET:
-                    line = line.replace(part, "<%s>" % name)
-        return line
+    def without_secrets(self, text: str) -> str:
+        """Return a text with every secret value struck out, the longest first: one may be part of another."""
+        parts = {part: name for name, value in self.order["secrets"].items() for part in value.splitlines()}
+        for part in sorted(parts, key=len, reverse=True):
+            if len(part) >= _SHORTEST_SECRET:
+                text = text.replace(part, "<%s>" % parts[part])
+        return text
 
 
 def _die_with_us() -> None:

@@ -46,8 +46,8 @@ class IndexWriter:
         self.can_cut = sys.platform == "linux"
         self.grown_at = time.time()
 
-    def note(self, sources: Iterable[Source]) -> bool:
-        """Look at each log; return whether one has grown."""
+    def note(self, sources: Iterable[Source]) -> None:
+        """Look at each log."""
         now, records = time.time(), b""
         for source in sources:
             node, rank, stream = source
@@ -66,23 +66,22 @@ class IndexWriter:
             self.grown_at = now
             with open(os.path.join(self.job_dir, files.LOGS, INDEX), "ab", buffering=0) as index:
                 index.write(records)
-        return bool(records)
 
     def _cut(self, path: str, size: int) -> None:
         """Punch a hole over the oldest part of a log: no writer is disturbed, and no place in it moves."""
         end = (size - self.limit // 2) // _PAGE * _PAGE
+        self.cuts[os.path.basename(path)] = end
+        file = os.path.join(self.job_dir, files.LOGS, CUTS)
+        with open(file + ".new", "w", encoding="utf-8") as stream:
+            json.dump(self.cuts, stream)
+        os.replace(file + ".new", file)  # before the hole is there, so that nobody reads it
         libc = ctypes.CDLL(None, use_errno=True)
         with open(path, "r+b") as log:
             done = libc.fallocate(log.fileno(), _KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(end))
         if done != 0:
             self.can_cut = False
+            os.remove(file)
             files.append_event(self.job_dir, "logs_not_capped", file=os.path.basename(path))
-            return
-        self.cuts[os.path.basename(path)] = end
-        file = os.path.join(self.job_dir, files.LOGS, CUTS)
-        with open(file + ".new", "w", encoding="utf-8") as stream:
-            json.dump(self.cuts, stream)
-        os.replace(file + ".new", file)
 
 
 def _unpacked(data: bytes) -> Iterator[tuple[Source, int, float]]:
@@ -97,6 +96,8 @@ class LineReader:
         self.folder, self.job_dir, self.wants = os.path.join(job_dir, files.LOGS), job_dir, wants
         self.position = 0  # bytes of the index read
         self.logs: dict[str, _Log] = {}
+        self.cuts: dict[str, int] = {}
+        self.cuts_changed = 0
 
     def since(self, moment: float) -> None:
         """Begin with what was written at a time or later."""
@@ -141,11 +142,12 @@ class LineReader:
         data = self._index(self.position)
         if not data:
             return
-        cuts = self._cuts()
         self.position += len(data)
         for source, end, moment in _unpacked(data):
             if self.wants(source):
-                yield from self._log(source).lines(end, moment, cuts)
+                yield from self._log(source).lines(end, moment, self._cuts())
+            else:
+                self._log(source).skip(end)
 
     def rest(self) -> Iterator[Line]:
         """Yield what the index does not tell of, unfinished last lines too; for the end of a job."""
@@ -167,11 +169,13 @@ class LineReader:
 
     def _cuts(self) -> dict[str, int]:
         try:
-            with open(os.path.join(self.folder, CUTS), encoding="utf-8") as stream:
-                cuts: dict[str, int] = json.load(stream)
-                return cuts
+            changed = os.stat(os.path.join(self.folder, CUTS)).st_mtime_ns
+            if changed != self.cuts_changed:
+                with open(os.path.join(self.folder, CUTS), encoding="utf-8") as stream:
+                    self.cuts, self.cuts_changed = json.load(stream), changed
         except FileNotFoundError:
-            return {}
+            pass
+        return self.cuts
 
     def _all_sources(self) -> list[Source]:
         """Return a source for every log there is, nodes first."""
@@ -292,10 +296,13 @@ class _Log:
         return self.moment, self.source, line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-def last_lines(job_dir: str, node: int, rank: int | None, count: int, size: int = 1 << 16) -> list[str]:
+def last_lines(
+    job_dir: str, node: int, rank: int | None, count: int, *, since: float = 0.0, size: int = 1 << 16
+) -> list[str]:
     """Return the last non-empty lines of a rank, or of what its node says around its ranks, as text."""
     reader = LineReader(job_dir, lambda source: source[1] == rank and (rank is not None or source[0] == node))
     reader.last(size)
-    lines = [line.decode("utf-8", "replace") for _, _, line in (*reader.new(), *reader.rest())]
+    found = [*reader.new(), *reader.rest()]
     reader.close()
+    lines = [line.decode("utf-8", "replace") for moment, _, line in found if moment >= since]
     return [line for line in lines if line.strip()][-count:]

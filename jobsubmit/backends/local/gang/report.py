@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from .job import Job
 
 LINES = 20
+_WORDS = 400  # that are looked through for what they mean
 
 
 def failure(job: Job, first: dict[str, Any]) -> dict[str, Any]:
     """Return the report of the process that failed first; secrets are struck out of the quoted lines."""
     job.note_logs(now=True)
     node, rank, code = first["node"], first["rank"], first["code"]
-    own = logs.last_lines(job.dir, node, rank, LINES) if rank is not None else []
+    own = _words(job, node, rank) if rank is not None else []
     quoted = "rank %d" % rank if own else "node %d" % node
-    lines = own or logs.last_lines(job.dir, node, None, LINES)
+    words = own or _words(job, node, None)
     how = "exit code %d" % code if code > 0 else spelled_signal(-code)
     if first.get("crashed_by"):
         how += ", then %s while it shut down" % spelled_signal(first["crashed_by"])
@@ -34,8 +35,23 @@ def failure(job: Job, first: dict[str, Any]) -> dict[str, Any]:
         "signal": -code if code < 0 else None,
         "message": "%s failed first: %s" % (spelled(node, rank), how),
         "quoted": quoted,
-        "last_lines": [job.without_secrets(line) for line in lines],
+        "last_lines": words[-LINES:],
+        "words": words,
     }
+
+
+def _words(job: Job, node: int, rank: int | None) -> list[str]:
+    """Return what a process of this attempt said last."""
+    lines = logs.last_lines(job.dir, node, rank, _WORDS, since=job.attempt_began)
+    return [job.without_secrets(line) for line in lines]
+
+
+def _struck(job: Job, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _struck(job, inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_struck(job, inner) for inner in value]
+    return job.without_secrets(value) if isinstance(value, str) else value
 
 
 def spelled(node: int, rank: int | None) -> str:
@@ -57,6 +73,6 @@ def keep_error_file(job: Job, rank: dict[str, Any]) -> None:
         with open(rank["error_file"], encoding="utf-8") as stream:
             error = json.load(stream)
         with open(os.path.join(job.dir, "error-rank-%d.json" % rank["rank"]), "w", encoding="utf-8") as kept:
-            kept.write(job.without_secrets(json.dumps(error, ensure_ascii=False, indent=1)))
+            json.dump(_struck(job, error), kept, ensure_ascii=False, indent=1)
     except (OSError, ValueError, KeyError, TypeError):
         pass

@@ -65,7 +65,8 @@ def bring_data(job: Job) -> None:
         except OSError as error:
             problem = "%s cannot be made: %s" % (path, error.strerror)
             raise Outcome("FAILED", "START_FAILED", problem) from error
-    if not any(mount["kind"] == "input" for mount in job.request["mounts"]):
+    resumes = job.request["checkpoints_of"] != job.request["job_id"]
+    if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return
     job.steps.start("inputs")
     bringer = carrier.start(job, "inputs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from . import files, logs, policy, processes, setup
+from . import files, policy, processes, setup
 from .attempt import Attempt
 from .carrier import Outputs
 from .faults import Faults
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
-_JUDGED_LINES = 400
 _NO_RANKS = (
     "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
     "none; NPROC_PER_NODE says how many are meant"
@@ -54,7 +53,7 @@ class Supervisor:
         while True:
             outcome = self._attempt(number)
             restarts = self.job.request["restarts"]
-            if not policy.restarts_after(restarts, outcome, number, self._last_words(outcome)):
+            if not policy.restarts_after(restarts, outcome, number, (outcome.failure or {}).get("words", [])):
                 return outcome
             number += 1
             self._recover(outcome, number)
@@ -71,15 +70,10 @@ class Supervisor:
         self.job.steps.end("exit")
         return attempt.judged(outcome)
 
-    def _last_words(self, outcome: Outcome) -> list[str]:
-        if outcome.failure is None:
-            return []
-        failure = outcome.failure
-        return logs.last_lines(self.job.dir, failure["node"], failure["rank"], _JUDGED_LINES)
-
     def _recover(self, outcome: Outcome, number: int) -> None:
         """Pause, and make ready for the next attempt."""
         assert self.attempt
+        self.progress.look(self.job.node_of_rank)  # what was told while the gang was stopping
         restarts = self.job.request["restarts"]
         pause = policy.pause_before(restarts, number)
         entry = {
@@ -141,7 +135,10 @@ class Supervisor:
         for orphan in set(processes.children()) - set(running):
             processes.send(orphan, 15)
         begun, usual = time.monotonic(), self._grace(outcome)
-        while processes.reap() and time.monotonic() - begun < (files.cancel_grace(self.job.dir, usual) or usual):
+        while processes.reap():
+            wanted = files.cancel_grace(self.job.dir, usual)
+            if time.monotonic() - begun >= (usual if wanted is None else wanted):
+                break
             self.job.note_logs()
             time.sleep(POLL_SECONDS)
         processes.kill_all(known=[rank["pid"] for rank in self.attempt.gang.ranks.values()] if self.attempt else ())

@@ -47,9 +47,13 @@ class Gang:
             if "exit" not in rank and rank["node"] not in self.leaders
         }
 
+    def ranks_of(self, node: int) -> list[dict[str, Any]]:
+        """Return the ranks of a node."""
+        return [rank for rank in self.ranks.values() if rank["node"] == node]
+
     def forget_node(self, node: int) -> list[dict[str, Any]]:
         """Forget the ranks of a node that was lost, and return them."""
-        lost = [rank for rank in self.ranks.values() if rank["node"] == node]
+        lost = self.ranks_of(node)
         self.ranks = {number: rank for number, rank in self.ranks.items() if rank["node"] != node}
         return lost
 
