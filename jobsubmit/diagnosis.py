@@ -99,6 +99,11 @@ TABLE = (
     ),
     _Row(r"No space left on device", "a disk of the node is full", "write less there, or choose a larger disk"),
     _Row(
+        r"jobsubmit: the packages could not be installed",
+        "a package of the job's `requirements` could not be installed on the node",
+        "pip's own lines say which; correct its name or version, or see whether the node reaches the package index",
+    ),
+    _Row(
         r"No module named '([^']+)'",
         "the module {0} is not there",
         "install it on the nodes, or see `jobsubmit create --dry-run` for whether it was left out of the code",
@@ -144,8 +149,8 @@ _REASONS = {
     ),
     "HANG": Diagnosis(
         "no process wrote anything or used its CPU any more",
-        "call the same collectives on every rank, in the same order; the job's folder has the stacks of all ranks in "
-        "stacks/; hang_after sets how long a silence may be",
+        "see what that rank waits for; if all wait in a collective, they call different ones: every rank must call the "
+        "same, in the same order. The stacks of all ranks are in stacks/ of the job's folder",
     ),
 }
 

@@ -22,7 +22,7 @@ from jobsubmit.backends import (
     open_backend,
 )
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import Finding, check_boot_file
+from jobsubmit.check import Finding, check_boot_file, check_data
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import with_handle
@@ -85,6 +85,7 @@ def prepare(
     plan = planning.plan(loaded.spec, settings, tuple(faults))
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
+    _stop_at_errors(tuple(_placed(f, loaded) for f in check_data(plan)) if checks else ())
     with clock.step("bundle"):
         bundle = None if isinstance(plan.code_dir, str) else _scanned(plan.code_dir, loaded, plan, settings)
     script = render(plan)

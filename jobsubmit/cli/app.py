@@ -100,4 +100,5 @@ def run(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except TyperException as error:
-        raise UsageError(error.format_message(), "`jobsubmit COMMAND --help` shows what there is") from error
+        command = f"{arguments[0]} " if arguments and arguments[0] in _COMMANDS else ""
+        raise UsageError(error.format_message(), f"`jobsubmit {command}--help` shows what there is") from error

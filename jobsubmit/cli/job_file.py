@@ -29,7 +29,7 @@ Faults: TypeAlias = Annotated[
         "--fault",
         metavar="FAULT",
         help="Local backend: break something on purpose, e.g. 'kill node 1 at step 20', 'delay node 2 by 30s', "
-        "'kill rank 3 with SIGTERM after 5s'. May be repeated.",
+        "'kill rank 3 with SIGTERM after 5s'; without a moment as soon as all ranks have started. May be repeated.",
     ),
 ]
 JobId: TypeAlias = Annotated[

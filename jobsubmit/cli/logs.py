@@ -20,7 +20,7 @@ from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, S
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
-from jobsubmit.settings import load_settings
+from jobsubmit.settings import Settings, load_settings
 
 _PENDING_SECONDS = 30.0
 
@@ -71,7 +71,7 @@ def logs(
     if download:
         out.talk(f"{output.counted(lines, 'line')} in {download}")
     elif not lines:
-        _explain_silence(record, query)
+        _explain_silence(record, settings, query)
 
 
 def _pattern(grep: str | None) -> re.Pattern[str] | None:
@@ -83,10 +83,13 @@ def _pattern(grep: str | None) -> re.Pattern[str] | None:
         ) from None
 
 
-def _explain_silence(record: JobRecord, query: LogQuery) -> None:
+def _explain_silence(record: JobRecord, settings: Settings, query: LogQuery) -> None:
     hint = f"`jobsubmit logs {record.id}` shows all"
+    ranks = {event["rank"] for event in following.events(record, settings) if event["event"] == "rank_start"}
     if query == LogQuery():
         out.talk("nothing was said")
+    elif ranks and query.rank is not None and query.rank not in ranks:
+        raise UsageError(f"--rank {query.rank}: {record.id} has ranks 0 to {max(ranks)}", hint)
     elif query.rank is not None and query == LogQuery(rank=query.rank):
         out.talk(f"nothing was said by rank {query.rank}, or it has no log of its own and shares its node's: {hint}")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime
 from enum import Enum
@@ -87,3 +88,17 @@ def moment(option: str, text: str | None) -> float | None:
     except ValueError:
         hint = "write 90s, 30m, 12h or 2d for how long ago, or a time like 2026-11-21T12:00"
         raise UsageError(f"{option} {text}: is no time", hint) from None
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Return a duration in seconds, written as a number of them or as 90s, 30m, 12h, 2d; raise UsageError."""
+    if text is None:
+        return None
+    whole = seconds_of(text)
+    try:
+        number = float(text) if whole is None else float(whole)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{option} {text}: is no duration", "write a number of seconds, or 90s, 30m, 12h, 2d")
+    return number

@@ -13,7 +13,7 @@ from jobsubmit import follow as following
 from jobsubmit.backends import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.cli.output import counted, out
-from jobsubmit.errors import INTERRUPTED
+from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecords
 from jobsubmit.listing import Filter, Summary, summaries
 from jobsubmit.settings import Settings, load_settings
@@ -44,6 +44,8 @@ def list_(
     settings = load_settings()
     chosen = Filter(tuple(State(one.value) for one in state or ()), moment("--since", since), name=name)
     limit = number if number is not None else 0 if out.json else _SHOWN
+    if watch and (out.json or not sys.stdout.isatty()):
+        raise UsageError("--watch draws on a terminal", "without it, `jobsubmit list -o json` is for programs")
     if watch:
         _watch(settings, chosen, limit)
         return

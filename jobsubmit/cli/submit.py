@@ -135,7 +135,8 @@ def _submit(
     if not out.json:
         out.data(str(submission.handle))
     if submission.is_earlier:
-        out.talk(f"submitted before: {submission.record.id}, {submission.record.created_at}")
+        state = following.status(submission.record, settings).state.value
+        out.talk(f"submitted before, and is {state}: {submission.record.id}, {submission.record.created_at}")
     if submission.summary.skipped:
         out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
     if submission.summary.copied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from typing import Annotated
@@ -14,10 +15,11 @@ from jobsubmit import follow as following
 from jobsubmit.backends import JobStatus
 from jobsubmit.cli import output, report
 from jobsubmit.cli.logs import say_why_it_waits, time_text
-from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
+from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import Settings, load_settings
 
 _CANCEL_SECONDS = 30.0
@@ -105,25 +107,38 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     record = records.find(job)
     now = following.status(record, settings)
     directory = records.directory(record.id)
-    files = sorted(str(file.relative_to(directory)) for file in directory.glob("*") if file.is_file())
-    files += sorted(str(file.relative_to(directory)) for file in directory.glob("logs/*.log"))
+    found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
+    files = sorted(str(file.relative_to(directory)) for file in found if file.is_file())
+    told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
+    ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
     if out.json:
         document = report.job_document(record, now)
-        out.document({**document, "directory": str(directory), "files": files, "rerun_of": record.rerun_of or None})
+        out.document(
+            {
+                **document,
+                "directory": str(directory),
+                "files": files,
+                "ranks": ranks,
+                "rerun_of": record.rerun_of or None,
+            }
+        )
         return
     _show_status(record, now, str(directory))
     facts = {
-        "script": f"sha256 {record.script_sha256}",
+        "script": f"{directory / SCRIPT_NAME}, sha256 {record.script_sha256}",
         "digest": record.digest or "unknown: the code was there already",
         "rerun of": record.rerun_of,
         "port": now.details.get("port"),
         "last step": now.details.get("last_step"),
+        "checkpts": now.details.get("checkpoint_dir"),
     }
     for name, fact in facts.items():
         if fact not in (None, ""):
             out.stdout.print(f"{name:<9} {fact}")
     for node, address in enumerate(now.details.get("addresses", ())):
         out.stdout.print(f"node {node:<4} {address}")
+    for rank, process in sorted(ranks.items()):
+        out.stdout.print(f"rank {rank:<4} node {process['node']}, pid {process['pid']}")
     out.stdout.print("files     " + "\n          ".join(files))
     out.stdout.print(f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}")
 
@@ -141,14 +156,15 @@ def events(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
         if out.json:
             out.data(json.dumps({**event, "t": time_text(event["t"])}, ensure_ascii=False))
         else:
-            told = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("t", "event"))
-            out.data(f"{time_text(event['t'])} {event['event']} {told}")
+            fields = {name: str(value) for name, value in event.items() if name not in ("t", "event")}
+            shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in fields.items() if value)
+            out.data(f"{time_text(event['t'])} {event['event']} {shown}".rstrip())
 
 
 def wait(
     job: JobName,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this long (exit 101).")
+        str | None, typer.Option("--timeout", metavar="SECONDS", help="Give up after this long (exit 101); or as 30m.")
     ] = None,
     propagate: Annotated[
         bool, typer.Option("--propagate-exit-code", help="If the job failed, exit as its first failing process did.")
@@ -165,7 +181,7 @@ def wait(
     settings = load_settings()
     record = JobRecords(settings).find(job)
     try:
-        now = following.wait(record, settings, timeout, on_wait=say_why_it_waits(record))
+        now = following.wait(record, settings, seconds("--timeout", timeout), on_wait=say_why_it_waits(record))
     except KeyboardInterrupt:
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None
@@ -179,9 +195,9 @@ def wait(
 def cancel(
     job: JobName,
     grace: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            "--grace", metavar="SECONDS", min=0, help="Time to save, from SIGTERM to SIGKILL.", show_default="10"
+            "--grace", metavar="SECONDS", help="Time to save, from SIGTERM to SIGKILL; or as 5m.", show_default="10"
         ),
     ] = None,
     format_: Format = OutputFormat.text,
@@ -196,11 +212,12 @@ def cancel(
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
+    within = seconds("--grace", grace)
     before = following.status(record, settings)
     if not before.state.is_final:
         out.talk(f"asked {record.id} to end")
-    following.cancel(record, settings, grace)
-    now = following.wait(record, settings, _CANCEL_SECONDS + (grace or 0))
+    following.cancel(record, settings, within)
+    now = following.wait(record, settings, _CANCEL_SECONDS + (within or 0))
     if out.json:
         out.document(report.job_document(record, now))
     else:

@@ -123,6 +123,7 @@ def as_yaml(values: Mapping[str, Any]) -> str:
     """Return a mapping as the text of a job file."""
     stream = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # arguments keep their order
     yaml.representer.add_representer(
         WrittenFloat, lambda representer, number: representer.represent_scalar("tag:yaml.org,2002:float", number.text)
     )

@@ -27,6 +27,7 @@ from jobsubmit.spec.values import (
     StoreUri,
     Timeout,
     TorchVersion,
+    wrong,
 )
 
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
@@ -136,13 +137,18 @@ class CheckpointSpec(FrozenModel):
     name: HyperparameterName = Field("checkpoint_dir", description="Name of that hyperparameter.")
 
 
+def _not_empty(value: object) -> object:
+    if value in ([], ()):
+        raise wrong("must name at least one condition, or be left out")
+    return value
+
+
 class RestartsSpec(FrozenModel):
     """When all nodes of a job are started again, from its last checkpoint."""
 
     max: StrictInt = Field(ge=0, description="How often, at most.")
-    on: tuple[RestartCondition, ...] = Field(
+    on: Annotated[tuple[RestartCondition, ...], BeforeValidator(_not_empty)] = Field(
         ("failure", "node_failure", "hang"),
-        min_length=1,
         description="After what: failure (any process failed), signal (one was ended by a signal), node_failure, hang, "
         "exit:75 (this exit code), log:/a regular expression/ (found in the failing process's last lines).",
     )
@@ -151,16 +157,21 @@ class RestartsSpec(FrozenModel):
     )
 
 
-def _short(name: str, kind: type[int] | type[str], model: type[FrozenModel]) -> BeforeValidator:
+def _short(name: str, kind: type[int] | type[str], model: type[FrozenModel], rule: str) -> BeforeValidator:
     """Let a plain value stand for a mapping with this one field."""
-    return BeforeValidator(
-        lambda value: {name: value} if isinstance(value, kind) and not isinstance(value, bool) else value,
-        json_schema_input_type=kind | model,
-    )
+
+    def expand(value: object) -> object:
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return {name: value}
+        if not isinstance(value, (dict, model)):
+            raise wrong(rule)
+        return value
+
+    return BeforeValidator(expand, json_schema_input_type=kind | model)
 
 
-Restarts = Annotated[RestartsSpec, _short("max", int, RestartsSpec)]
-CheckpointDir = Annotated[CheckpointSpec, _short("uri", str, CheckpointSpec)]
+Restarts = Annotated[RestartsSpec, _short("max", int, RestartsSpec, "must be a number, or {max, on, backoff}")]
+CheckpointDir = Annotated[CheckpointSpec, _short("uri", str, CheckpointSpec, "must be a path, or {uri, as, name}")]
 
 
 class _CommonSpec(FrozenModel):

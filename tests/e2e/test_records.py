@@ -49,6 +49,7 @@ def test_a_list_can_be_filtered(jobsubmit: Command, tmp_path: Path) -> None:
     assert listed(jobsubmit, "--since", "2099-01-01") == []
     assert "no job fits" in jobsubmit("list", "--name", "nothing").stderr
     assert "is no time" in jobsubmit("list", "--since", "soon", code=2).stderr
+    assert "draws on a terminal" in jobsubmit("list", "-w", code=2).stderr
     lines = jobsubmit("list").stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["id", "state"], [bad, "FAILED"], [good, "SUCCEEDED"]]
 
@@ -139,8 +140,10 @@ def test_one_key_is_one_job_even_for_clients_at_once(jobsubmit: Command, tmp_pat
     assert len(listed(jobsubmit)) == 1
     again = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1")
     assert again.stdout == handle
-    assert "submitted before" in again.stderr
+    assert "submitted before, and is " in again.stderr
     assert jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 2").stdout != handle
+    other = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1", "-e", "A=2", code=2)
+    assert "was another job" in other.stderr
     (tmp_path / "code/boot.py").write_text("print('changed')\n")
     refused = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1", code=2)
     assert "was another job" in refused.stderr

@@ -26,6 +26,7 @@ SAID = {
     "current process has finished its bootstrapping phase.": "as soon as it is imported",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU's memory is full",
     "OSError: [Errno 28] No space left on device": "disk of the node is full",
+    "jobsubmit: the packages could not be installed": "a package of the job",
     "ModuleNotFoundError: No module named 'einops'": "the module einops",
     "op.preamble.length <= op.nbytes. 40 vs 20": "different sizes",
     "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",

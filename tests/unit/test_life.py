@@ -112,15 +112,18 @@ Current thread 0x00007f2 (most recent call first):
 
 
 def test_where_a_rank_hangs_is_in_the_users_code() -> None:
-    assert hang.place(STACK.splitlines()) == ("boot.py:12 in train", "all_reduce")
+    assert hang.place(STACK.splitlines()) == ("boot.py:12 in train", "all_reduce", True)
     assert hang.main_thread(STACK.splitlines())[0].endswith("all_reduce")
-    assert hang.place([]) == ("", "")
+    assert hang.place([]) == ("", "", False)
 
 
 def test_the_rank_that_is_somewhere_else_is_named() -> None:
-    waits, works = ("boot.py:12 in train", "all_reduce"), ("data.py:3 in load", "")
+    waits, works = ("boot.py:12 in train", "all_reduce", True), ("data.py:3 in load", "", False)
+    other = ("boot.py:15 in train", "barrier", True)
     assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: waits}) == 2
-    assert hang.odd_one_out({0: waits, 1: works}) is None
+    assert hang.odd_one_out({0: waits, 1: works}) == 1
+    assert hang.odd_one_out({0: waits, 1: waits, 2: other}) == 2
+    assert hang.odd_one_out({0: waits, 1: other}) is None
     assert hang.odd_one_out({0: waits, 1: waits}) is None
     assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: works}) is None
 
@@ -156,6 +159,6 @@ def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
 def test_a_reason_explains_more_than_what_a_process_said_last() -> None:
     said = ["Connection closed by peer"]
     hang, oom = diagnose(said, reason="HANG"), diagnose(said, signal=9, reason="OOM")
-    assert hang and "same collectives" in hang.hint
+    assert hang and "same order" in hang.hint
     assert oom and "the kernel killed" in oom.meaning
     assert diagnose(["nothing known"], reason="EXIT_CODE") is None

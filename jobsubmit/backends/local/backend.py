@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
-_DETAILS = ("started", "ended", "attempt", "last_step", "port", "addresses", "notes")
+_DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
 
@@ -203,7 +203,9 @@ def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
     for entry in told.get("resizes", ()):
         fault = entry["fault"] or {"text": "", "t": entry["t"]}
         what = f"node {entry['node']} {entry['what']}" if entry["node"] is not None else str(entry["what"])
-        if entry["nodes"] is not None:
+        if entry["what"] == "lost" and entry["nodes"] == entry["before"]:
+            what += f" and back before the others went on, with {entry['nodes']}"
+        elif entry["nodes"] is not None:
             what += f", went on with {entry['nodes']}"
         yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
 

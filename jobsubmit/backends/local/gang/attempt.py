@@ -217,10 +217,10 @@ class Attempt:
         if ended:
             message += " after rank %d had ended well" % ended[0]
         odd = hang.odd_one_out(places)
-        for rank, (where, called) in sorted(places.items()):
+        for rank, (where, called, _) in sorted(places.items()):
             if odd is not None and rank not in (odd, min(set(places) - {odd})):
                 continue
-            name = "rank %d" % rank if odd in (None, rank) else "the others"
+            name = "rank %d" % rank if odd in (None, rank) or len(places) == len([odd, rank]) else "the others"
             message += "; %s: %s%s" % (name, where or "unknown", " → " + called if called else "")
         if not stacks:
             return Outcome("FAILED", "HANG", message)

@@ -43,7 +43,7 @@ class Membership:
         backoff = float(self.job.request["restarts"]["backoff"])
         for rank in self.gang.forget_node(node):
             processes.send(rank["pid"], signal.SIGKILL)
-        self._note(_LOST, node, fault)
+        self._note(_LOST, node, self._nodes(self.world), fault)
         self.job.say(node, "this node was lost; the others go on, it comes back in %d s" % backoff)
         return backoff
 
@@ -61,8 +61,9 @@ class Membership:
         resizes = self.job.status["resizes"]
         if not resizes or resizes[-1]["nodes"] is not None:
             has_grown = world > before and resizes
-            self._note(_BACK if has_grown else _RESTARTED, resizes[-1]["node"] if has_grown else None)
-        self.job.status["resizes"][-1]["nodes"] = world // self.job.environments.nproc
+            what, node = (_BACK, resizes[-1]["node"]) if has_grown else (_RESTARTED, None)
+            self._note(what, node, self._nodes(before))
+        self.job.status["resizes"][-1]["nodes"] = self._nodes(world)
         self.job.write_status()
         self.progress.begin_attempt()
 
@@ -73,6 +74,11 @@ class Membership:
             resizes[-1]["back_at"] = time.time()
             self.job.write_status()
 
-    def _note(self, what: str, node: int | None, fault: dict[str, Any] | None = None) -> None:
-        resize = {"t": time.time(), "what": what, "node": node, "nodes": None, "back_at": None, "fault": fault}
+    def _nodes(self, world: int) -> int:
+        return world // self.job.environments.nproc
+
+    def _note(self, what: str, node: int | None, before: int, fault: dict[str, Any] | None = None) -> None:
+        """Write down a change of the nodes, and how many there were before; with how many it goes on is known later."""
+        resize = {"t": time.time(), "what": what, "node": node, "fault": fault, "before": before}
+        resize.update(nodes=None, back_at=None)
         self.job.write_status(resizes=[*self.job.status["resizes"], resize])

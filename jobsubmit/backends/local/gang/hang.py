@@ -100,15 +100,18 @@ def main_thread(lines: list[str]) -> list[str]:
     return lines[starts[-1] + 1 :] if starts else []
 
 
-def place(lines: list[str]) -> tuple[str, str]:
-    """Return where the user's own code is, and what it has called: (file:line in function, innermost function)."""
+def place(lines: list[str]) -> tuple[str, str, bool]:
+    """Return where a rank is in the user's own code, what it calls there, and whether it waits in torch for others.
+
+    The first is `file:line in function`; what cannot be told is empty.
+    """
     frames = [found for line in main_thread(lines) if (found := _FRAME.match(line))]
     if not frames:
-        return "", ""
+        return "", "", False
     own = next((frame for frame in frames if not _is_library(frame["file"])), frames[0])
     where = "%s:%s in %s" % (os.path.basename(own["file"]), own["line"], own["function"])
     inner = [frame["function"] for frame in frames[: frames.index(own)] if frame["function"] != "wrapper"]
-    return where, inner[-1] if inner else ""
+    return where, inner[-1] if inner else "", own is not frames[0] and "/torch/" in frames[0]["file"]
 
 
 def _is_library(file: str) -> bool:
@@ -118,10 +121,13 @@ def _is_library(file: str) -> bool:
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
-def odd_one_out(places: Mapping[int, tuple[str, str]]) -> int | None:
-    """Return the one rank that is somewhere else than all the others, or None."""
+def odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
+    """Return the one rank that does not wait while all others do, or is somewhere else than all others, or None."""
+    busy = [rank for rank, (_, _, waits) in places.items() if not waits]
+    if len(busy) == 1 and len(places) > 1:
+        return busy[0]
     where: dict[str, list[int]] = {}
-    for rank, (own, _) in places.items():
+    for rank, (own, _, _) in places.items():
         where.setdefault(own, []).append(rank)
     if [len(ranks) == 1 for ranks in sorted(where.values(), key=len)] != [True, False]:
         return None

@@ -60,6 +60,9 @@ class Job:
         for folder in (files.LOGS, files.STACKS):
             os.makedirs(os.path.join(self.dir, folder), exist_ok=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        mounts = [mount for mount in self.request["mounts"] if mount["kind"] == "checkpoint"]
+        for mount in mounts:
+            self.status["checkpoint_dir"] = environment.mount_path(self.request, self.dir, mount)
         self.write_status(pid=os.getpid(), port=port, addresses=addresses, notes=self._notes())
 
     def _on_sigterm(self, number: int, frame: object) -> None:

@@ -74,5 +74,5 @@ def bring_data(job: Job) -> None:
         job.pause()
     if bringer.returncode != 0:
         failure = report.failure(job, {"node": 0, "rank": None, "code": bringer.returncode})
-        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be downloaded", failure)
+        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be brought", failure)
     job.steps.end("inputs")
