@@ -39,7 +39,8 @@ class HangWatch:
         window = now - self.sampled_at
         if window >= min(max(self.seconds / _SAMPLES, _SHORTEST_SAMPLE), _LONGEST_SAMPLE):
             used = {pid: seconds for pid in workers() for seconds in _cpu_seconds(pid)}
-            if any(seconds - self.used.get(pid, 0.0) > _BUSY * window for pid, seconds in used.items()):
+            least = _BUSY * window + 1.5 / _TICK  # time is counted in ticks: one alone says nothing
+            if any(seconds - self.used.get(pid, 0.0) > least for pid, seconds in used.items()):
                 self.alive_at = now
             self.used, self.sampled_at = used, now
         return now - self.alive_at
