@@ -9,14 +9,14 @@ import pytest
 from command import Command, job_id, processes_left
 
 CODE = Path(__file__).parents[2] / "code"
-STEPS = 220
+STEPS = 300
 
 
 def elastic(folder: Path, nodes: str) -> Path:
     (folder / "job.yaml").write_text(
         f"name: elastic\nmode: torchrun\ncode_dir: {CODE}\nboot_file: elastic.py\ncheckpoint_dir: checkpoints\n"
         f"hyperparameters: {{steps: {STEPS}, step_seconds: 0.1, lr: 0.01}}\n"
-        f"restarts: {{max: 3, backoff: 14s}}\nresources: {{nodes: {nodes}, nproc_per_node: 1}}\n"
+        f"restarts: {{max: 3, backoff: 24s}}\nresources: {{nodes: {nodes}, nproc_per_node: 1}}\n"
     )
     return folder / "job.yaml"
 

@@ -82,7 +82,6 @@ class Supervisor:
             "detected_at": self.detected_at,
             "reason": outcome.reason,
             "message": outcome.message,
-            "failure": outcome.failure,
             "fault": self.attempt.struck[-1] if self.attempt.struck else None,
             "started_at": None,
             "back_at": None,
