@@ -130,7 +130,7 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
         "rerun of": record.rerun_of,
         "port": now.details.get("port"),
         "last step": now.details.get("last_step"),
-        "checkpts": now.details.get("checkpoint_dir"),
+        "ckpt dir": now.details.get("checkpoint_dir"),
     }
     for name, fact in facts.items():
         if fact not in (None, ""):

@@ -132,7 +132,8 @@ class Attempt:
         if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
             self.ready_since = time.monotonic()
             steps.start("first_output")
-        told_step = self.job.logs.grown_at > self.looked_at and self.progress.look(ranks)
+        has_grown = self.job.logs.grown_at > self.looked_at
+        told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(ranks)  # a fault waits for its step
         self.looked_at = self.job.logs.grown_at
         if self.gang.ranks and not steps.ended("first_output") and self._any_output():
             steps.end("first_output")
