@@ -85,10 +85,11 @@ def _pattern(grep: str | None) -> re.Pattern[str] | None:
 
 def _explain_silence(record: JobRecord, settings: Settings, query: LogQuery) -> None:
     hint = f"`jobsubmit logs {record.id}` shows all"
+    has_ended = following.status(record, settings).state.is_final
     ranks = {event["rank"] for event in following.events(record, settings) if event["event"] == "rank_start"}
     if query == LogQuery():
         out.talk("nothing was said")
-    elif ranks and query.rank is not None and query.rank not in ranks:
+    elif ranks and query.rank is not None and query.rank > max(ranks) and has_ended:
         raise UsageError(f"--rank {query.rank}: {record.id} has ranks 0 to {max(ranks)}", hint)
     elif query.rank is not None and query == LogQuery(rank=query.rank):
         out.talk(f"nothing was said by rank {query.rank}, or it has no log of its own and shares its node's: {hint}")
