@@ -11,7 +11,7 @@ from jobsubmit.backends import open_backend
 from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import status
-from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
+from jobsubmit.jobs import JobRecord, JobRecords, job_id_for
 from jobsubmit.pipeline import RESOLVED_NAME, Prepared
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.settings import Settings
@@ -58,7 +58,7 @@ def prepare_again(
     backend = open_backend(plan.backend.kind, settings)
     script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
     code = _code(record)
-    request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
+    request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
     return Prepared(loaded, plan, None, (), script, code, request, (), (*loaded.notes, *plan.notes), record.id)
 
 

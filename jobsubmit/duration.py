@@ -1,8 +1,9 @@
-"""Durations as people write them."""
+"""Durations and times, as people write and read them."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -12,3 +13,8 @@ def seconds_of(value: object) -> int | None:
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})([smhd])", value)):
         return int(match[1]) * _SECONDS[match[2]]
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def time_text(seconds: float, timespec: str = "seconds") -> str:
+    """Return a time (seconds since the epoch) with its date and this machine's offset, as ISO 8601 writes it."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec=timespec)

@@ -13,11 +13,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.backends import Step
+from jobsubmit.duration import time_text
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.locks import held, is_locked
 from jobsubmit.settings import STATE_VARIABLE, Settings
@@ -57,7 +57,7 @@ class JobRecord:
     @property
     def created_at(self) -> str:
         """Return the time of submission, to the second, with its offset."""
-        return datetime.fromtimestamp(self.created, timezone.utc).astimezone().isoformat(timespec="seconds")
+        return time_text(self.created)
 
 
 def new_job_id(name: str) -> str:
@@ -65,8 +65,10 @@ def new_job_id(name: str) -> str:
     return f"{name}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(6))}"
 
 
-def checked_job_id(text: str) -> str:
-    """Return an id that a user has chosen; raise UsageError unless it can name a job."""
+def job_id_for(name: str, text: str | None) -> str:
+    """Return the id that a user has chosen, else a new one; raise UsageError for one that cannot name a job."""
+    if not text:
+        return new_job_id(name)
     if not _ID.fullmatch(text):
         raise UsageError(f"--job-id {text}: must be letters, digits, `_` or `-`, at most 80")
     return text

@@ -26,7 +26,7 @@ from jobsubmit.check import Finding, check_boot_file, check_data
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import with_handle
-from jobsubmit.jobs import JobRecord, JobRecords, checked_job_id, new_job_id
+from jobsubmit.jobs import JobRecord, JobRecords, job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.scan import scan
@@ -96,7 +96,7 @@ def prepare(
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
         code = place_ref(str(plan.code_dir), plan.code_name)
-    request = backend.request(plan, script, code, checked_job_id(job_id) if job_id else new_job_id(plan.name))
+    request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
     return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
 

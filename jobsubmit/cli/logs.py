@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -18,6 +17,7 @@ from jobsubmit.backends import JobStatus, LogLine, LogQuery
 from jobsubmit.cli import output, report
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out
+from jobsubmit.duration import time_text
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings, load_settings
@@ -97,20 +97,20 @@ def _explain_silence(record: JobRecord, settings: Settings, query: LogQuery) -> 
         out.talk(f"no line fits: {hint}")
 
 
-def time_text(seconds: float) -> str:
-    """Return a time of day, to the millisecond, with its date and offset."""
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="milliseconds")
+def line_time(seconds: float) -> str:
+    """Return when a line was written, to the millisecond."""
+    return time_text(seconds, "milliseconds")
 
 
 def _printer(timestamps: bool) -> Callable[[LogLine], None]:
     def show_json(line: LogLine) -> None:
-        document = {"node": line.node, "rank": line.rank, "stream": line.stream, "time": time_text(line.time)}
+        document = {"node": line.node, "rank": line.rank, "stream": line.stream, "time": line_time(line.time)}
         out.data(json.dumps({**document, "text": line.text}, ensure_ascii=False))
 
     colour = out.has_colour(sys.stdout)
 
     def show_text(line: LogLine) -> None:
-        moment_text = f"{time_text(line.time)} " if timestamps else ""
+        moment_text = f"{line_time(line.time)} " if timestamps else ""
         out.data(moment_text + report.log_text(line, colour=colour))
 
     return show_json if out.json else show_text
@@ -128,7 +128,7 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
         name += f".{line.stream}.log"
         if name not in files:
             files[name] = open_files.enter_context((folder / name).open("w", encoding="utf-8", errors="replace"))
-        files[name].write((f"{time_text(line.time)} " if timestamps else "") + line.text + "\n")
+        files[name].write((f"{line_time(line.time)} " if timestamps else "") + line.text + "\n")
 
     return write
 

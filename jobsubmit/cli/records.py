@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from jobsubmit import follow as following
 from jobsubmit.backends import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.cli.output import counted, out
+from jobsubmit.duration import time_text
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecords
 from jobsubmit.listing import Filter, Summary, summaries
@@ -73,18 +73,14 @@ def _say_there_are_none(chosen: Filter) -> None:
 
 
 def _document(job: Summary) -> dict[str, Any]:
-    return {**job._asdict(), "created": _iso(job.created)}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec="seconds")
+    return {**job._asdict(), "created": time_text(job.created)}
 
 
 def _plain(jobs: list[Summary]) -> str:
     """Return the table for a pipe: rich would take seconds for thousands of jobs."""
     state = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
     rows = [_COLUMNS]
-    rows += [(j.id, s, j.mode, str(j.nodes), j.backend, _iso(j.created)) for j, s in zip(jobs, state, strict=True)]
+    rows += [(j.id, s, j.mode, str(j.nodes), j.backend, time_text(j.created)) for j, s in zip(jobs, state, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -97,7 +93,7 @@ def _table(jobs: list[Summary]) -> Any:
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for job in jobs:
         state = report.state_text(State(job.state), job.reason)
-        table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, _iso(job.created))
+        table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
     return table
 
 

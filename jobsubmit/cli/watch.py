@@ -14,7 +14,7 @@ from rich.table import Table
 from jobsubmit import follow as following
 from jobsubmit.backends import JobStatus
 from jobsubmit.cli import output, report
-from jobsubmit.cli.logs import say_why_it_waits, time_text
+from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
@@ -154,11 +154,11 @@ def events(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     record = JobRecords(settings).find(job)
     for event in following.events(record, settings):
         if out.json:
-            out.data(json.dumps({**event, "t": time_text(event["t"])}, ensure_ascii=False))
+            out.data(json.dumps({**event, "t": line_time(event["t"])}, ensure_ascii=False))
         else:
             fields = {name: str(value) for name, value in event.items() if name not in ("t", "event")}
             shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in fields.items() if value)
-            out.data(f"{time_text(event['t'])} {event['event']} {shown}".rstrip())
+            out.data(f"{line_time(event['t'])} {event['event']} {shown}".rstrip())
 
 
 def wait(

@@ -218,10 +218,11 @@ class Attempt:
         if ended:
             message += " after rank %d had ended well" % ended[0]
         odd = hang.odd_one_out(places)
+        others = sorted(set(places) - {odd})
         for rank, (where, called, _) in sorted(places.items()):
-            if odd is not None and rank not in (odd, min(set(places) - {odd})):
+            if odd is not None and rank not in (odd, others[0]):
                 continue
-            name = "rank %d" % rank if odd in (None, rank) or len(places) == len([odd, rank]) else "the others"
+            name = "rank %d" % rank if odd in (None, rank) or len(others) == 1 else "the others"
             message += "; %s: %s%s" % (name, where or "unknown", " → " + called if called else "")
         if not stacks:
             return Outcome("FAILED", "HANG", message)

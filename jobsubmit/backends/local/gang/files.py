@@ -66,13 +66,17 @@ class EventReader:
         return [json.loads(line) for line in data[:end].splitlines()]
 
 
-def write_status(job_dir: str, status: dict[str, Any]) -> None:
-    """Replace the status, whole."""
-    path = os.path.join(job_dir, STATUS)
+def replace_file(path: str, text: str) -> None:
+    """Replace a file, whole: a reader finds the old text or the new one."""
     temporary = "%s.%d" % (path, os.getpid())
     with open(temporary, "w", encoding="utf-8") as stream:
-        json.dump(status, stream, ensure_ascii=False, indent=1)
+        stream.write(text)
     os.replace(temporary, path)
+
+
+def write_status(job_dir: str, status: dict[str, Any]) -> None:
+    """Replace the status, whole."""
+    replace_file(os.path.join(job_dir, STATUS), json.dumps(status, ensure_ascii=False, indent=1))
 
 
 def read_status(job_dir: str) -> dict[str, Any]:
@@ -87,10 +91,7 @@ def read_status(job_dir: str) -> dict[str, Any]:
 
 def ask_cancel(job_dir: str, grace: float | None) -> None:
     """Ask whoever watches a job to end it, within a grace time in seconds."""
-    temporary = os.path.join(job_dir, "%s.%d" % (CANCEL, os.getpid()))
-    with open(temporary, "w", encoding="ascii") as stream:
-        stream.write("" if grace is None else repr(grace))
-    os.replace(temporary, os.path.join(job_dir, CANCEL))
+    replace_file(os.path.join(job_dir, CANCEL), "" if grace is None else repr(grace))
 
 
 def cancel_grace(job_dir: str, usual: float) -> float | None:

@@ -48,7 +48,6 @@ class Job:
             "started": time.time(),
             "attempt": 0,
             "restarts": [],
-            "faults": [],
             "resizes": [],
         }
 

@@ -72,9 +72,7 @@ class IndexWriter:
         end = (size - self.limit // 2) // _PAGE * _PAGE
         self.cuts[os.path.basename(path)] = end
         file = os.path.join(self.job_dir, files.LOGS, CUTS)
-        with open(file + ".new", "w", encoding="utf-8") as stream:
-            json.dump(self.cuts, stream)
-        os.replace(file + ".new", file)  # before the hole is there, so that nobody reads it
+        files.replace_file(file, json.dumps(self.cuts))  # before the hole is there, so that nobody reads it
         libc = ctypes.CDLL(None, use_errno=True)
         with open(path, "r+b") as log:
             done = libc.fallocate(log.fileno(), _KEEP_SIZE_AND_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(end))
@@ -163,7 +161,7 @@ class LineReader:
 
     def _log(self, source: Source) -> _Log:
         path = files.log_of(self.job_dir, *source)
-        log = self.logs.setdefault(path, _Log(path))
+        log = self.logs.get(path) or self.logs.setdefault(path, _Log(path))
         log.source = source
         return log
 

@@ -83,7 +83,6 @@ class Supervisor:
             "reason": outcome.reason,
             "message": outcome.message,
             "fault": self.attempt.struck[-1] if self.attempt.struck else None,
-            "started_at": None,
             "back_at": None,
             "last_step": self.progress.last,
             "steps_lost": None,
@@ -98,7 +97,6 @@ class Supervisor:
             self.job.pause()
         self.progress.begin_attempt()
         self.job.begin_attempt(number)
-        entry["started_at"] = time.time()
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
