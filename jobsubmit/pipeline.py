@@ -131,11 +131,9 @@ def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
 
 
 def _ignored(plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
-    if not backend.ignores_platform_fields or not plan.ignored:
+    if not backend.ignored_because or not plan.ignored:
         return ()
-    return (
-        f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, which uses this machine's Python",
-    )
+    return (f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def submit(
     plan = prepared.plan
     backend = open_backend(plan.backend.kind, settings)
     secrets = _resolve_secrets(prepared, environment)
-    backend.preflight(plan)
+    backend.preflight(plan, prepared.request)
     store = open_store(plan.store)
     code_store = _store_above(plan) if isinstance(plan.code_dir, str) else store
     records = JobRecords(settings)

@@ -10,7 +10,8 @@ from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.fault import Fault, require_fit
 from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
-from jobsubmit.spec.model import JobSpec, Layout, LocalBackendSpec, Mode, RestartsSpec, SpawnSpec
+from jobsubmit.spec.backends import BackendSpec
+from jobsubmit.spec.model import JobSpec, Layout, Mode, RestartsSpec, SpawnSpec
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
@@ -43,7 +44,8 @@ class LaunchPlan:
     templates: Path | None
     store: StoreAddress
     layout: Layout | None
-    backend: LocalBackendSpec
+    image: str | None
+    backend: BackendSpec
     checkpoints_of: str
     faults: tuple[Fault, ...]
     ignored: tuple[str, ...]
@@ -79,6 +81,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         templates=Path(spec.templates) if spec.templates else None,
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,
+        image=None if isinstance(spec, SpawnSpec) else spec.image,
         backend=settings.backend(spec),
         checkpoints_of=checkpoints_of,
         faults=faults,

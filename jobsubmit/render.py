@@ -64,8 +64,16 @@ def _only_quoted(value: object) -> object:
 
 def render(plan: LaunchPlan) -> Script:
     """Render the start script of a job; raise SpecError where a template of the user is wrong."""
-    folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
     _check_folder(plan.templates)
+    return Script(_rendered(_ENTRY, [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES], job=plan))
+
+
+def render_document(template: str, **values: object) -> str:
+    """Render a shipped template of a backend's own document, under the same rules as the start script."""
+    return _rendered(template, [TEMPLATES], **values)
+
+
+def _rendered(template: str, folders: Sequence[Path], **values: object) -> str:
     environment = jinja2.Environment(  # noqa: S701 - shell, not HTML: `| sh` is enforced instead
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
@@ -79,14 +87,13 @@ def render(plan: LaunchPlan) -> Script:
     environment.filters["sh"] = _sh
     environment.filters["var"] = _var
     try:
-        text = environment.get_template(_ENTRY).render(job=plan)
+        return environment.get_template(template).render(**values)
     except jinja2.TemplateSyntaxError as error:
         raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
     except jinja2.TemplateNotFound as error:
-        raise _template_error(str(plan.templates), f"there is no template `{error.name}`") from error
+        raise _template_error(str(folders[0]), f"there is no template `{error.name}`") from error
     except Exception as error:  # whatever an expression of the user's may raise
         raise _template_error(_template_line(error.__traceback__), str(error)) from error
-    return Script(text)
 
 
 def _check_folder(templates: Path | None) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 
 if TYPE_CHECKING:
-    from jobsubmit.spec.model import JobSpec, LocalBackendSpec
+    from jobsubmit.spec.backends import BackendSpec
+    from jobsubmit.spec.model import JobSpec
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
 STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"
@@ -20,7 +21,7 @@ class Settings(NamedTuple):
     """Hold what a job file may leave out."""
 
     default_store: StoreAddress
-    default_backend: LocalBackendSpec | None
+    default_backend: BackendSpec | None
     state_dir: Path
 
     def job_dir(self, job_id: str) -> Path:
@@ -59,9 +60,20 @@ class Settings(NamedTuple):
         """Return the store of a job; code that is in a bucket already needs a server beside a folder, too."""
         return self.completed(spec.store.address, needs_server=spec.code_dir.startswith(REMOTE_SCHEMES))
 
-    def backend(self, spec: JobSpec) -> LocalBackendSpec:
-        """Return the backend of a job: its own, else the configuration's."""
-        return spec.backend if "backend" in spec.model_fields_set else self.default_backend or spec.backend
+    @property
+    def slurm_dir(self) -> Path:
+        """Return the directory that Slurm's nodes share with us, unless a job names another."""
+        return self.state_dir / "slurm"
+
+    def backend(self, spec: JobSpec) -> BackendSpec:
+        """Return the backend of a job: its own, completed by the configuration's where that is of the same kind."""
+        own, ours = spec.backend, self.default_backend
+        if "backend" not in spec.model_fields_set:
+            return ours or own
+        if ours is None or ours.kind != own.kind:
+            return own
+        given = {name: getattr(own, name) for name in own.model_fields_set}
+        return ours.model_copy(update=given)
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
+    from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.order import FetchOrder
     from jobsubmit.transfer.reference import CodeRef
@@ -42,10 +43,14 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """Hold what is sent to a backend, as named text documents; secrets and signed addresses stand as names only."""
+    """Hold what is sent to a backend, as named text documents; secrets and signed addresses stand as names only.
+
+    `backend` says where it goes.
+    """
 
     job_id: str
     documents: Mapping[str, str]
+    backend: BackendSpec
 
 
 @dataclass(frozen=True)
@@ -186,14 +191,17 @@ class Backend(Protocol):
     layout: Layout
     """How the engine's nodes want the code to lie in the store, unless the spec says otherwise."""
 
-    ignores_platform_fields: bool
-    """Whether image, framework and flavor mean nothing here."""
+    ignored_because: str
+    """Why image, framework and flavor mean nothing here, as the end of a sentence; empty where they do."""
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, and nothing is read."""
 
-    def preflight(self, plan: LaunchPlan) -> None:
-        """Raise BackendError for what can be known to be missing before anything is uploaded. MUST change nothing."""
+    def preflight(self, plan: LaunchPlan, request: Request) -> None:
+        """Raise BackendError for what can be known to be missing or refused before anything is uploaded.
+
+        MUST NOT start anything, and MUST fail within 10 seconds where the engine does not answer.
+        """
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start the job; the only method that changes the world. Twice with one job id MUST NOT start two jobs."""
@@ -230,4 +238,8 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         from jobsubmit.backends.local import LocalBackend
 
         return LocalBackend(settings)
+    if kind == "slurm":
+        from jobsubmit.backends.slurm import SlurmBackend
+
+        return SlurmBackend(settings)
     raise AssertionError(kind)

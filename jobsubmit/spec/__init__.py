@@ -1,10 +1,10 @@
 """What a user may write in a job file, and how it is read."""
 
+from jobsubmit.spec.backends import LocalBackendSpec, SlurmBackendSpec, VolcanoBackendSpec
 from jobsubmit.spec.load import Override, load, load_mapping
 from jobsubmit.spec.model import (
     JobSpec,
     LaunchSpec,
-    LocalBackendSpec,
     ResourcesSpec,
     SpawnSpec,
     StoreSpec,
@@ -18,9 +18,11 @@ __all__ = [
     "LocalBackendSpec",
     "Override",
     "ResourcesSpec",
+    "SlurmBackendSpec",
     "SpawnSpec",
     "StoreSpec",
     "TorchrunSpec",
+    "VolcanoBackendSpec",
     "json_schema",
     "load",
     "load_mapping",

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
+from jobsubmit.spec.backends import BACKENDS, SlurmBackendSpec
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
 from jobsubmit.spec.model import (
     MODES,
@@ -68,6 +69,8 @@ class LoadedSpec:
             values["templates"] = spec.templates
         if spec.store.uri is not None:
             values["store"] = {**values["store"], "uri": spec.store.uri}
+        if isinstance(spec.backend, SlurmBackendSpec) and spec.backend.shared_dir is not None:
+            values["backend"] = {**values["backend"], "shared_dir": spec.backend.shared_dir}
         if spec.checkpoint_dir is not None:
             given = values["checkpoint_dir"]
             uri = spec.checkpoint_dir.uri
@@ -84,6 +87,7 @@ def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None
     document = read_document(file, str(file), "give the path of a job file; `jobsubmit init` writes a first one")
     notes = _apply_mode(document, mode)
     for override in overrides:
+        notes += _leave_other_backend(document, override)
         _apply(document, override)
     return LoadedSpec(_validated(document, file.absolute().parent), document, notes)
 
@@ -125,6 +129,20 @@ def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
     for name in dropped:
         del document.values[name]
     return tuple(f"{document.where((name,))}  {name}: dropped, mode {mode} does not use it" for name in dropped)
+
+
+def _leave_other_backend(document: Document, override: Override) -> tuple[str, ...]:
+    """Drop what the document says of another kind of backend than the one an override wants, and name it."""
+    backend = document.values.get("backend")
+    if override.path != ("backend", "kind") or not isinstance(backend, dict) or override.value not in BACKENDS:
+        return ()
+    known = BACKENDS[override.value].model_fields
+    dropped = [name for name in backend if name not in known] if backend.get("kind") != override.value else []
+    document.values["backend"] = {name: value for name, value in backend.items() if name not in dropped}
+    return tuple(
+        f"{document.where(('backend', name))}  backend.{name}: dropped, {override.value} does not use it"
+        for name in dropped
+    )
 
 
 def _apply(document: Document, override: Override) -> None:
@@ -198,9 +216,17 @@ def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list
 
 def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) -> Problem:
     path: FieldPath = tuple(part for part in details["loc"] if part != "[key]")
+    if path[:1] == ("backend",) and len(path) > 1 and path[1] in BACKENDS:  # pydantic names the kind in the path
+        kind, path = BACKENDS[str(path[1])], (path[0], *path[2:])
+        model, inner = kind, path[1:]
+    else:
+        inner = path
     field = dotted(path)
     if details["type"] == "extra_forbidden":
-        return Problem(document.where(path), field, _unknown_field(model, path))
+        return Problem(document.where(path), field, _unknown_field(model, inner))
+    if details["type"] == "union_tag_invalid":
+        path = (*path, "kind")
+        return Problem(document.where(path), dotted(path), f"must be one of {', '.join(BACKENDS)}")
     return Problem(document.where(path), field, _sentence(details))
 
 
@@ -274,6 +300,10 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
         changes["store"] = _at(spec.store, directory)
     if spec.checkpoint_dir is not None:
         changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
+    if isinstance(spec.backend, SlurmBackendSpec) and spec.backend.shared_dir is not None:
+        changes["backend"] = spec.backend.model_copy(
+            update={"shared_dir": _resolved(spec.backend.shared_dir, directory)}
+        )
     changes["inputs"] = tuple(_at(data, directory) for data in spec.inputs)
     changes["outputs"] = tuple(_at(data, directory) for data in spec.outputs)
     return spec.model_copy(update=changes)

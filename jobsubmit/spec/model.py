@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, TypeAdapter
 
 from jobsubmit.address import Addressing, StoreAddress
+from jobsubmit.spec.backends import BackendSpec, LocalBackendSpec
 from jobsubmit.spec.hyperparameter import Hyperparameter
 from jobsubmit.spec.values import (
     CodeDir,
@@ -92,12 +93,6 @@ class StoreSpec(FrozenModel):
         return StoreAddress(self.uri or "", self.endpoint_url, self.region, self.profile, self.addressing)
 
 
-class LocalBackendSpec(FrozenModel):
-    """Run the job on emulated nodes of this machine."""
-
-    kind: Literal["local"] = Field("local", description="Run on emulated nodes of this machine, no account needed.")
-
-
 class DataSpec(FrozenModel):
     """A folder or a place in a bucket that the nodes see as a local directory."""
 
@@ -171,6 +166,13 @@ def _short(name: str, kind: type[int] | type[str], model: type[FrozenModel], rul
 
 
 Restarts = Annotated[RestartsSpec, _short("max", int, RestartsSpec, "must be a number, or {max, on, backoff}")]
+
+
+def _of_local_kind(value: object) -> object:
+    return {"kind": "local", **value} if isinstance(value, dict) and value.get("kind") is None else value
+
+
+Backend = Annotated[BackendSpec, Field(discriminator="kind"), BeforeValidator(_of_local_kind)]
 CheckpointDir = Annotated[CheckpointSpec, _short("uri", str, CheckpointSpec, "must be a path, or {uri, as, name}")]
 
 
@@ -220,7 +222,9 @@ class _CommonSpec(FrozenModel):
         description="End the job (reason HANG) after this long without output or CPU time; 10m unless given, 0: never.",
     )
     store: StoreSpec = Field(default_factory=StoreSpec, description="Where the code is uploaded to.")
-    backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="What runs the job: {kind: local}.")
+    backend: Backend = Field(
+        default_factory=LocalBackendSpec, description="What runs the job: {kind: local}, {kind: slurm, …}, …"
+    )
     layout: Layout | None = Field(
         None, description="How the code lies in the store: one object per file (tree) or one archive."
     )
@@ -278,7 +282,7 @@ class Defaults(FrozenModel):
     """The user's configuration file: what a job file leaves out."""
 
     store: StoreSpec = Field(default_factory=StoreSpec, description="Default store of all jobs.")
-    backend: LocalBackendSpec = Field(default_factory=LocalBackendSpec, description="Default backend.")
+    backend: Backend = Field(default_factory=LocalBackendSpec, description="Default backend.")
 
 
 def json_schema() -> dict[str, Any]:

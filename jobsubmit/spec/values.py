@@ -43,6 +43,13 @@ RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
 
+QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+# Options of sbatch that would contradict what jobsubmit says itself.
+_OUR_OPTIONS = re.compile(
+    r"-[JNnoeaDW]|--(job-name|comment|nodes|ntasks|ntasks-per-node|output|error|open-mode|requeue|no-requeue|export|wrap"
+    r"|array|chdir|parsable|wait)"
+)
+
 
 def wrong(text: str) -> PydanticCustomError:
     """Return a complaint about a value, to be raised."""
@@ -224,6 +231,36 @@ def _command(value: object) -> tuple[str, ...]:
     return tuple(_scalar_text(item) for item in items)
 
 
+def _slurm_gpus(value: object) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else plain_text(value)
+    if not re.fullmatch(r"([A-Za-z][\w.-]*:)?[1-9]\d{0,3}", text):
+        raise wrong("must be a number, or a type and a number: `a100:8`")
+    return text
+
+
+def _slurm_option(value: object) -> str:
+    text = plain_text(value)
+    if not re.fullmatch(r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?", text) or not text.isprintable():
+        raise wrong("must be one option of sbatch on one line: `--reservation=team`")
+    if _OUR_OPTIONS.fullmatch(name := re.split("[= ]", text)[0]):
+        raise wrong(f"{name} is jobsubmit's to set")
+    return text
+
+
+def _quantity(value: object) -> str:
+    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else plain_text(value)
+    if not re.fullmatch(QUANTITY, text):
+        raise wrong("must be a quantity of Kubernetes: `8`, `500m`, `64Gi`")
+    return text
+
+
+def _mount_path(value: object) -> str:
+    text = _location(value).rstrip("/")
+    if not text.startswith("/") or ".." in text.split("/") or ":" in text:
+        raise wrong("must be an absolute path, without `..` and `:`")
+    return text
+
+
 def _duration_schema(shortest: int) -> WithJsonSchema:
     text = {"type": "string", "pattern": r"^\d{1,9}[smhd]$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
@@ -258,6 +295,24 @@ RestartCondition = Annotated[
     BeforeValidator(_restart_condition),
     WithJsonSchema({"type": "string", "pattern": rf"^({'|'.join(RESTART_CONDITIONS)}|exit:\d+|log:/.+/)$"}),
 ]
+SlurmWord = Annotated[
+    str,
+    _matching(r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=\[\]*&|()!-]*", "must be one word, as sbatch takes it"),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
+SlurmGpus = Annotated[str, BeforeValidator(_slurm_gpus), WithJsonSchema({"type": ["integer", "string"]})]
+SlurmOption = Annotated[
+    str, BeforeValidator(_slurm_option), WithJsonSchema({"type": "string", "pattern": "^--?[A-Za-z]"})
+]
+KubernetesName = Annotated[
+    str,
+    _matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "must be a name of Kubernetes: a-z, 0-9, `-`, `.`"),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"}),
+]
+Quantity = Annotated[
+    str, BeforeValidator(_quantity), WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$"})
+]
+MountPath = Annotated[str, BeforeValidator(_mount_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
 DataName = Annotated[str, BeforeValidator(_data_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
 Command = Annotated[
     tuple[str, ...],

@@ -268,7 +268,7 @@ def test_what_survives_its_watchers_is_told_and_can_be_ended(jobsubmit: Command,
     """Nothing should, but a process may have left its group and its parents, and been killed at no moment of ours."""
     job = submit(jobsubmit, tmp_path)
     stray = subprocess.Popen(
-        ["sleep", "60"], env={**os.environ, "JOBSUBMIT_LOCAL_JOB_DIR": str(job_dir(job))}, start_new_session=True
+        ["sleep", "60"], env={**os.environ, "JOBSUBMIT_GANG_DIR": str(job_dir(job))}, start_new_session=True
     )
     try:
         status = json.loads((job_dir(job) / "status.json").read_text())

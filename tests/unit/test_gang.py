@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobsubmit.backends.local.gang import files, network
-from jobsubmit.backends.local.gang.environment import NodeEnvironments, share_gpus
-from jobsubmit.backends.local.gang.verdict import Gang, is_clear
+from jobsubmit.node.gang import files, network
+from jobsubmit.node.gang.environment import NodeEnvironments, share_gpus
+from jobsubmit.node.gang.verdict import Gang, is_clear
 
 
 def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobsubmit.backends import LogQuery
-from jobsubmit.backends.local.gang import files
-from jobsubmit.backends.local.gang.logs import IndexWriter, LineReader, last_lines
-from jobsubmit.backends.local.lines import chosen_lines
+from jobsubmit.node.gang import files
+from jobsubmit.node.gang.logs import IndexWriter, LineReader, last_lines
+from jobsubmit.backends.lines import chosen_lines
 
 SOURCES = [(0, None, "stdout"), (0, 0, "stdout"), (0, 0, "stderr"), (1, 1, "stdout")]
 

@@ -10,29 +10,26 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit import node
 from jobsubmit.backends import (
     EVERYTHING,
     Delivery,
-    Failure,
     JobHandle,
     JobStatus,
     LogLine,
     LogQuery,
-    Recovery,
     Request,
     State,
-    Step,
 )
-from jobsubmit.backends.local.gang import files, processes
-from jobsubmit.backends.local.lines import chosen_lines
+from jobsubmit.backends.gang import asked, told_status
+from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
-from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.locks import is_locked
+from jobsubmit.node.gang import files, processes
 
 if TYPE_CHECKING:
     from jobsubmit.plan import LaunchPlan
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
-_DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
 
@@ -49,37 +45,17 @@ class LocalBackend:
     """Run each job as a group of processes of its own, below the state directory."""
 
     layout: Layout = "archive"
-    ignores_platform_fields = True
+    ignored_because = "which uses this machine's Python"
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the job as one JSON document (see Backend)."""
-        document = {
-            "job_id": job_id,
-            "name": plan.name,
-            "mode": plan.mode,
-            "nodes": plan.nodes,
-            "nproc_per_node": plan.nproc_per_node,
-            "code": {"uri": code.uri, "layout": code.layout, "digest": code.digest, "name": code.name},
-            "script": {"sha256": script.sha256},
-            "env": dict(plan.env),
-            "secrets": {name: f"env:{source}" for name, source in plan.secrets},
-            "timeout": plan.timeout,
-            "min_nodes": plan.min_nodes,
-            "checkpoints_of": plan.checkpoints_of or job_id,
-            "mounts": [mount._asdict() for mount in plan.mounts],
-            "server": plan.store._replace(uri="")._asdict(),
-            "restarts": plan.restarts.model_dump() if plan.restarts else None,
-            "hang_after": plan.hang_after,
-            "faults": [fault._asdict() for fault in plan.faults],
-            # A start command of the user's own may restart its ranks: there only the end of the command counts.
-            "rank_exit_ends_job": plan.command is None,
-        }
-        return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"})
+        document = asked(plan, script, code, job_id)
+        return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
-    def preflight(self, plan: LaunchPlan) -> None:
+    def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError where this machine cannot start the job (see Backend)."""
         if shutil.which("bash") is None:
             raise BackendError("there is no bash on PATH", "install bash: the start script needs it")
@@ -101,7 +77,7 @@ class LocalBackend:
             raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
         with (job_dir / files.GANG_LOG).open("ab") as log:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER, str(Path(__file__).parent), str(job_dir)],
+                [sys.executable, "-I", "-S", "-c", _KEEPER, node.__path__[0], str(job_dir)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -134,21 +110,22 @@ class LocalBackend:
         job_dir = self._job_dir(handle)
         told = files.read_status(str(job_dir))
         if told and State(told["state"]).is_final:
-            return _status(told, job_dir)
+            return told_status(told, files.EventReader(str(job_dir)).new())
         if not is_locked(job_dir / files.LOCK):
             told = files.read_status(str(job_dir))  # it may have ended between the two looks
             if told and State(told["state"]).is_final:
-                return _status(told, job_dir)
+                return told_status(told, files.EventReader(str(job_dir)).new())
             return _lost(job_dir)
         if not told:
             return JobStatus(State.PENDING)
         if (job_dir / files.CANCEL).exists():
             told = {**told, "state": State.CANCELLING}
-        return _status(told, job_dir)
+        return told_status(told, files.EventReader(str(job_dir)).new())
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
-        return chosen_lines(self._job_dir(handle), query, lambda: follow and not self.status(handle).state.is_final)
+        job_dir = self._job_dir(handle)
+        return chosen_lines(lambda: [job_dir], query, lambda: follow and not self.status(handle).state.is_final)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield the lines of events.jsonl (see Backend)."""
@@ -180,55 +157,6 @@ def _lost(job_dir: Path) -> JobStatus:
     if left := survivors(job_dir):
         message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_dir.name}"
     return JobStatus(State.LOST, "SUPERVISOR_DIED", message)
-
-
-def _status(told: dict[str, Any], job_dir: Path) -> JobStatus:
-    return JobStatus(
-        State(told["state"]),
-        told["reason"],
-        told["message"],
-        _failure(told["failure"], told["reason"]) if told.get("failure") else None,
-        _steps(job_dir),
-        tuple(_recoveries(told)),
-        {name: value for name, value in told.items() if name in _DETAILS},
-    )
-
-
-def _recoveries(told: dict[str, Any]) -> Iterator[Recovery]:
-    for entry in told.get("restarts", ()):
-        fault = entry["fault"] or {"text": "", "t": entry["failed_at"]}
-        what = f"restart {entry['attempt']} after {entry['reason']}"
-        times = (fault["t"], entry["detected_at"], entry["back_at"])
-        yield Recovery(what, fault["text"], *times, entry["steps_lost"])
-    for entry in told.get("resizes", ()):
-        fault = entry["fault"] or {"text": "", "t": entry["t"]}
-        what = f"node {entry['node']} {entry['what']}" if entry["node"] is not None else str(entry["what"])
-        if entry["what"] == "lost" and entry["nodes"] == entry["before"]:
-            what += f" and back before the others went on, with {entry['nodes']}"
-        elif entry["nodes"] is not None:
-            what += f", went on with {entry['nodes']}"
-        yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
-
-
-def _failure(told: dict[str, Any], reason: str) -> Failure:
-    """Return the first failure, explained by its own last words: what others said may be about something else."""
-    known = diagnose(told.get("words", ()), signal=told["signal"], reason=reason)
-    lists = {"last_lines": tuple(told["last_lines"]), "victims": tuple(told.get("victims", ()))}
-    fields = {name: value for name, value in told.items() if name != "words"}
-    return Failure(**{**fields, **lists}, **(known._asdict() if known else {}))
-
-
-def _steps(job_dir: Path) -> tuple[Step, ...]:
-    found: dict[tuple[int, str], Step] = {}
-    for event in files.EventReader(str(job_dir)).new():
-        if event["event"] != "step":
-            continue
-        key = (event["attempt"], event["step"])
-        if event["edge"] == "start":
-            found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
-        else:
-            found[key] = replace(found[key], end=event["t"])
-    return tuple(found.values())
 
 
 def _python_folder(*, needs_torch: bool) -> str:

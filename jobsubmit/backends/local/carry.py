@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
-from jobsubmit.backends.local.gang.environment import mount_path
-from jobsubmit.backends.local.gang.files import REQUEST
 from jobsubmit.errors import JobSubmitError
+from jobsubmit.node.gang.environment import mount_path
+from jobsubmit.node.gang.files import REQUEST
 from jobsubmit.scan import scan
 from jobsubmit.settings import load_settings
 from jobsubmit.stores import ObjectStore, open_store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 def survivors(job_dir: Path) -> list[int]:
     """Return the pids of processes that carry a job in their environment; only Linux can tell."""
-    mark = f"JOBSUBMIT_LOCAL_JOB_DIR={job_dir}".encode()
+    mark = f"JOBSUBMIT_GANG_DIR={job_dir}".encode()
     return sorted(int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark))
 
 

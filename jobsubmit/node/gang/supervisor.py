@@ -49,10 +49,10 @@ class Supervisor:
     def _try(self) -> Outcome:
         self.job.scripts = setup.fetch_code(self.job)
         setup.bring_data(self.job)
-        number = 0
+        number = self.job.status["attempt"]
         while True:
             outcome = self._attempt(number)
-            restarts = self.job.request["restarts"]
+            restarts = self.job.request["restarts"] if self.job.place is None else None  # else the engine restarts
             if not policy.restarts_after(restarts, outcome, number, (outcome.failure or {}).get("words", [])):
                 return outcome
             number += 1
@@ -89,7 +89,7 @@ class Supervisor:
         }
         text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
         self.job.write_status(state="RECOVERING", message=text, restarts=[*self.job.status["restarts"], entry])
-        for node in range(self.job.request["nodes"]):
+        for node in self.job.nodes:
             self.job.say(node, text)
         self.outputs.flush()
         until = time.monotonic() + pause
@@ -101,7 +101,8 @@ class Supervisor:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, outcome: Outcome) -> None:
-        self.job.lease.close()
+        if self.job.lease:
+            self.job.lease.close()
         if not self.outputs.flush():
             outcome = self._without_outputs(outcome)
         for fault in self.faults.waiting:
@@ -133,7 +134,7 @@ class Supervisor:
             processes.send(orphan, 15)
         begun, usual = time.monotonic(), self._grace(outcome)
         while processes.reap():
-            wanted = files.cancel_grace(self.job.dir, usual)
+            wanted = self.job.cancel_grace()
             if time.monotonic() - begun >= (usual if wanted is None else wanted):
                 break
             self.job.note_logs()

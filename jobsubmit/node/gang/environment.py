@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 
+# What an engine knows better than we.
+_KEPT = ("MA_CURRENT_IP", "MA_CURRENT_INSTANCE_NAME", "MA_TASK_NAME")
+_LONGEST_VARIABLE = 100_000  # characters; the kernel's limit is 131,071
+
 # Set by a launcher, a platform or a shell around us, these would steer the job's own launcher.
-_STRAY = re.compile(
+STRAY = re.compile(
     r"(PET|TORCHELASTIC|MA|VC|JOBSUBMIT)_.*|BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|CDPATH|IFS|PS4"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_(ADDR|PORT)|RDZV_ID"
 )
@@ -43,10 +47,15 @@ class NodeEnvironments:
 
     def __init__(self, order: dict[str, Any], job_dir: str, addresses: list[str], port: int) -> None:
         self.order, self.job_dir = order, job_dir
+        self.shared_dir: str = order.get("shared_dir") or job_dir
         self.addresses, self.port = addresses, port
-        self.base = {name: value for name, value in os.environ.items() if not _STRAY.fullmatch(name)}
-        request = order["request"]
-        self.gpus = share_gpus(visible_gpus(os.environ), request["nodes"], request["nproc_per_node"])
+        self.base = {name: value for name, value in os.environ.items() if not STRAY.fullmatch(name)}
+        request, gpus = order["request"], visible_gpus(os.environ)
+        self.is_alone = order.get("place") is not None  # one node of the job on this machine, not all
+        if self.is_alone:
+            self.gpus = [gpus] * request["nodes"]
+        else:
+            self.gpus = share_gpus(gpus, request["nodes"], request["nproc_per_node"])
 
     @property
     def nproc(self) -> int:
@@ -59,12 +68,10 @@ class NodeEnvironments:
         nproc = self.nproc
         environment = {
             **self.base,
-            "OMP_NUM_THREADS": self.base.get("OMP_NUM_THREADS")
-            or str(max(1, (os.cpu_count() or 1) // (request["nodes"] * nproc))),
-            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus[node]),
+            **({} if self.is_alone else self._share(node)),
             **request["env"],
             **self.order["secrets"],
-            "VC_WORKER_HOSTS": ",".join(self.addresses),
+            **self._hosts(),
             "VC_WORKER_NUM": str(request["nodes"]),
             "VC_TASK_INDEX": str(node),
             "MA_NUM_HOSTS": str(request["nodes"]),
@@ -74,20 +81,38 @@ class NodeEnvironments:
             "MA_CURRENT_INSTANCE_NAME": "worker-%d" % node,
             "MA_JOB_DIR": self.job_folder(node),
             "MA_LOG_DIR": os.path.join(self.job_dir, "logs"),
+            **{name: os.environ[name] for name in _KEPT if self.is_alone and name in os.environ},
             "JOBSUBMIT_JOB_ID": request["job_id"],
             "JOBSUBMIT_RESTART_COUNT": str(attempt),
             "JOBSUBMIT_MASTER_PORT": str(self.port),
-            "JOBSUBMIT_LOCAL_JOB_DIR": self.job_dir,
-            "JOBSUBMIT_LOCAL_NODE": str(node),
-            "JOBSUBMIT_LOCAL_MODE": request["mode"],
-            **{mount["variable"]: mount_path(request, self.job_dir, mount) for mount in request["mounts"]},
+            "JOBSUBMIT_GANG_DIR": self.job_dir,
+            "JOBSUBMIT_GANG_NODE": str(node),
+            "JOBSUBMIT_GANG_MODE": request["mode"],
+            **{mount["variable"]: mount_path(request, self.shared_dir, mount) for mount in request["mounts"]},
         }
-        interface = network.loopback_interface()
-        if interface:
-            environment.setdefault("GLOO_SOCKET_IFNAME", interface)
         environment["PYTHONPATH"] = _joined(HOOK_FOLDER, environment.get("PYTHONPATH"))
         environment["PATH"] = _joined(self.order["python_folder"], environment.get("PATH"))
         return environment
+
+    def _share(self, node: int) -> dict[str, str]:
+        """Return what gives a node its share of a machine that it has not for itself."""
+        cpus = max(1, (os.cpu_count() or 1) // (self.order["request"]["nodes"] * self.nproc))
+        interface = network.loopback_interface()
+        return {
+            "OMP_NUM_THREADS": self.base.get("OMP_NUM_THREADS") or str(cpus),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus[node]),
+            **({"GLOO_SOCKET_IFNAME": self.base.get("GLOO_SOCKET_IFNAME", interface)} if interface else {}),
+        }
+
+    def _hosts(self) -> dict[str, str]:
+        """Return the addresses of all nodes, or the file that holds them: the kernel bounds a variable's length."""
+        text = ",".join(self.addresses)
+        if len(text) <= _LONGEST_VARIABLE:
+            return {"VC_WORKER_HOSTS": text}
+        path = os.path.join(self.job_dir, "hosts")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return {"JOBSUBMIT_HOSTS_FILE": path}
 
     def job_folder(self, node: int) -> str:
         """Return MA_JOB_DIR of a node: the parent of its code folder."""

@@ -44,7 +44,7 @@ class Attempt:
     def __init__(self, job: Job, number: int, faults: Faults, outputs: Outputs, progress: Progress) -> None:
         self.job, self.number = job, number
         self.faults, self.outputs, self.progress = faults, outputs, progress
-        self.nodes = [Node(index) for index in range(job.request["nodes"])]
+        self.nodes = [Node(index) for index in job.nodes]
         self.gang = verdict.Gang()
         self.members = Membership(job, self.gang, progress)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic

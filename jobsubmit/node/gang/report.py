@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 LINES = 20
+EVIDENCE = ("was_told", "is_victim", "is_leader", "t")  # by which failures of several nodes are compared
 _WORDS = 400  # that are looked through for what they mean
 
 
@@ -37,6 +38,7 @@ def failure(job: Job, first: dict[str, Any]) -> dict[str, Any]:
         "quoted": quoted,
         "last_lines": words[-LINES:],
         "words": words,
+        "evidence": {name: first.get(name) for name in EVIDENCE},
     }
 
 

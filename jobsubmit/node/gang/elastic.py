@@ -23,7 +23,7 @@ class Membership:
 
     def __init__(self, job: Job, gang: Gang, progress: Progress) -> None:
         self.job, self.gang, self.progress = job, gang, progress
-        self.is_elastic = job.request["min_nodes"] < job.request["nodes"]
+        self.is_elastic = job.place is None and job.request["min_nodes"] < job.request["nodes"]
         self.world = 0  # processes that met last
         self.met: set[int] = set()  # their ranks so far
 

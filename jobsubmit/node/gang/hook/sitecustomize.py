@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from multiprocessing import process
     from typing import Any
 
-_RANK_PID = "JOBSUBMIT_LOCAL_RANK_PID"  # set in a rank, for its own children are no ranks
-_SPAWN_RANK = "JOBSUBMIT_LOCAL_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
-_ASSUMED = "JOBSUBMIT_LOCAL_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
+_RANK_PID = "JOBSUBMIT_GANG_RANK_PID"  # set in a rank, for its own children are no ranks
+_SPAWN_RANK = "JOBSUBMIT_GANG_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
+_ASSUMED = "JOBSUBMIT_GANG_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
 _GLOO_SECONDS = 0.3
 _VICTIM_SIGNS = (
     "closed by peer",
@@ -49,11 +49,11 @@ def _load(name: str) -> Any:
 
 
 def _report(event: str, **fields: object) -> None:
-    _load("files").append_event(os.environ["JOBSUBMIT_LOCAL_JOB_DIR"], event, node=_node(), **fields)
+    _load("files").append_event(os.environ["JOBSUBMIT_GANG_DIR"], event, node=_node(), **fields)
 
 
 def _node() -> int:
-    return int(os.environ["JOBSUBMIT_LOCAL_NODE"])
+    return int(os.environ["JOBSUBMIT_GANG_NODE"])
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_guarded
 def _install() -> None:
-    if "JOBSUBMIT_LOCAL_JOB_DIR" not in os.environ or _RANK_PID in os.environ:
+    if "JOBSUBMIT_GANG_DIR" not in os.environ or _RANK_PID in os.environ:
         return
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         _become_rank(int(os.environ["RANK"]))
@@ -112,7 +112,7 @@ def _become_spawned_rank() -> None:
 def _become_rank(rank: int, is_assumed: bool = False) -> None:
     files = _load("files")
     os.environ[_RANK_PID] = str(os.getpid())
-    job_dir = os.environ["JOBSUBMIT_LOCAL_JOB_DIR"]
+    job_dir = os.environ["JOBSUBMIT_GANG_DIR"]
     for descriptor, stream in enumerate(files.STREAMS, start=1):
         ours = os.stat(files.log_of(job_dir, _node(), None, stream))
         # Only what still is our own file: a redirection of the user's is respected.
@@ -240,7 +240,7 @@ def _become_launcher() -> None:
         return result
 
     os.waitpid = reporting_waitpid
-    if os.environ.get("JOBSUBMIT_LOCAL_MODE") == "spawn":
+    if os.environ.get("JOBSUBMIT_GANG_MODE") == "spawn":
         _hand_over_spawn_ranks()
 
 

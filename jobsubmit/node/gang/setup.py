@@ -14,13 +14,15 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from .job import Job
 
-_FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "node", "fetch.py")
+_FETCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fetch.py")
 
 
 def fetch_code(job: Job) -> dict[int, str]:
     """Fetch code and start script onto every node, at once; return the digest of each node's script."""
+    if job.order["order"] is None:  # somebody has done so before we came
+        return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
     job.steps.start("fetch")
-    fetchers = {node: _start_fetch(job, node) for node in range(job.request["nodes"])}
+    fetchers = {node: _start_fetch(job, node) for node in job.nodes}
     scripts: dict[int, str] = {}
     while len(scripts) < len(fetchers):
         for node, fetcher in fetchers.items():
@@ -59,7 +61,7 @@ def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
 def bring_data(job: Job) -> None:
     """Make the directory of every input, output and checkpoint; download the inputs."""
     for mount in job.request["mounts"]:
-        path = environment.mount_path(job.request, job.dir, mount)
+        path = environment.mount_path(job.request, job.shared_dir, mount)
         try:
             os.makedirs(path if mount["kind"] != "input" else os.path.dirname(path), exist_ok=True)
         except OSError as error:

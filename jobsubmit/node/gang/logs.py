@@ -25,7 +25,8 @@ INDEX = "index"
 CUTS = "cuts.json"
 _RECORD = struct.Struct("<dQHHi")  # time, end of the piece in bytes, node, stream, rank (or -1)
 _NO_RANK = -1
-_BLOCK = 4 << 20
+_BLOCK, _SMALLEST_BLOCK = 4 << 20, 64 << 10
+_OPEN = 512  # logs at once, by all readers of a process
 _LONGEST_LINE = 8 << 20
 _UPDATE_SECONDS = 1.0  # a progress bar that redraws its line is shown that often
 _KEEP_SIZE_AND_PUNCH_HOLE = 3
@@ -94,8 +95,14 @@ class LineReader:
         self.folder, self.job_dir, self.wants = os.path.join(job_dir, files.LOGS), job_dir, wants
         self.position = 0  # bytes of the index read
         self.logs: dict[str, _Log] = {}
+        self.opened: list[_Log] = []
         self.cuts: dict[str, int] = {}
         self.cuts_changed = 0
+        self.share_with(1)
+
+    def share_with(self, readers: int) -> None:
+        """Be one of so many readers: hold fewer files open, and less of them in memory."""
+        self.most_open, self.block = max(1, _OPEN // readers), max(_SMALLEST_BLOCK, _BLOCK // readers)
 
     def since(self, moment: float) -> None:
         """Begin with what was written at a time or later."""
@@ -143,7 +150,7 @@ class LineReader:
         self.position += len(data)
         for source, end, moment in _unpacked(data):
             if self.wants(source):
-                yield from self._log(source).lines(end, moment, self._cuts())
+                yield from self._opened(source).lines(end, moment, self._cuts(), self.block)
             else:
                 self._log(source).skip(end)
 
@@ -152,12 +159,21 @@ class LineReader:
         yield from self.new()
         for source in self._all_sources():
             if self.wants(source):
-                yield from self._log(source).rest(self._cuts())
+                yield from self._opened(source).rest(self._cuts(), self.block)
 
     def close(self) -> None:
-        """Close all logs."""
-        for log in self.logs.values():
+        """Close all logs; they are opened again where that is needed."""
+        for log in self.opened:
             log.close()
+        self.opened.clear()
+
+    def _opened(self, source: Source) -> _Log:
+        log = self._log(source)
+        if log.stream is None:
+            if len(self.opened) >= self.most_open:
+                self.opened.pop(0).close()
+            self.opened.append(log)
+        return log
 
     def _log(self, source: Source) -> _Log:
         path = files.log_of(self.job_dir, *source)
@@ -208,49 +224,53 @@ class _Log:
         self.partial = b""
         self.moment = 0.0
         self.updated = 0.0
+        self.is_begun = False
         self.is_in_line = False  # after a gap: what follows up to the end of the line is not shown
         self.stream: BinaryIO | None = None
 
     def skip(self, end: int) -> None:
         """Begin after `end` bytes, but with a whole line."""
-        self.offset, self.partial = end, b""
+        self.offset, self.partial, self.is_begun = end, b"", False
 
-    def lines(self, end: int, moment: float, cuts: dict[str, int]) -> Iterator[Line]:
+    def lines(self, end: int, moment: float, cuts: dict[str, int], block_size: int) -> Iterator[Line]:
         """Yield the lines that are whole now that `end` bytes are written."""
         if self.stream is None:
             try:
                 self.stream = open(self.path, "rb")  # noqa: SIM115 - it stays open from piece to piece
             except FileNotFoundError:
                 return
-            self._go_back_to_line()
+            if not self.is_begun:
+                self._go_back_to_line()
+            self.is_begun = True
         self.moment = moment
         cut = cuts.get(os.path.basename(self.path), 0)
         if self.offset < cut:
             yield self._after_cut(cut)
-        while self.offset < end:
+        while self.offset < end and self.stream is not None:
             self.stream.seek(self.offset)
-            block = self.stream.read(min(_BLOCK, end - self.offset))
+            block = self.stream.read(min(block_size, end - self.offset))
             if not block:
                 return
             self.offset += len(block)
             yield from self._split(block)
 
-    def rest(self, cuts: dict[str, int]) -> Iterator[Line]:
+    def rest(self, cuts: dict[str, int], block_size: int) -> Iterator[Line]:
         """Yield what is left, to the last byte."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
             return
         if status.st_size > self.offset:
-            yield from self.lines(status.st_size, max(self.moment, status.st_mtime), cuts)
+            yield from self.lines(status.st_size, max(self.moment, status.st_mtime), cuts, block_size)
         if self.partial:
             yield self._line(self.partial)
             self.partial = b""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; it can be gone on with."""
         if self.stream is not None:
             self.stream.close()
+        self.stream = None
 
     def _go_back_to_line(self) -> None:
         assert self.stream

@@ -14,6 +14,7 @@ from .steps import Steps
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    import socket
     from typing import Any, BinaryIO
 
 POLL_SECONDS = 0.03
@@ -30,6 +31,9 @@ class Job:
     def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
         self.dir, self.order = job_dir, order
         self.request: dict[str, Any] = order["request"]
+        self.place: dict[str, Any] | None = order.get("place")
+        self.nodes = [self.place["node"]] if self.place else list(range(self.request["nodes"]))
+        self.shared_dir: str = order.get("shared_dir") or job_dir  # what all nodes of the job see
         self.events = files.EventReader(job_dir)
         self.steps = Steps(job_dir)
         self.logs = IndexWriter(job_dir, int(os.environ.get(LOG_LIMIT_VARIABLE) or _LOG_LIMIT))
@@ -39,6 +43,7 @@ class Job:
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
         self.attempt_began = 0.0
         self.told_to_end = False
+        self.lease: socket.socket | None = None  # of the port
         self.index_due = 0.0
         self.status: dict[str, Any] = {
             "state": "STARTING",
@@ -46,29 +51,33 @@ class Job:
             "message": "",
             "failure": None,
             "started": time.time(),
-            "attempt": 0,
+            "attempt": self.place["attempt"] if self.place else 0,
             "restarts": [],
             "resizes": [],
         }
 
     def prepare(self) -> None:
-        """Lease port and addresses; whatever fails here is the submitter's error."""
-        port, self.lease = network.lease_port(self.request["job_id"])
-        addresses = network.node_addresses(self.request["nodes"])
+        """Lease port and addresses where no engine gave them; whatever fails here is the submitter's error."""
+        if self.place:
+            port, addresses = self.place["port"], self.place["addresses"]
+        else:
+            port, self.lease = network.lease_port(self.request["job_id"])
+            addresses = network.node_addresses(self.request["nodes"])
         self.environments = environment.NodeEnvironments(self.order, self.dir, addresses, port)
+        self.steps.begin_attempt(self.status["attempt"])
         for folder in (files.LOGS, files.STACKS):
             os.makedirs(os.path.join(self.dir, folder), exist_ok=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         mounts = [mount for mount in self.request["mounts"] if mount["kind"] == "checkpoint"]
         for mount in mounts:
-            self.status["checkpoint_dir"] = environment.mount_path(self.request, self.dir, mount)
+            self.status["checkpoint_dir"] = environment.mount_path(self.request, self.shared_dir, mount)
         self.write_status(pid=os.getpid(), port=port, addresses=addresses, notes=self._notes())
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self.told_to_end = True
 
     def _notes(self) -> list[str]:
-        gpus = environment.visible_gpus(os.environ)
+        gpus = environment.visible_gpus(os.environ) if self.place is None else []
         if gpus and not self.environments.gpus[0]:
             wanted = self.request["nodes"] * (self.request["nproc_per_node"] or 1)
             return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(gpus), wanted)]
@@ -90,13 +99,19 @@ class Job:
         """Let a moment pass, unless the job shall end: then raise Outcome."""
         self.note_logs()
         if self.told_to_end:
+            if self.place:
+                raise Outcome("CANCELLED", files.STOPPED_BY_ENGINE, "the engine told this node to end")
             raise Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
-        if files.cancel_grace(self.dir, USUAL_GRACE_SECONDS) is not None:
+        if self.cancel_grace() is not None:
             raise Outcome("CANCELLED")
         timeout = self.request["timeout"]
         if timeout and time.time() - self.status["started"] > timeout:
             raise Outcome("FAILED", "TIMEOUT", "the job ran longer than its timeout of %d s" % timeout)
         time.sleep(POLL_SECONDS)
+
+    def cancel_grace(self) -> float | None:
+        """Return the seconds that whoever cancels the job leaves its processes, or None if nobody does."""
+        return files.cancel_grace(self.shared_dir, USUAL_GRACE_SECONDS)
 
     def begin_attempt(self, number: int) -> None:
         """Let what is counted per attempt begin anew."""
@@ -110,7 +125,7 @@ class Job:
         if not now and time.monotonic() < self.index_due:
             return
         self.index_due = time.monotonic() + _INDEX_SECONDS
-        owners = [(node, None) for node in range(self.request["nodes"])]  # type: list[tuple[int, int | None]]
+        owners = [(node, None) for node in self.nodes]  # type: list[tuple[int, int | None]]
         owners += [(node, rank) for rank, node in self.node_of_rank.items()]
         self.logs.note((node, rank, stream) for node, rank in owners for stream in files.STREAMS)
 

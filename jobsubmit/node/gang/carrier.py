@@ -33,7 +33,7 @@ class Outputs:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        pauses = [mount["every"] for mount in job.request["mounts"] if mount["every"]]
+        pauses = [mount["every"] for mount in job.request["mounts"] if mount["every"] and 0 in job.nodes]
         self.every = min(pauses) if pauses else 0
         self.due = time.monotonic() + self.every
         self.running: subprocess.Popen[bytes] | None = None
@@ -70,6 +70,6 @@ class Outputs:
 
     def _asked(self) -> float:
         try:
-            return os.stat(os.path.join(self.job.dir, files.CANCEL)).st_mtime
+            return os.stat(os.path.join(self.job.shared_dir, files.CANCEL)).st_mtime
         except FileNotFoundError:
             return 0.0

@@ -1,0 +1,93 @@
+"""What the gang of a node is asked to do, and what it tells: the same for every engine that runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.backends import Failure, JobStatus, Recovery, State, Step
+from jobsubmit.diagnosis import diagnose
+
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.transfer.reference import CodeRef
+
+_DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")
+
+
+def asked(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
+    """Return what a gang must know of a job, as JSON can hold it."""
+    return {
+        "job_id": job_id,
+        "name": plan.name,
+        "mode": plan.mode,
+        "nodes": plan.nodes,
+        "nproc_per_node": plan.nproc_per_node,
+        "code": {"uri": code.uri, "layout": code.layout, "digest": code.digest, "name": code.name},
+        "script": {"sha256": script.sha256},
+        "env": dict(plan.env),
+        "secrets": {name: f"env:{source}" for name, source in plan.secrets},
+        "timeout": plan.timeout,
+        "min_nodes": plan.min_nodes,
+        "checkpoints_of": plan.checkpoints_of or job_id,
+        "mounts": [mount._asdict() for mount in plan.mounts],
+        "server": plan.store._replace(uri="")._asdict(),
+        "restarts": plan.restarts.model_dump() if plan.restarts else None,
+        "hang_after": plan.hang_after,
+        "faults": [fault._asdict() for fault in plan.faults],
+        # A start command of the user's own may restart its ranks: there only the end of the command counts.
+        "rank_exit_ends_job": plan.command is None,
+    }
+
+
+def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> JobStatus:
+    """Return the status that a gang's status file and its events tell."""
+    return JobStatus(
+        State(told["state"]),
+        told["reason"],
+        told["message"],
+        told_failure(told["failure"], told["reason"]) if told.get("failure") else None,
+        told_steps(events),
+        tuple(_recoveries(told)),
+        {name: value for name, value in told.items() if name in _DETAILS},
+    )
+
+
+def _recoveries(told: Mapping[str, Any]) -> Iterator[Recovery]:
+    for entry in told.get("restarts", ()):
+        fault = entry["fault"] or {"text": "", "t": entry["failed_at"]}
+        what = f"restart {entry['attempt']} after {entry['reason']}"
+        times = (fault["t"], entry["detected_at"], entry["back_at"])
+        yield Recovery(what, fault["text"], *times, entry["steps_lost"])
+    for entry in told.get("resizes", ()):
+        fault = entry["fault"] or {"text": "", "t": entry["t"]}
+        what = f"node {entry['node']} {entry['what']}" if entry["node"] is not None else str(entry["what"])
+        if entry["what"] == "lost" and entry["nodes"] == entry["before"]:
+            what += f" and back before the others went on, with {entry['nodes']}"
+        elif entry["nodes"] is not None:
+            what += f", went on with {entry['nodes']}"
+        yield Recovery(what, fault["text"], fault["t"], entry["t"], entry["back_at"], None)
+
+
+def told_failure(told: Mapping[str, Any], reason: str) -> Failure:
+    """Return the first failure, explained by its own last words: what others said may be about something else."""
+    known = diagnose(told.get("words", ()), signal=told["signal"], reason=reason)
+    lists = {"last_lines": tuple(told["last_lines"]), "victims": tuple(told.get("victims", ()))}
+    fields = {name: value for name, value in told.items() if name in Failure.__dataclass_fields__}
+    return Failure(**{**fields, **lists}, **(known._asdict() if known else {}))
+
+
+def told_steps(events: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
+    """Return the steps that a gang's events tell of."""
+    found: dict[tuple[int, str], Step] = {}
+    for event in events:
+        if event["event"] != "step":
+            continue
+        key = (event["attempt"], event["step"])
+        if event["edge"] == "start":
+            found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
+        else:
+            found[key] = replace(found[key], end=event["t"])
+    return tuple(found.values())

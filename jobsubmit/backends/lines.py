@@ -1,0 +1,111 @@
+"""Choose lines from the logs that gangs keep, of one directory or of many, in order of time."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from jobsubmit.backends import LogLine, LogQuery, Stream
+from jobsubmit.node.gang.logs import LineReader
+
+if TYPE_CHECKING:
+    from jobsubmit.node.gang.logs import Line
+
+_FOLLOW_SECONDS = 0.1
+_LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on
+_FIRST_LOOK_BACK = 1 << 16
+_FURTHER = 16
+
+
+def chosen_lines(
+    directories: Callable[[], Sequence[Path]], query: LogQuery, goes_on: Callable[[], bool]
+) -> Iterator[LogLine]:
+    """Yield the lines that a query chooses; while the job goes on wait for more of them, and more directories."""
+    readers = _Readers(directories, query)
+    try:
+        if query.tail is not None:
+            yield from readers.tail(query.tail, is_all=not goes_on())
+        else:
+            yield from readers.from_the_start()
+        looked = 0.0
+        while time.monotonic() - looked < _LOOK_SECONDS or goes_on():
+            looked = looked if time.monotonic() - looked < _LOOK_SECONDS else time.monotonic()
+            yield from readers.new()
+            time.sleep(_FOLLOW_SECONDS)
+        yield from readers.rest()
+    finally:
+        readers.close()
+
+
+class _Readers:
+    """Read the logs of many directories at once, with a bounded number of open files and of bytes in memory."""
+
+    def __init__(self, directories: Callable[[], Sequence[Path]], query: LogQuery) -> None:
+        self.directories, self.query = directories, query
+        self.readers: dict[Path, LineReader] = {}
+
+    def _all(self) -> list[LineReader]:
+        found = self.directories()
+        for directory in found:
+            if directory not in self.readers:
+                self.readers[directory] = LineReader(str(directory), self._wants)
+        for reader in self.readers.values():
+            reader.share_with(len(self.readers))
+        return list(self.readers.values())
+
+    def _wants(self, source: tuple[int, int | None, str]) -> bool:
+        return self.query.wants_source(*source)
+
+    def from_the_start(self) -> Iterator[LogLine]:
+        if self.query.since is not None:
+            for reader in self._all():
+                reader.since(self.query.since)
+        return self.new()
+
+    def new(self) -> Iterator[LogLine]:
+        return self._chosen(reader.new() for reader in self._all())
+
+    def rest(self) -> Iterator[LogLine]:
+        return self._chosen(reader.rest() for reader in self._all())
+
+    def tail(self, count: int, *, is_all: bool) -> Iterator[LogLine]:
+        """Yield the last lines so far, looking no further back than needed; unfinished ones too if that is all."""
+        found = [_tail(reader, self._chosen, count, is_all=is_all) for reader in self._all()]
+        yield from deque(heapq.merge(*found, key=lambda line: line.time), maxlen=count)
+
+    def _chosen(self, lines: Iterable[Iterator[Line]]) -> Iterator[LogLine]:
+        several = list(lines)
+        for moment, (node, rank, stream), data in several[0] if len(several) == 1 else heapq.merge(*several, key=_time):
+            line = LogLine(node, rank, cast("Stream", stream), moment, data.decode("utf-8", "replace"))
+            if self.query.wants(line):
+                yield line
+
+    def close(self) -> None:
+        for reader in self.readers.values():
+            reader.close()
+
+
+def _time(line: Line) -> float:
+    return line[0]
+
+
+def _tail(
+    reader: LineReader,
+    chosen: Callable[[Iterable[Iterator[Line]]], Iterator[LogLine]],
+    count: int,
+    *,
+    is_all: bool,
+) -> deque[LogLine]:
+    size, begins = _FIRST_LOOK_BACK, False
+    last: deque[LogLine] = deque(maxlen=count)
+    while not begins:
+        begins = reader.last(size)
+        last = deque(chosen([reader.rest() if is_all else reader.new()]), maxlen=count)
+        if len(last) == count:
+            break
+        size *= _FURTHER
+    return last

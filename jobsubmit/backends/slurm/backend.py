@@ -1,0 +1,173 @@
+"""The Slurm backend: sbatch for what shall be, the controller and the nodes' own files for what is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
+from jobsubmit.backends.gang import asked
+from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.slurm import clients
+from jobsubmit.backends.slurm.document import NAME, agent_path, document
+from jobsubmit.backends.slurm.folder import Folder
+from jobsubmit.backends.slurm.result import completed
+from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
+from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.node.gang import files
+
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.settings import Settings
+    from jobsubmit.spec.model import Layout
+    from jobsubmit.transfer.reference import CodeRef
+
+_LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable
+
+
+class SlurmBackend:
+    """Run each job as one Slurm job: one task a node, and a folder that all nodes share with us."""
+
+    layout: Layout = "archive"
+    ignored_because = "which uses what its nodes have"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
+        """Return the document for sbatch (see Backend)."""
+        text = document(plan, asked(plan, script, code, job_id), self._shared(plan), job_id)
+        return Request(job_id, {NAME: text}, plan.backend)
+
+    def _shared(self, plan: LaunchPlan) -> Path:
+        return self._shared_of(plan.backend)
+
+    def _shared_of(self, spec: Any) -> Path:
+        return Path(spec.shared_dir) if spec.shared_dir else self.settings.slurm_dir
+
+    def preflight(self, plan: LaunchPlan, request: Request) -> None:
+        """Have Slurm check the document, without submitting it (see Backend)."""
+        if plan.faults:
+            raise UsageError("--fault: only the local backend breaks things on purpose", "rehearse it: --backend local")
+        clients.cluster_name()
+        clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
+        shared = self._shared(plan)
+        try:
+            shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_once(agent_path(shared), nodeware())
+        except OSError as error:
+            hint = "set backend.shared_dir to a folder that all nodes see under the same path"
+            raise BackendError(f"{shared} cannot be written: {error.strerror}", hint) from error
+
+    def submit(self, request: Request, delivery: Delivery) -> JobHandle:
+        """Hand the document to sbatch's standard input (see Backend)."""
+        folder = self._shared_of(request.backend) / request.job_id
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none") from error
+        order = json.dumps(delivery.order)
+        if len(order) > _LONGEST_ORDER:
+            folder.rmdir()
+            raise BackendError("the code has too many files to fetch each", "use layout: archive")
+        environment = {**clients.clean_environment(), **delivery.secrets, "JOBSUBMIT_ORDER": order}
+        try:
+            answer = clients.sbatch(request.documents[NAME], environment, "--parsable", "--export=ALL")
+        except BackendError:
+            if clients.find(request.job_id) is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        number = answer.strip().partition(";")[0]
+        handle = JobHandle("slurm", f"{clients.cluster_name()}/{number}")
+        self._note(handle).parent.mkdir(parents=True, exist_ok=True)
+        self._note(handle).write_text(str(folder), encoding="utf-8")
+        return handle
+
+    def find(self, job_id: str) -> JobHandle | None:
+        """Return the handle of the Slurm job whose comment names the id (see Backend)."""
+        number = clients.find(job_id)
+        return JobHandle("slurm", f"{clients.cluster_name()}/{number}") if number else None
+
+    # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self, handle: JobHandle) -> JobStatus:
+        """Return what the controller says, made exact by what the nodes wrote (see Backend)."""
+        job, folder = self._look(handle)
+        if job is None:
+            assert folder
+            forgotten = JobStatus(State.LOST, "FORGOTTEN", "Slurm has forgotten it, and its nodes left no result")
+            return completed(forgotten, folder, max(folder.attempts(), default=0))
+        state, reason = STATES.get(job.state, (State.RUNNING, job.state))
+        details = {"slurm": job.state, "slurm_nodes": job.nodes, "attempt": job.restarts}
+        message = MESSAGES.get(reason) or (why_it_waits(job.reason) if state is State.QUEUED else "")
+        if state is State.QUEUED and job.restarts and not reason:
+            state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
+        told = JobStatus(state, reason, message, steps=_queue(job), details=details)
+        return completed(told, folder, job.restarts) if folder else told
+
+    def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines of the nodes' files (see Backend)."""
+        _, folder = self._look(handle)
+        if folder is None:
+            return iter(())
+        return folder.lines(query, lambda: follow and not self.status(handle).state.is_final)
+
+    def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
+        """Yield what the nodes noted, in order of time (see Backend)."""
+        _, folder = self._look(handle)
+        return iter(folder.events() if folder else ())
+
+    def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
+        """Ask the nodes to end their part, or Slurm where none runs (see Backend)."""
+        job, folder = self._look(handle)
+        if job is None or STATES.get(job.state, (State.RUNNING, ""))[0].is_final:
+            return
+        if folder is not None and folder.directory.is_dir():
+            files.ask_cancel(str(folder.directory), grace)
+        if folder is None or job.state != "RUNNING" or not folder.statuses(job.restarts):
+            clients.cancel(handle.path.rpartition("/")[2])
+
+    def delete(self, handle: JobHandle) -> None:
+        """Remove the job's folder (see Backend)."""
+        _, folder = self._look(handle)
+        if folder is not None:
+            shutil.rmtree(folder.directory, ignore_errors=True)
+        self._note(handle).unlink(missing_ok=True)
+
+    def _look(self, handle: JobHandle) -> tuple[clients.SlurmJob | None, Folder | None]:
+        """Return what Slurm says of a job, and its folder; raise JobNotFoundError where nothing is known of it."""
+        cluster, _, number = handle.path.partition("/")
+        if not number.isdigit():
+            raise JobNotFoundError(f"{handle}: a handle looks like slurm://cluster/4711", "`jobsubmit list` shows all")
+        here = clients.cluster_name()
+        if cluster != here:
+            raise JobNotFoundError(f"{handle}: the clients here speak to the cluster {here}", "go to one of its nodes")
+        job = clients.look(number)
+        folder = job.folder if job else None
+        if folder is None and self._note(handle).exists():
+            folder = Path(self._note(handle).read_text(encoding="utf-8"))
+        if job is None and folder is None:
+            raise JobNotFoundError(f"{handle}: Slurm does not know it (any more)", "`squeue --me` shows yours")
+        return job, Folder(folder) if folder else None
+
+    def _note(self, handle: JobHandle) -> Path:
+        """Return the file that remembers a job's folder when Slurm has forgotten it."""
+        return self.settings.state_dir / "slurm-jobs" / handle.path.replace("/", "-")
+
+
+def _queue(job: clients.SlurmJob) -> tuple[Step, ...]:
+    if job.submitted is None:
+        return ()
+    return (Step("queue", job.submitted, job.started if job.state != "PENDING" else None),)
+
+
+def _write_once(path: Path, data: bytes) -> None:
+    if path.exists() and path.read_bytes() == data:
+        return
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(data)
+    temporary.replace(path)

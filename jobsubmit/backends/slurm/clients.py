@@ -1,0 +1,148 @@
+"""Slurm's command-line clients: what is true of a job, and to whom it belongs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobsubmit.backends.commands import ask, refusal
+from jobsubmit.backends.slurm.document import LOG, MARK
+from jobsubmit.errors import BackendError
+from jobsubmit.node.gang.environment import STRAY
+
+HINT = "run it where Slurm's clients work: `sinfo` must answer"
+_UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)
+_SUBMIT_SECONDS = 60.0
+_FIELDS = ("JobState", "Reason", "Restarts", "SubmitTime", "StartTime", "NodeList")
+_CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """Hold what Slurm says of a job; times are in seconds since the epoch, None where there is none yet.
+
+    `folder` is where its nodes write, None where Slurm does not say (any more).
+    """
+
+    state: str
+    reason: str
+    restarts: int
+    submitted: float | None
+    started: float | None
+    nodes: str
+    folder: Path | None
+
+
+def look(number: str) -> SlurmJob | None:
+    """Return what the controller knows of a job, else what the accounting does, or None. Raises BackendError."""
+    done = ask(["scontrol", "--oneliner", "show", "job", number], HINT)
+    if done.returncode == 0:
+        return _from_controller(done.stdout)
+    if not _UNKNOWN.search(done.stderr):
+        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+    return _from_accounting(number)
+
+
+def _from_controller(text: str) -> SlurmJob:
+    found = {name: match[1] for name in _FIELDS if (match := re.search(rf"\b{name}=(\S*)", text))}
+    log = re.search(rf" StdOut=(.*/{re.escape(LOG)})(?: |$)", text, re.MULTILINE)
+    return SlurmJob(
+        state=found.get("JobState", ""),
+        reason=found.get("Reason", ""),
+        restarts=int(found.get("Restarts") or 0),
+        submitted=_moment(found.get("SubmitTime", "")),
+        started=_moment(found.get("StartTime", "")),
+        nodes=found.get("NodeList", "").replace("(null)", ""),
+        folder=Path(log[1]).parent if log else None,
+    )
+
+
+def _from_accounting(number: str) -> SlurmJob | None:
+    """Ask sacct, which many clusters do not have."""
+    columns = "State,Submit,Start,NodeList,Restarts"
+    try:
+        done = ask(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns], HINT)
+        if done.returncode != 0:  # an older one knows no Restarts
+            done = ask(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns.rpartition(",")[0]], HINT)
+    except BackendError:
+        return None
+    if done.returncode != 0 or not done.stdout.strip():
+        return None
+    state, submitted, started, nodes, *restarts = done.stdout.splitlines()[-1].split("|")
+    return SlurmJob(
+        state=state.split()[0],
+        reason="",
+        restarts=int(restarts[0] or 0) if restarts else 0,
+        submitted=_moment(submitted),
+        started=_moment(started),
+        nodes=nodes,
+        folder=None,
+    )
+
+
+def _moment(text: str) -> float | None:
+    """Return a time that Slurm's clients print, in this machine's zone, in seconds since the epoch."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
+
+
+def find(job_id: str) -> str | None:
+    """Return the number of the Slurm job whose comment carries a job id, the newest, or None."""
+    done = ask(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"], HINT)
+    if done.returncode != 0:
+        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+    numbers = [line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == [MARK + job_id]]
+    return max(numbers, key=int) if numbers else None
+
+
+def cluster_name() -> str:
+    """Return the name of the cluster that our clients speak to. Raises BackendError where it does not answer."""
+    done = ask(["scontrol", "show", "config"], HINT)
+    found = re.search(r"^ClusterName\s*= *(\S+)", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or not found:
+        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+    return found[1]
+
+
+def sbatch(document: str, environment: Mapping[str, str], *options: str) -> str:
+    """Hand a document to sbatch; return what it says. Raises BackendError where Slurm refuses it."""
+    done = ask(["sbatch", *options], HINT, stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
+    if done.returncode != 0:
+        raise BackendError(f"Slurm refuses the job: {refusal(done)}", _refusal_hint(done.stderr))
+    return done.stdout or done.stderr
+
+
+def _refusal_hint(text: str) -> str:
+    hints = {
+        r"partition": "choose one that `sinfo` shows: backend.partition",
+        r"account|qos|QOS": "see `sacctmgr show associations user=$USER`; set backend.account and backend.qos",
+        r"[Nn]ode count|node configuration|Requested node": "fewer nodes, or a partition that has as many (`sinfo`)",
+        r"[Tt]ime limit": "set a shorter backend.time, or choose another partition",
+        r"contact|connect|communication": HINT,
+    }
+    return next((hint for pattern, hint in hints.items() if re.search(pattern, text)), "correct `backend` in the job")
+
+
+def clean_environment() -> dict[str, str]:
+    """Return our environment as a job may have it: no words of other launchers, no keys of the store, no defaults of
+    sbatch's, for the document shall be all there is."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not STRAY.fullmatch(name)
+        and not _CREDENTIALS.fullmatch(name)
+        and not (name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name != "SLURM_CONF")
+    }
+
+
+def cancel(number: str) -> None:
+    """Have Slurm end a job; that it has ended is fine. Raises BackendError where Slurm does not answer."""
+    done = ask(["scancel", number], HINT)
+    if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
+        raise BackendError(f"Slurm: {refusal(done)}", HINT)

@@ -1,0 +1,69 @@
+"""LaunchPlan → the document that sbatch reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.backends.nodeware import nodeware_sha256
+from jobsubmit.render import render_document
+
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.spec.backends import SlurmBackendSpec
+
+NAME = "job.sbatch"
+MARK = "jobsubmit:"  # begins the comment of a Slurm job of ours
+LOG = "slurm.log"  # what Slurm and the document itself say, in the job's folder
+_TEMPLATE = "slurm/job.sbatch.j2"
+_SPARE_MINUTES = 2  # beyond the job's own timeout, so that it ends by itself and says so
+
+
+def agent_path(shared: Path) -> Path:
+    """Return where the nodes' program lies below the shared folder: a name for each version of it."""
+    return shared / f"agent-{nodeware_sha256()[:16]}.pyz"
+
+
+def document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id: str) -> str:
+    """Return the document; equal arguments give equal bytes."""
+    folder = shared / job_id
+    return render_document(
+        _TEMPLATE,
+        job_id=job_id,
+        options=_options(plan, folder, job_id),
+        folder=folder,
+        agent=agent_path(shared),
+        request=json.dumps(request, ensure_ascii=True, sort_keys=True),
+    )
+
+
+def _options(plan: LaunchPlan, folder: Path, job_id: str) -> list[str]:
+    spec: SlurmBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    given = {
+        "job-name": plan.name,
+        "comment": MARK + job_id,
+        "nodes": plan.nodes,
+        "ntasks-per-node": 1,
+        "output": str(folder / LOG).replace("%", "%%"),
+        "open-mode": "append",
+        "partition": spec.partition,
+        "account": spec.account,
+        "qos": spec.qos,
+        "time": _minutes(plan, spec),
+        "constraint": spec.constraint,
+        "exclude": spec.exclude,
+        "gpus-per-node": spec.gpus_per_node,
+        "cpus-per-task": spec.cpus_per_task,
+        "mem": spec.mem,
+    }
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return [*options, "--requeue" if plan.restarts else "--no-requeue", *spec.extra_sbatch]
+
+
+def _minutes(plan: LaunchPlan, spec: SlurmBackendSpec) -> int | None:
+    """Return the allocation's limit in minutes, which is how Slurm counts."""
+    if spec.time is not None:
+        return -(-spec.time // 60)
+    return None if plan.timeout is None else -(-plan.timeout // 60) + _SPARE_MINUTES

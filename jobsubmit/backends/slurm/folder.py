@@ -1,0 +1,70 @@
+"""The folder of a job that its nodes share with us: a directory per attempt and node, in a local job's form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jobsubmit.backends import LogLine, LogQuery
+from jobsubmit.backends.lines import chosen_lines
+from jobsubmit.backends.slurm.document import LOG
+from jobsubmit.node.agent import REQUEST, node_dir
+from jobsubmit.node.gang import files, together
+from jobsubmit.node.gang.outcome import Outcome
+
+
+class Folder:
+    """Read what the nodes of a job write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def attempts(self) -> range:
+        """Return the numbers of the attempts that have begun, the first being 0."""
+        runs = (path.name.partition("-")[2] for path in self.directory.glob("run-*"))
+        return range(max(map(int, runs), default=-1) + 1)
+
+    def node_dirs(self, attempt: int) -> dict[int, Path]:
+        """Return the directory of each node that has begun an attempt."""
+        found = Path(node_dir(str(self.directory), attempt, 0)).parent.glob("node-*")
+        return dict(sorted((int(path.name.partition("-")[2]), path) for path in found))
+
+    def statuses(self, attempt: int) -> list[dict[str, Any]]:
+        """Return the status of each node that has begun an attempt."""
+        told = (files.read_status(str(path)) for path in self.node_dirs(attempt).values())
+        return [status for status in told if status]
+
+    def outcome(self, attempt: int) -> Outcome | None:
+        """Return what became of an attempt, or None where the nodes cannot tell."""
+        return together.judged(self.statuses(attempt), self._nodes())
+
+    def _nodes(self) -> int:
+        try:
+            return int(json.loads((self.directory / REQUEST).read_bytes())["nodes"])
+        except (OSError, ValueError):
+            return 0
+
+    def last_words(self, count: int) -> list[str]:
+        """Return the last lines of what the engine and the document themselves said."""
+        try:
+            text = (self.directory / LOG).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        return [line for line in text.splitlines() if line.strip()][-count:]
+
+    def events(self) -> list[Mapping[str, Any]]:
+        """Return what the nodes of all attempts noted, in order of time."""
+        found: list[Mapping[str, Any]] = []
+        for path in self._all_dirs():
+            found += files.EventReader(str(path)).new()
+        return sorted(found, key=lambda event: float(event["t"]))
+
+    def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
+        """Yield the lines that a query chooses; while the job goes on wait for more of them."""
+        yield from chosen_lines(lambda: self._all_dirs(query.node), query, goes_on)
+
+    def _all_dirs(self, node: int | None = None) -> list[Path]:
+        found = [item for attempt in self.attempts() for item in self.node_dirs(attempt).items()]
+        return [path for number, path in found if node in (None, number)]

@@ -1,0 +1,111 @@
+"""What a user may say about the engine that runs a job: a union on `kind`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr
+
+from jobsubmit.spec.values import (
+    FrozenModel,
+    KubernetesName,
+    Location,
+    MountPath,
+    Quantity,
+    ScalarText,
+    SlurmGpus,
+    SlurmOption,
+    SlurmWord,
+    Timeout,
+)
+
+
+class LocalBackendSpec(FrozenModel):
+    """Run the job on emulated nodes of this machine."""
+
+    kind: Literal["local"] = Field("local", description="Run on emulated nodes of this machine, no account needed.")
+
+
+class SlurmBackendSpec(FrozenModel):
+    """Run the job by Slurm: one task per node."""
+
+    kind: Literal["slurm"] = Field(description="Run by Slurm; works where its clients (sbatch, scontrol, …) do.")
+    partition: SlurmWord | None = Field(None, description="Partition; left out, the cluster's default.")
+    account: SlurmWord | None = Field(None, description="Account that is charged.")
+    qos: SlurmWord | None = Field(None, description="Quality of service.")
+    time: Timeout | None = Field(
+        None,
+        description="Time limit of the allocation, in seconds or as 12h; Slurm rounds up to minutes. Left out: from "
+        "`timeout`, else the partition's.",
+    )
+    constraint: SlurmWord | None = Field(None, description="Features that the nodes must have, e.g. a100&ib.")
+    exclude: SlurmWord | None = Field(None, description="Nodes not to be used, e.g. gpu[3-5].")
+    gpus_per_node: SlurmGpus | None = Field(None, description="GPUs of each node, as a number or with a type: a100:8.")
+    cpus_per_task: StrictInt | None = Field(None, ge=1, description="CPUs of each node that the job gets.")
+    mem: SlurmWord | None = Field(None, description="Memory of each node that the job gets, e.g. 64G.")
+    extra_sbatch: tuple[SlurmOption, ...] = Field(
+        (), description="Further options of sbatch, each as one text: --reservation=team."
+    )
+    shared_dir: Location | None = Field(
+        None,
+        description="Folder that this machine and all nodes see under this path; logs and results go there. Left out: "
+        "in the state directory.",
+    )
+
+
+class TolerationSpec(FrozenModel):
+    """A taint of nodes that the pods bear."""
+
+    key: StrictStr | None = Field(None, description="Key of the taint; left out with operator Exists: any.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the value counts.")
+    value: StrictStr | None = Field(None, description="Value of the taint.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Left out: any.")
+
+
+class VolumeSpec(FrozenModel):
+    """A volume that every pod mounts: a claim, or a folder of its machine."""
+
+    path: MountPath = Field(description="Where the pods see it.")
+    claim: KubernetesName | None = Field(None, description="Name of a PersistentVolumeClaim.")
+    host_path: MountPath | None = Field(None, description="A folder of the machine that the pod runs on.")
+    read_only: StrictBool = Field(False, description="Whether the pods may not write to it.")
+
+
+class VolcanoBackendSpec(FrozenModel):
+    """Run the job as a Volcano job on Kubernetes: one pod per node."""
+
+    kind: Literal["volcano"] = Field(description="Run as a Volcano job on Kubernetes.")
+    namespace: KubernetesName | None = Field(None, description="Namespace; left out, the context's.")
+    context: StrictStr | None = Field(None, min_length=1, description="Context of the kubeconfig; left out, its own.")
+    queue: KubernetesName | None = Field(None, description="Queue of Volcano.")
+    priority_class: KubernetesName | None = Field(None, description="PriorityClass of the job.")
+    service_account: KubernetesName | None = Field(None, description="ServiceAccount of the pods.")
+    image_pull_secrets: tuple[KubernetesName, ...] = Field((), description="Secrets the image is pulled with.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="When the image is pulled; left out, as Kubernetes thinks fit."
+    )
+    node_selector: dict[StrictStr, ScalarText] = Field(default_factory=dict, description="Labels the machines have.")
+    tolerations: tuple[TolerationSpec, ...] = Field((), description="Taints of machines that the pods bear.")
+    placement: Literal["spread", "pack"] | None = Field(
+        None, description="spread: every pod on a machine of its own; pack: as near together as fits."
+    )
+    resources: dict[StrictStr, Quantity] = Field(
+        default_factory=dict,
+        description="What each pod gets, as request and limit: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 8}.",
+    )
+    shm_size: Quantity | None = Field(None, description="Size of /dev/shm; left out, up to half the machine's memory.")
+    volumes: tuple[VolumeSpec, ...] = Field((), description="Volumes that every pod mounts.")
+    host_network: StrictBool = Field(False, description="Whether the pods use their machine's network.")
+    credentials_secret: KubernetesName | None = Field(
+        None,
+        description="A Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that the pods fetch code with, instead "
+        "of signed addresses that expire.",
+    )
+
+
+BackendSpec: TypeAlias = LocalBackendSpec | SlurmBackendSpec | VolcanoBackendSpec
+BACKENDS: dict[str, type[LocalBackendSpec] | type[SlurmBackendSpec] | type[VolcanoBackendSpec]] = {
+    "local": LocalBackendSpec,
+    "slurm": SlurmBackendSpec,
+    "volcano": VolcanoBackendSpec,
+}
