@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.spec.model import Layout
+    from jobsubmit.stores import ObjectStore
     from jobsubmit.transfer.order import FetchOrder
     from jobsubmit.transfer.reference import CodeRef
 
@@ -55,10 +56,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Hold what must reach the nodes and must never be written down: secret values, and signed addresses."""
+    """Hold what must reach the nodes and must never be written down: secret values, and signed addresses.
+
+    `store` is where the code was put.
+    """
 
     secrets: Mapping[str, str] = field(repr=False)
     order: FetchOrder = field(repr=False)
+    store: ObjectStore
 
 
 @dataclass(frozen=True)
@@ -242,4 +247,8 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         from jobsubmit.backends.slurm import SlurmBackend
 
         return SlurmBackend(settings)
+    if kind == "volcano":
+        from jobsubmit.backends.volcano import VolcanoBackend
+
+        return VolcanoBackend(settings)
     raise AssertionError(kind)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.backends import Failure, JobStatus, Recovery, State, Step
 from jobsubmit.diagnosis import diagnose
+from jobsubmit.errors import UsageError
 
 if TYPE_CHECKING:
     from jobsubmit.plan import LaunchPlan
@@ -40,6 +42,28 @@ def asked(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[
         # A start command of the user's own may restart its ranks: there only the end of the command counts.
         "rank_exit_ends_job": plan.command is None,
     }
+
+
+def asked_far(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
+    """Return what a gang on machines of an engine must know: their data lies in folders that they see themselves."""
+    mounts = [
+        {**mount._asdict(), "every": 0, **({} if mount.kind == "checkpoint" else {"path": mount.uri})}
+        for mount in plan.mounts
+    ]
+    return {**asked(plan, script, code, job_id), "mounts": mounts, "faults": []}
+
+
+def require_local_only(plan: LaunchPlan, where: str) -> None:
+    """Raise UsageError for what only the local backend does; `where` says which folders the engine's nodes see."""
+    if plan.faults:
+        raise UsageError("--fault: only the local backend breaks things on purpose", "rehearse it: --backend local")
+    for mount in plan.mounts:
+        if mount.uri.startswith(REMOTE_SCHEMES):
+            field = "checkpoint_dir" if mount.kind == "checkpoint" else f"{mount.kind}s.{mount.name}"
+            raise UsageError(
+                f"{field}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job",
+                f"copy it (jobsubmit download) to a folder that all nodes see: {where}",
+            )
 
 
 def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> JobStatus:

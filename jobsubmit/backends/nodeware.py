@@ -18,11 +18,11 @@ def nodeware() -> bytes:
     """Return the program: the same bytes wherever this version of jobsubmit is installed."""
     root = Path(node.__path__[0])
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as program:
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as program:
         for file in sorted(root.rglob("*.py")):
             path = file.relative_to(root).as_posix()
             name = path if path == "__main__.py" else f"node/{path}"
-            program.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes())
+            program.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return made.getvalue()
 
 

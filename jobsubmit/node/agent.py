@@ -1,11 +1,13 @@
-"""See one node of a job through, where an engine has started us: `agent COMMAND …`, standard library only.
+"""See one node of a job through, where an engine has started us: `agent COMMAND FOLDER [JOB]`, standard library only.
 
-    node FOLDER      run this node's part of the job, as the node contract in the environment says
-    verdict FOLDER   say by its exit code what became of an attempt on nodes that share FOLDER: 75 to start it again
+    node FOLDER         run this node's part of the job, as the node contract in the environment says
+    verdict FOLDER      say by the exit code what became of an attempt on nodes that share FOLDER: 75 to start it again
+    fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
+    pod FOLDER JOB      like `node`, in a pod: see pod.py
 
-FOLDER holds request.json (what the job is) and, unless the code has been fetched before, what to fetch: order.json, or
-JOBSUBMIT_ORDER in the environment. Each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the form of a
-local job's.
+JOB (FOLDER unless given) holds request.json: what the job is. Unless the code was fetched before, JOBSUBMIT_ORDER in
+the environment says what to fetch. In FOLDER each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the
+form of a local job's.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import time
 import traceback
 
+from . import fetch as fetching
 from .gang import files, processes, together
 from .gang.outcome import Outcome
 from .gang.supervisor import Supervisor
@@ -30,44 +33,65 @@ ORDER_VARIABLE = "JOBSUBMIT_ORDER"
 RESTART = 75  # EX_TEMPFAIL
 
 
+def main() -> int:
+    """Do what the command line says; return the exit code."""
+    command, folder, *place = sys.argv[1:]
+    job = place[0] if place else folder
+    if command == "fetch":
+        return fetch(folder, job)
+    with open(os.path.join(job, REQUEST), encoding="utf-8") as stream:
+        request = json.load(stream)
+    if command == "verdict":
+        return verdict(folder, request)
+    if command == "pod":
+        from . import pod
+
+        return pod.run(folder, job, request)
+    text = os.environ.pop(ORDER_VARIABLE, "")  # its addresses are nothing for the job's own processes
+    run_node(folder, request, json.loads(text) if text else None)
+    return together.exit_code(outcome_of(folder))
+
+
 def node_dir(folder: str, attempt: int, node: int) -> str:
     """Return the directory of what one node does in one attempt."""
     return os.path.join(folder, "run-%d" % attempt, "node-%d" % node)
 
 
-def main() -> int:
-    """Do what the command line says; return the exit code."""
-    command, folder = sys.argv[1:3]
-    with open(os.path.join(folder, REQUEST), encoding="utf-8") as stream:
-        request = json.load(stream)
-    return run_node(folder, request) if command == "node" else verdict(folder, request)
-
-
-def run_node(folder: str, request: dict[str, Any]) -> int:
-    """Run this node's part of the job to its end; return the exit code of its outcome."""
+def own_dir(folder: str) -> str:
+    """Return the directory of this node, in this attempt."""
     place = place_from_environment()
-    job_dir = node_dir(folder, place["attempt"], place["node"])
+    return node_dir(folder, place["attempt"], place["node"])
+
+
+def run_node(folder: str, request: dict[str, Any], order: dict[str, Any] | None) -> None:
+    """Run this node's part of the job to its end; what became of it is in its directory."""
+    job_dir = own_dir(folder)
     os.makedirs(job_dir, exist_ok=True)
-    order = {
+    everything = {
         "request": request,
-        "order": _fetch_order(folder),
+        "order": order,
         "secrets": {name: os.environ[name] for name in request["secrets"] if name in os.environ},
         "client_folder": folder,
         "python_folder": "",
         "shared_dir": folder,
-        "place": place,
+        "place": place_from_environment(),
     }
     processes.adopt_orphans()
     try:
-        supervisor = Supervisor(job_dir, order)
+        supervisor = Supervisor(job_dir, everything)
         supervisor.prepare()
         supervisor.run()
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
         processes.kill_all()
-        return 70
-    status = files.read_status(job_dir)
-    return together.exit_code(together.judged([status], 1) or Outcome("CANCELLED"))
+        message = "the program that watched the node failed: %s" % error
+        status = {**files.read_status(job_dir), "state": "FAILED", "reason": "AGENT_FAILED", "message": message}
+        files.write_status(job_dir, {"failure": None, **status, "ended": time.time()})
+
+
+def outcome_of(folder: str) -> Outcome:
+    """Return what became of this node's part."""
+    return together.judged([files.read_status(own_dir(folder))], 1) or Outcome("CANCELLED")
 
 
 def place_from_environment() -> dict[str, Any]:
@@ -84,17 +108,6 @@ def place_from_environment() -> dict[str, Any]:
     }
 
 
-def _fetch_order(folder: str) -> Any:
-    text = os.environ.pop(ORDER_VARIABLE, "")  # its addresses are nothing for the job's own processes
-    if text:
-        return json.loads(text)
-    try:
-        with open(os.path.join(folder, ORDER), encoding="utf-8") as stream:
-            return json.load(stream)
-    except FileNotFoundError:
-        return None
-
-
 def verdict(folder: str, request: dict[str, Any]) -> int:
     """Write down what became of the last attempt; return its exit code, or RESTART."""
     attempt = int(os.environ.get("JOBSUBMIT_RESTART_COUNT") or 0)
@@ -102,10 +115,33 @@ def verdict(folder: str, request: dict[str, Any]) -> int:
     outcome = together.judged([status for status in statuses if status], request["nodes"])
     if outcome is None:
         return 1
-    restarts = outcome.state == "FAILED" and together.wants_restart(outcome, request["restarts"], attempt)
-    if restarts and files.cancel_grace(folder, 0) is None:
-        say = "restart %d of %d: %s" % (attempt + 1, request["restarts"]["max"], outcome.message)
-        sys.stderr.write("%s jobsubmit: %s\n" % (time.strftime("%H:%M:%S"), say))
+    if files.cancel_grace(folder, 0) is not None:
+        return together.exit_code(outcome)
+    return final_code(outcome, request, attempt)
+
+
+def final_code(outcome: Outcome, request: dict[str, Any], attempt: int) -> int:
+    """Return the code that tells the engine of an outcome, RESTART where the job's policy wants another attempt."""
+    if together.wants_restart(outcome, request["restarts"], attempt):
+        text = "restart %d of %d: %s" % (attempt + 1, request["restarts"]["max"], outcome.message)
+        sys.stderr.write("jobsubmit: %s\n" % text)
         return RESTART
     code = together.exit_code(outcome)
     return code if code != RESTART else 1
+
+
+def fetch(folder: str, job: str) -> int:
+    """Fetch the code of this node; return the exit code."""
+    target = os.path.join(own_dir(folder), "nodes", str(place_from_environment()["node"]))
+    with open(os.path.join(job, ORDER), encoding="utf-8") as stream:
+        order = json.load(stream)
+    try:
+        expires = order.get("expires")
+        if expires and time.time() > expires:
+            raise fetching.FetchError("the addresses of the code have expired; submit the job again")
+        fetching.fetch(order, target)
+    except fetching.errors() as error:
+        text = "the code could not be fetched: %s" % (str(error) or type(error).__name__)
+        sys.stderr.write("jobsubmit: %s\n" % text)
+        return 1
+    return 0

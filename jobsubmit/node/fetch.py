@@ -209,14 +209,19 @@ def _shown(url: str) -> str:
     return url.partition("?")[0]
 
 
-def main() -> int:
-    """Fetch the order given on standard input."""
+def errors() -> tuple[type[Exception], ...]:
+    """Return what may be raised by an order that cannot be fulfilled."""
     import tarfile
     import zlib
 
+    return (FetchError, OSError, tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError)
+
+
+def main() -> int:
+    """Fetch the order given on standard input."""
     try:
         proven = fetch(json.load(sys.stdin), sys.argv[1])
-    except (FetchError, OSError, tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError) as error:
+    except errors() as error:
         sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
         return 1
     json.dump(proven, sys.stdout)

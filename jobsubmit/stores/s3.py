@@ -279,6 +279,10 @@ class S3Store:
 
         self.line.trying(key, act)
 
+    def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
+        """Return {"url", "fields", "prefix"}: a form that anybody may post objects below a prefix with."""
+        return self._control.post_form(self.prefix + prefix, expires)
+
     def url(self, key: str, expires: int) -> str:
         """Return a presigned address (see ObjectStore)."""
         from datetime import timedelta

@@ -126,6 +126,14 @@ class S3Control:
                 "get_object", Params={"Bucket": self.bucket, "Key": key}, ExpiresIn=expires
             )
 
+    def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
+        """Return a form that anybody may post objects below a prefix with, for `expires` seconds."""
+        with self._errors(prefix):
+            form = self._client.generate_presigned_post(
+                self.bucket, prefix + "${filename}", Conditions=[["starts-with", "$key", prefix]], ExpiresIn=expires
+            )
+        return {"url": form["url"], "fields": dict(form["fields"]), "prefix": prefix}
+
     # ── large objects ───────────────────────────────────────────────────────────────────────────────────────────
 
     def put_parts(self, key: str, file: Path, sha256: str, watch: Watch) -> str:

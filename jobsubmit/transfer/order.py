@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
     from jobsubmit.render import Script
 
-_FETCH_WITHIN_SECONDS = 24 * 3600
+VALID_SECONDS = 7 * 24 * 3600  # of a signed address; S3 allows no more
 
 FetchOrder: TypeAlias = dict[str, Any]
 
@@ -27,7 +27,7 @@ def fetch_order(
     uploaded just now, None where somebody did so before: then the store is asked.
     """
     return {
-        "script": {"url": store.url(script_key(job_name, script), _FETCH_WITHIN_SECONDS), "sha256": script.sha256},
+        "script": {"url": store.url(script_key(job_name, script), VALID_SECONDS), "sha256": script.sha256},
         "code": _bundled(code_store, code, bundle) if bundle else _found(code_store, code),
         "code_name": code.name,
     }
@@ -56,16 +56,16 @@ def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
 def _proven(store: ObjectStore, code: CodeRef, digest: str, paths: list[str]) -> dict[str, Any]:
     order: dict[str, Any] = {
         "layout": code.layout,
-        "manifest": store.url(code.manifest_key, _FETCH_WITHIN_SECONDS),
+        "manifest": store.url(code.manifest_key, VALID_SECONDS),
         "digest": digest,
     }
     if code.layout == "archive":
-        return {**order, "archive": store.url(code.key, _FETCH_WITHIN_SECONDS)}
+        return {**order, "archive": store.url(code.key, VALID_SECONDS)}
     return {**order, "files": _addresses(store, code, paths)}
 
 
 def _addresses(store: ObjectStore, code: CodeRef, paths: list[str]) -> dict[str, str]:
-    return {path: store.url(f"{code.key}/{path}", _FETCH_WITHIN_SECONDS) for path in paths}
+    return {path: store.url(f"{code.key}/{path}", VALID_SECONDS) for path in paths}
 
 
 def _listed(store: ObjectStore, code: CodeRef) -> dict[str, int]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
-from jobsubmit.backends.gang import asked
+from jobsubmit.backends.gang import asked_far, require_local_only
 from jobsubmit.backends.nodeware import nodeware
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.document import NAME, agent_path, document
 from jobsubmit.backends.slurm.folder import Folder
 from jobsubmit.backends.slurm.result import completed
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
-from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.node.gang import files
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SlurmBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the document for sbatch (see Backend)."""
-        text = document(plan, asked(plan, script, code, job_id), self._shared(plan), job_id)
+        text = document(plan, asked_far(plan, script, code, job_id), self._shared(plan), job_id)
         return Request(job_id, {NAME: text}, plan.backend)
 
     def _shared(self, plan: LaunchPlan) -> Path:
@@ -51,8 +51,7 @@ class SlurmBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have Slurm check the document, without submitting it (see Backend)."""
-        if plan.faults:
-            raise UsageError("--fault: only the local backend breaks things on purpose", "rehearse it: --backend local")
+        require_local_only(plan, "on a file system that they share")
         clients.cluster_name()
         clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
         shared = self._shared(plan)

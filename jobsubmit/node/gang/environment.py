@@ -121,6 +121,8 @@ class NodeEnvironments:
 
 def mount_path(request: dict[str, Any], job_dir: str, mount: dict[str, Any]) -> str:
     """Return where an input, an output or the checkpoints of a job are; its nodes share them."""
+    if "path" in mount:  # it is there already, where all nodes see it
+        return str(mount["path"])
     if mount["kind"] != "checkpoint":
         return os.path.join(job_dir, "%ss" % mount["kind"], str(mount["name"]))
     if "://" in mount["uri"]:

@@ -20,6 +20,7 @@ GANG_LOG = "gang.log"  # what keeper and supervisor themselves had to say
 LOGS = "logs"
 STACKS = "stacks"  # where each rank was when the job hung
 STREAMS = ("stdout", "stderr")
+SIGNAL_BASE = 128  # a shell tells signal N as exit code 128 + N
 STOPPED_BY_ENGINE = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
 

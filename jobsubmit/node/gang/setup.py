@@ -67,6 +67,8 @@ def bring_data(job: Job) -> None:
         except OSError as error:
             problem = "%s cannot be made: %s" % (path, error.strerror)
             raise Outcome("FAILED", "START_FAILED", problem) from error
+    if job.place is not None:
+        return  # only folders that the nodes see
     resumes = job.request["checkpoints_of"] != job.request["job_id"]
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return

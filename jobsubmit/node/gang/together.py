@@ -61,5 +61,5 @@ def exit_code(outcome: Outcome) -> int:
         return 143
     failure = outcome.failure or {}
     if failure.get("signal"):
-        return 128 + int(failure["signal"])
+        return files.SIGNAL_BASE + int(failure["signal"])
     return int(failure.get("exit_code") or 1)

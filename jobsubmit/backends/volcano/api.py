@@ -1,0 +1,156 @@
+"""The Kubernetes API: requests with the user's kubeconfig, and what went wrong in words a user understands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from jobsubmit.errors import BackendError
+
+_TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
+_PATCH = "application/merge-patch+json"
+_STATUS = {"not_found": 404, "conflict": 409}
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
+COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
+POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups"
+CORE = "/api/v1/namespaces/{namespace}/"
+
+_HINTS = {
+    401: "log in to the cluster again: `kubectl get pods` must work",
+    403: "ask for the Role that the README lists (Kubernetes and Volcano)",
+    404: "is Volcano installed there? `kubectl get crd jobs.batch.volcano.sh`",
+}
+
+
+class RefusedError(BackendError):
+    """Say that the server refused a request; `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+
+class Kubernetes:
+    """Speak to the API server of one context (None: the kubeconfig's own, or that of the pod we run in)."""
+
+    def __init__(self, context: str | None) -> None:
+        self._client, self.namespace = _connected(context)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return an object, or a list of them. Raises RefusedError, BackendError."""
+        return self._json("GET", path, query=query)
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """Return an object, or None where there is none."""
+        try:
+            return self.get(path)
+        except RefusedError as error:
+            if error.status == _STATUS["not_found"]:
+                return None
+            raise
+
+    def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Create an object; with `dry_run` have the server check it as if it did."""
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        return self._json("POST", path, query=query, body=body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        """Change some fields of an object."""
+        self._json("PATCH", path, body=body, content=_PATCH)
+
+    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """Remove an object; that there is none is fine."""
+        try:
+            self._json("DELETE", path, body=body)
+        except RefusedError as error:
+            if error.status != _STATUS["not_found"]:
+                raise
+
+    @contextmanager
+    def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """Hold the lines of an answer, as they come."""
+        response = self._request("GET", path, query, None, "application/json")
+        try:
+            yield _lines(response)
+        finally:
+            response.close()
+            response.release_conn()
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content: str = "application/json",
+    ) -> dict[str, Any]:
+        response = self._request(method, path, query, body, content)
+        found: dict[str, Any] = json.loads(response.data or b"{}")
+        return found
+
+    def _request(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None, content: str
+    ) -> Any:
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return self._client.call_api(
+                path,
+                method,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json", "Content-Type": content},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=_TIMES,
+            )
+        except ApiException as error:
+            raise _refused(error.status or 0, error.body, error.reason) from error
+        except HTTPError as error:
+            host = self._client.configuration.host
+            reason = str(getattr(error, "reason", None) or error).rpartition(": ")[2]
+            raise BackendError(f"Kubernetes at {host} cannot be reached: {reason}", _REACH_HINT) from error
+
+
+_REACH_HINT = "see `kubectl cluster-info`; backend.context chooses another cluster"
+
+
+def _connected(context: str | None) -> tuple[Any, str]:
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        hint = "pip install 'jobsubmit[volcano]'"
+        raise BackendError("the client library for Kubernetes is not installed", hint) from error
+    try:
+        contexts, active = config.list_kube_config_contexts()
+        chosen = next((c for c in contexts if c["name"] == context), None) if context else active
+        if chosen is None:
+            names = ", ".join(sorted(c["name"] for c in contexts))
+            raise BackendError(f"backend.context: there is no context {context}", f"your kubeconfig has: {names}")
+        configuration = client.Configuration()
+        configuration.retries = 0
+        config.load_kube_config(context=chosen["name"], client_configuration=configuration)
+        return client.ApiClient(configuration), str(chosen["context"].get("namespace") or "default")
+    except config.ConfigException as error:
+        raise BackendError(f"no way to Kubernetes: {error}", "set KUBECONFIG, or log in to the cluster") from error
+
+
+def _refused(status: int, body: Any, reason: Any) -> RefusedError:
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or reason)
+    with suppress(ValueError, KeyError, TypeError):
+        text = json.loads(text)["message"]
+    return RefusedError(status, f"Kubernetes refuses: {text.strip()[:1000]}", _HINTS.get(status, "correct `backend`"))
+
+
+def _lines(response: Any) -> Iterator[bytes]:
+    partial = b""
+    for block in response.stream(1 << 16):
+        *whole, partial = (partial + block).split(b"\n")
+        yield from whole
+    if partial:
+        yield partial

@@ -1,0 +1,277 @@
+"""The Volcano backend: one Kubernetes object for what shall be, its pods for what is."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ruamel.yaml import YAML
+
+from jobsubmit.address import StoreAddress
+from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request
+from jobsubmit.backends.gang import asked_far, require_local_only
+from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, POD_GROUPS, Kubernetes, RefusedError
+from jobsubmit.backends.volcano.collected import Collected
+from jobsubmit.backends.volcano.document import (
+    CANCELLED,
+    CONFIG_MAP,
+    CONTEXT,
+    JOB,
+    JOB_ID,
+    SECRET,
+    SECRET_PREFIX,
+    STORE,
+    UNTIL,
+    documents,
+)
+from jobsubmit.backends.volcano.pods import Pod, moment
+from jobsubmit.backends.volcano.result import PHASES, status_of
+from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
+from jobsubmit.node.agent import ORDER
+from jobsubmit.node.pod import COLLECT
+from jobsubmit.spec.document import as_yaml
+from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.transfer.order import VALID_SECONDS
+
+if TYPE_CHECKING:
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.settings import Settings
+    from jobsubmit.spec.backends import VolcanoBackendSpec
+    from jobsubmit.spec.model import Layout
+    from jobsubmit.transfer.reference import CodeRef
+
+_CONFLICT = 409
+_TERMINATING_SECONDS, _LOOK_SECONDS = 5.0, 0.1
+
+
+class PostForms(Protocol):
+    """Give out forms with which anybody may put objects below a prefix, and nothing else."""
+
+    def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
+        """Return {"url", "fields", "prefix"}; valid for `expires` seconds, and to be treated as a secret."""
+
+
+class VolcanoBackend:
+    """Run each job as a Volcano job: one pod a node, started all together or not at all."""
+
+    layout: Layout = "archive"
+    ignored_because = ""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
+        """Return job, ConfigMap and Secret (see Backend)."""
+        objects = documents(plan, asked_far(plan, script, code, job_id), job_id)
+        return Request(job_id, {name: as_yaml(value) for name, value in objects.items()}, plan.backend)
+
+    def preflight(self, plan: LaunchPlan, request: Request) -> None:
+        """Have the server check all three objects, without keeping them (see Backend)."""
+        spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+        require_local_only(plan, "on a volume of backend.volumes")
+        if plan.image is None:
+            raise UsageError("image: is required, for Kubernetes starts containers", "add e.g. image: pytorch/pytorch")
+        if not plan.store.is_remote:
+            hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
+            raise UsageError(f"store: the pods cannot see the folder {plan.store.uri}", hint)
+        for mount in plan.mounts:
+            if not any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes):
+                hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
+                raise UsageError(f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
+        api = Kubernetes(spec.context)
+        for name, path in _PATHS:
+            body = _loaded(request, name)
+            namespace = body["metadata"].get("namespace") or api.namespace
+            api.create(path.format(namespace=namespace), body, dry_run=True)
+
+    def submit(self, request: Request, delivery: Delivery) -> JobHandle:
+        """Create what the pods read, then the job, which becomes its owner (see Backend)."""
+        spec: VolcanoBackendSpec = request.backend  # type: ignore[assignment] # it is ours by its kind
+        api = Kubernetes(spec.context)
+        objects = {name: _loaded(request, name) for name, _ in _PATHS}
+        namespace = objects[JOB]["metadata"].get("namespace") or api.namespace
+        name = objects[JOB]["metadata"]["name"]
+        until = int(time.time()) + VALID_SECONDS
+        objects[JOB]["metadata"]["annotations"][UNTIL] = str(until)
+        objects[SECRET]["stringData"] = _secrets(request.job_id, delivery, until)
+        created: list[str] = []
+        try:
+            for document, path in _PATHS:
+                found = api.create(path.format(namespace=namespace), objects[document])
+                created.append(f"{path.format(namespace=namespace)}/{found['metadata']['name']}")
+        except JobSubmitError as error:
+            if isinstance(error, RefusedError) and error.status == _CONFLICT:
+                text = f"{request.job_id} was submitted before, or its name {name} is taken"
+                raise BackendError(text, "give another --job-id, or none") from error
+            for path in created:
+                api.delete(path)
+            raise
+        owner = {"apiVersion": found["apiVersion"], "kind": "Job", "name": name, "uid": found["metadata"]["uid"]}
+        for path in created[:-1]:
+            api.patch(path, {"metadata": {"ownerReferences": [owner]}})
+        return JobHandle("volcano", (f"{spec.context}@" if spec.context else "") + f"{namespace}/{name}")
+
+    def find(self, job_id: str) -> JobHandle | None:
+        """Return the handle of the job with this id, by what was asked for it (see Backend)."""
+        asked = self.settings.job_dir(job_id) / JOB
+        if not asked.exists():
+            return None
+        metadata = YAML(typ="safe").load(asked.read_text(encoding="utf-8"))["metadata"]
+        context = metadata["annotations"].get(CONTEXT)
+        api = Kubernetes(context)
+        namespace = metadata.get("namespace") or api.namespace
+        if api.find(JOBS.format(namespace=namespace) + f"/{metadata['name']}") is None:
+            return None
+        return JobHandle("volcano", (f"{context}@" if context else "") + f"{namespace}/{metadata['name']}")
+
+    # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self, handle: JobHandle) -> JobStatus:
+        """Return what Volcano says, made exact by what the pods told (see Backend)."""
+        job = _Job(handle)
+        pods = job.pods()
+        return status_of(job.found, pods, job.why_queued() if not all(pod.machine for pod in pods) or not pods else "")
+
+    def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines of all pods, also of those that are gone (see Backend)."""
+        job = _Job(handle)
+        collected = Collected(job.api, job.namespace, job.pods, *_store_of(job.found))
+        return collected.lines(query, lambda: follow and not self.status(handle).state.is_final)
+
+    def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
+        """Yield what Kubernetes noted of the job, its gang and its pods, in order of time (see Backend)."""
+        return iter(_Job(handle).events())
+
+    def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
+        """Have Volcano end all pods (see Backend)."""
+        job = _Job(handle)
+        if PHASES.get(job.phase, None) and PHASES[job.phase].is_final:
+            return
+        if CANCELLED not in job.found["metadata"].get("annotations", {}):
+            job.api.patch(job.path, {"metadata": {"annotations": {CANCELLED: str(int(time.time()))}}})
+            job.terminate()
+        if grace is not None:
+            job.hurry(grace)
+
+    def delete(self, handle: JobHandle) -> None:
+        """Remove the job, with all that it owns, and the collected lines (see Backend)."""
+        try:
+            job = _Job(handle)
+        except JobNotFoundError:
+            return
+        store, prefix = _store_of(job.found)
+        job.api.delete(job.path, {"propagationPolicy": "Foreground"})
+        for item in list(store.list(prefix)):
+            store.delete(item.key)
+
+
+_PATHS = ((SECRET, CORE + "secrets"), (CONFIG_MAP, CORE + "configmaps"), (JOB, JOBS))
+
+
+def _loaded(request: Request, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = YAML(typ="safe").load(request.documents[name])
+    return found
+
+
+def _secrets(job_id: str, delivery: Delivery, until: int) -> dict[str, str]:
+    store = cast("PostForms", delivery.store)
+    return {
+        ORDER: json.dumps({**delivery.order, "expires": until}),
+        COLLECT: json.dumps(store.post_form(_log_prefix(job_id), VALID_SECONDS)),
+        **{SECRET_PREFIX + name: value for name, value in delivery.secrets.items()},
+    }
+
+
+def _log_prefix(job_id: str) -> str:
+    return f"logs/{job_id}/"
+
+
+def _store_of(found: Mapping[str, Any]) -> tuple[ObjectStore, str]:
+    """Return the store that a job's lines are collected in, and the prefix of their keys."""
+    notes = found["metadata"]["annotations"]
+    return open_store(StoreAddress(**json.loads(notes[STORE]))), _log_prefix(notes[JOB_ID])
+
+
+class _Job:
+    """Hold one job as the server has it now. Raises JobNotFoundError."""
+
+    def __init__(self, handle: JobHandle) -> None:
+        context, _, path = handle.path.rpartition("@")
+        self.namespace, _, self.name = path.partition("/")
+        if not self.name or "/" in self.name:
+            raise JobNotFoundError(f"{handle}: a handle looks like volcano://namespace/name", "see `jobsubmit list`")
+        self.api = Kubernetes(context or None)
+        self.path = JOBS.format(namespace=self.namespace) + f"/{self.name}"
+        found = self.api.find(self.path)
+        if found is None:
+            text = f"{handle}: there is no such Volcano job (any more)"
+            raise JobNotFoundError(text, f"see `kubectl get vcjob -n {self.namespace}`")
+        self.found = found
+
+    @property
+    def phase(self) -> str:
+        return str(self.found.get("status", {}).get("state", {}).get("phase", ""))
+
+    def pods(self) -> list[Pod]:
+        query = {"labelSelector": f"volcano.sh/job-name={self.name}"}
+        return [Pod.of(item) for item in self._core("pods", query)["items"]]
+
+    def _core(self, kind: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return self.api.get(CORE.format(namespace=self.namespace) + kind, query)
+
+    def why_queued(self) -> str:
+        """Return what Volcano says of a gang that has no place yet."""
+        group = f"{self.name}-{self.found['metadata']['uid']}"
+        found = self.api.find(POD_GROUPS.format(namespace=self.namespace) + f"/{group}")
+        conditions = (found or {}).get("status", {}).get("conditions", ())
+        said = [c.get("message", "") for c in conditions if c.get("type") == "Unschedulable" and c["status"] == "True"]
+        return f"no place for it yet: {said[-1]}" if said else ""
+
+    def events(self) -> list[Mapping[str, Any]]:
+        names = re.compile(rf"{re.escape(self.name)}(-.*)?")
+        found = []
+        for item in self._core("events")["items"]:
+            about = item["involvedObject"]
+            if names.fullmatch(about.get("name", "")):
+                when = moment(item.get("lastTimestamp") or item.get("eventTime")) or 0.0
+                what = {"object": f"{about['kind']}/{about['name']}", "message": item.get("message", "")}
+                found.append({"t": when, "event": item.get("reason", ""), **what})
+        return sorted(found, key=lambda event: float(event["t"]))
+
+    def terminate(self) -> None:
+        """Tell Volcano to end the job: deleting its pods would look like a loss to it."""
+        target = {
+            "apiVersion": self.found["apiVersion"],
+            "kind": "Job",
+            "name": self.name,
+            "uid": self.found["metadata"]["uid"],
+            "controller": True,
+        }
+        self.api.create(
+            COMMANDS.format(namespace=self.namespace),
+            {
+                "apiVersion": "bus.volcano.sh/v1alpha1",
+                "kind": "Command",
+                "metadata": {"generateName": f"{self.name}-", "ownerReferences": [target]},
+                "action": "TerminateJob",
+                "target": target,
+            },
+        )
+
+    def hurry(self, grace: float) -> None:
+        """Leave pods that are ending no more than so many seconds."""
+        deadline = time.monotonic() + _TERMINATING_SECONDS
+        while (
+            not (self.api.find(self.path) or {}).get("status", {}).get("state", {}).get("phase", "").startswith("Term")
+        ):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.1)
+        for pod in self.pods():
+            if not pod.is_over:
+                path = CORE.format(namespace=self.namespace) + f"pods/{pod.name}"
+                self.api.delete(path, {"gracePeriodSeconds": int(grace)})

@@ -1,0 +1,191 @@
+"""What Kubernetes says of a job's pods, in words a user understands."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jobsubmit.backends import Step
+from jobsubmit.node.gang import files
+
+# Why a container does not start, by Kubernetes' word; the reason and what it means.
+_WAITING = {
+    "ImagePullBackOff": ("IMAGE", "the image cannot be pulled: correct image, or set backend.image_pull_secrets"),
+    "ErrImagePull": ("IMAGE", "the image cannot be pulled: correct image, or set backend.image_pull_secrets"),
+    "ErrImageNeverPull": ("IMAGE", "the image is not on the machine, and backend.image_pull_policy is Never"),
+    "InvalidImageName": ("IMAGE", "the name of the image is wrong: correct image"),
+    "CreateContainerConfigError": ("CONFIG", "a Secret or ConfigMap that it needs is not there"),
+    "CreateContainerError": ("CONTAINER", "the container cannot be made"),
+    "RunContainerError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
+    "StartError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
+}
+# Why a pod was ended from outside, by Kubernetes' word.
+_ENDED = {
+    "Evicted": ("EVICTED", "its machine ran out of something, and evicted it"),
+    "Preempted": ("PREEMPTED", "a job of higher priority took its place"),
+    "PreemptionByScheduler": ("PREEMPTED", "a job of higher priority took its place"),
+    "TerminationByKubelet": ("EVICTED", "its machine ended it"),
+    "DeletionByTaintManager": ("NODE_FAILED", "its machine is lost"),
+    "NodeLost": ("NODE_FAILED", "its machine is lost"),
+    "NodeShutdown": ("NODE_FAILED", "its machine was shut down"),
+    "Terminated": ("NODE_FAILED", "its machine was shut down"),
+    "DeadlineExceeded": ("TIMEOUT", "it ran longer than it may"),
+    "UnexpectedAdmissionError": ("NODE_FAILED", "its machine could not give it what it was promised"),
+    "OutOfcpu": ("NODE_FAILED", "its machine could not give it what it was promised"),
+}
+_OOM = "OOMKilled"
+_FETCH, _WORKER = "fetch", "worker"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """Hold one node of a job as Kubernetes sees it; times are in seconds since the epoch, None where not yet."""
+
+    name: str
+    node: int
+    attempt: int
+    uid: str
+    machine: str
+    has_started: bool
+    is_over: bool
+    waits: tuple[str, str]
+    lost: tuple[str, str]
+    told: Mapping[str, Any] | None
+    times: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Pod:
+        """Read a pod of the API."""
+        meta, status = item["metadata"], item.get("status", {})
+        notes = meta.get("annotations", {})
+        worker = _container(status.get("containerStatuses", ()), _WORKER)
+        node = int(meta["name"].rpartition("-")[2])
+        return cls(
+            name=meta["name"],
+            node=node,
+            attempt=int(notes.get("volcano.sh/job-retry-count") or 0),
+            uid=meta["uid"],
+            machine=item["spec"].get("nodeName", ""),
+            has_started="running" in worker.get("state", {}) or "terminated" in worker.get("state", {}),
+            is_over=status.get("phase") in ("Succeeded", "Failed"),
+            waits=_why_it_waits(status),
+            lost=_why_it_is_lost(meta, status),
+            told=_told(node, status, worker),
+            times=_times(meta, status, worker),
+        )
+
+
+def _container(statuses: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next((status for status in statuses if status["name"] == name), {})
+
+
+def _why_it_waits(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return reason and message of a pod that has not started, or two empty texts."""
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        waiting = container.get("state", {}).get("waiting", {})
+        if known := _WAITING.get(waiting.get("reason", "")):
+            return known[0], f"{known[1]} ({waiting['reason']}: {_short(waiting.get('message', ''))})"
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return "UNSCHEDULABLE", f"no place for it yet: {_short(condition.get('message', ''))}"
+    return "", ""
+
+
+def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return reason and message of a pod that something outside of the job has ended, or two empty texts."""
+    if known := _ENDED.get(status.get("reason", "")):
+        return known[0], f"{known[1]}: {_short(status.get('message', ''))}".rstrip(": ")
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            reason, text = _ENDED.get(condition.get("reason", ""), ("EVICTED", "it was taken away"))
+            is_gone = (
+                reason != "NODE_FAILED" or (moment(meta.get("deletionTimestamp")) or time.time() + 1) < time.time()
+            )
+            return (reason, f"{text}: {_short(condition.get('message', ''))}") if is_gone else ("", "")
+    return "", ""
+
+
+def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the status that a pod's agent left, or what Kubernetes knows of a container that ended without one."""
+    ended = worker.get("state", {}).get("terminated")
+    if ended is None:
+        fetch = _container(status.get("initContainerStatuses", ()), _FETCH).get("state", {}).get("terminated")
+        if not fetch or fetch.get("exitCode") == 0:
+            return None
+        message = f"node {node} could not fetch the code: {_last_line(fetch.get('message', ''))}"
+        return {"state": "FAILED", "reason": "FETCH_FAILED", "message": message, "failure": None}
+    try:
+        told = json.loads(ended.get("message") or "")
+        if isinstance(told, dict) and told.get("state"):
+            failure = told.get("failure")
+            return {**told, "failure": failure and {**failure, "words": failure.get("last_lines", [])}}
+    except ValueError:
+        pass
+    if ended.get("exitCode") == 0:
+        return {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
+    return _without_agent(node, ended)
+
+
+def _without_agent(node: int, ended: Mapping[str, Any]) -> Mapping[str, Any]:
+    code = int(ended.get("exitCode") or 1)
+    lines = [line for line in str(ended.get("message") or "").splitlines() if line.strip()]
+    reason = "OOM" if ended.get("reason") == _OOM else "SIGNAL" if code > files.SIGNAL_BASE else "EXIT_CODE"
+    failure = {
+        "node": node,
+        "rank": None,
+        "exit_code": code if code < files.SIGNAL_BASE else None,
+        "signal": code - files.SIGNAL_BASE if code > files.SIGNAL_BASE else None,
+        "message": f"node {node} failed first: its container ended with exit code {code} ({ended.get('reason', '')})",
+        "quoted": f"node {node}",
+        "last_lines": lines[-20:],
+        "words": lines,
+        "evidence": {"t": moment(ended.get("finishedAt")), "is_leader": True},
+    }
+    return {"state": "FAILED", "reason": reason, "message": failure["message"], "failure": failure}
+
+
+def _times(meta: Mapping[str, Any], status: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, float | None]:
+    fetch = _container(status.get("initContainerStatuses", ()), _FETCH).get("state", {})
+    state = worker.get("state", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    scheduled = conditions.get("PodScheduled", {})
+    return {
+        "created": moment(meta.get("creationTimestamp")),
+        "scheduled": moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
+        "fetching": moment((fetch.get("running") or fetch.get("terminated") or {}).get("startedAt")),
+        "fetched": moment(fetch.get("terminated", {}).get("finishedAt")),
+        "started": moment((state.get("running") or state.get("terminated") or {}).get("startedAt")),
+        "ended": moment(state.get("terminated", {}).get("finishedAt")),
+    }
+
+
+def steps_of(pod: Pod, created: float | None) -> tuple[Step, ...]:
+    """Return the steps of a job as its first pod went through them: Kubernetes counts whole seconds."""
+    times = pod.times
+    queued = created if pod.attempt == 0 and created else times["created"]
+    spans = (
+        ("queue", queued, times["scheduled"]),
+        ("start", times["scheduled"], times["fetching"]),
+        ("fetch", times["fetching"], times["fetched"]),
+        ("training", times["started"], times["ended"]),
+    )
+    return tuple(Step(name, start, end, pod.attempt) for name, start, end in spans if start is not None)
+
+
+def moment(text: str | None) -> float | None:
+    """Return a time of the API in seconds since the epoch."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+
+
+def _short(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()[:300]
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    return lines[-1].removeprefix("jobsubmit: ").removeprefix("the code could not be fetched: ")

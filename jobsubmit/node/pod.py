@@ -1,0 +1,189 @@
+"""A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
+
+A line of the pod's log is `TIME [rank 3] TEXT`, `TIME [node 0] TEXT`; with `!` before the `]` it is of stderr. Pieces
+of the same lines are put into the store, for a pod that is gone, or started again, takes its log with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+import urllib.parse
+import uuid
+
+from . import agent
+from .gang import files
+from .gang.logs import LineReader
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .gang.logs import Line
+
+COLLECT = "collect.json"
+_TERMINATION_LOG = "/dev/termination-log"
+_LONGEST_MESSAGE = 4000  # bytes; Kubernetes keeps 4096
+_LOOK_SECONDS = 0.1
+_PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
+_TRIES, _ANSWER_SECONDS = 3, 20
+_REFUSED = 300  # and higher: statuses of an answer that is no success
+
+
+def run(folder: str, job: str, request: dict[str, Any]) -> int:
+    """Run this node's part of the job, and tell of it; return the exit code for the engine."""
+    job_dir = agent.own_dir(folder)
+    os.makedirs(job_dir, exist_ok=True)
+    teller = _Teller(job_dir, _collector(job))
+    teller.start()
+    agent.run_node(folder, request, None)
+    outcome, attempt = agent.outcome_of(folder), agent.place_from_environment()["attempt"]
+    teller.finish()
+    _write_termination_message(files.read_status(job_dir))
+    return agent.final_code(outcome, request, attempt)
+
+
+def _collector(job: str) -> _Collector | None:
+    path = os.path.join(job, COLLECT)
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as stream:
+        return _Collector(json.load(stream))
+
+
+class _Teller(threading.Thread):
+    """Write each line to stdout as soon as it is known, and collect pieces of them."""
+
+    def __init__(self, job_dir: str, collector: _Collector | None) -> None:
+        super().__init__(daemon=True)
+        self.reader = LineReader(job_dir)
+        self.collector = collector
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_over.wait(_LOOK_SECONDS):
+            for line in self.reader.new():
+                self._tell(line)
+            sys.stdout.flush()
+            if self.collector:
+                self.collector.send_if_due()
+        for line in self.reader.rest():
+            self._tell(line)
+        sys.stdout.flush()
+        if self.collector:
+            self.collector.send()
+
+    def _tell(self, line: Line) -> None:
+        data = tagged(line)
+        sys.stdout.buffer.write(data)
+        if self.collector:
+            self.collector.add(data)
+
+    def finish(self) -> None:
+        """Tell the rest, and return when all is told."""
+        self.is_over.set()
+        self.join()
+
+
+def tagged(line: Line) -> bytes:
+    """Return a line as it stands in the pod's log."""
+    moment, (node, rank, stream), text = line
+    whose = "node %d" % node if rank is None else "rank %d" % rank
+    mark = "!" if stream == "stderr" else ""
+    return b"%.3f [%s%s] %s\n" % (moment, whose.encode(), mark.encode(), text)
+
+
+class _Collector:
+    """Put pieces of the lines into the store, by a form that allows nothing else: {"url", "fields", "prefix"}."""
+
+    def __init__(self, form: dict[str, Any]) -> None:
+        self.form = form
+        place = agent.place_from_environment()
+        self.prefix = "%s%d/%d/" % (form["prefix"], place["attempt"], place["node"])
+        self.lines: list[bytes] = []
+        self.size, self.number, self.began = 0, 0, time.monotonic()
+
+    def add(self, line: bytes) -> None:
+        """Take a line."""
+        self.lines.append(line)
+        self.size += len(line)
+        if self.size > _PIECE_BYTES:
+            self.send()
+
+    def send_if_due(self) -> None:
+        """Send what there is, if the last piece is a while ago."""
+        if time.monotonic() - self.began > _PIECE_SECONDS:
+            self.send()
+
+    def send(self) -> None:
+        """Send what there is; a store that does not take it costs these lines, but not the job."""
+        self.began = time.monotonic()
+        if not self.lines:
+            return
+        data, self.lines, self.size = gzip.compress(b"".join(self.lines), 1), [], 0
+        key = "%s%06d.gz" % (self.prefix, self.number)
+        self.number += 1
+        problem = ""
+        for attempt in range(_TRIES):
+            try:
+                post(self.form["url"], {**self.form["fields"], "key": key}, data)
+                return
+            except (OSError, http.client.HTTPException) as error:
+                problem = str(error)
+                time.sleep(0.5 * 2**attempt)
+        sys.stderr.write("jobsubmit: a piece of the log could not be collected: %s\n" % problem)
+
+
+def post(url: str, fields: dict[str, str], data: bytes) -> None:
+    """Send a form with a file, as browsers do; raise OSError unless it was taken."""
+    boundary = uuid.uuid4().hex
+    parts = [
+        '--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary, name, value)
+        for name, value in fields.items()
+    ]
+    head = "".join(parts) + '--%s\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' % boundary
+    body = head.encode() + data + ("\r\n--%s--\r\n" % boundary).encode()
+    address = urllib.parse.urlsplit(url)
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.netloc, timeout=_ANSWER_SECONDS)
+    try:
+        headers = {"Content-Type": "multipart/form-data; boundary=%s" % boundary}
+        connection.request("POST", address.path or "/", body, headers)
+        answer = connection.getresponse()
+        text = answer.read(500).decode("utf-8", "replace")
+    finally:
+        connection.close()
+    if answer.status >= _REFUSED:
+        raise OSError("the store answered %d: %s" % (answer.status, text))
+
+
+def _write_termination_message(status: dict[str, Any]) -> None:
+    """Leave the status where Kubernetes takes it into the pod's own, as much of it as fits."""
+    kept = {name: value for name, value in status.items() if name in _TOLD}
+    failure = dict(kept.get("failure") or {})
+    failure.pop("words", None)
+    if failure:
+        kept["failure"] = failure
+    while len(_bytes(kept)) > _LONGEST_MESSAGE and failure.get("last_lines"):
+        failure["last_lines"] = failure["last_lines"][1:]
+    data = _bytes(kept)
+    if len(data) > _LONGEST_MESSAGE:
+        kept["message"] = kept["message"][:500]
+        data = _bytes({**kept, "failure": None, "notes": []})
+    try:
+        with open(_TERMINATION_LOG, "wb") as stream:
+            stream.write(data)
+    except OSError as error:
+        sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)
+
+
+_TOLD = ("state", "reason", "message", "failure", "started", "ended", "attempt", "last_step", "notes")
+
+
+def _bytes(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
