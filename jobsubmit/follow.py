@@ -62,7 +62,7 @@ def logs(
         if on_wait:
             on_wait(now, time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
-        record = JobRecords(settings).find(record.id)
+        record = JobRecords(settings).read(record.id) or record
     record = with_handle(record, settings)
     if not record.handle:
         return iter(())
@@ -91,7 +91,7 @@ def wait(
             on_wait(now, waited)
         pause = min(pause * _SLOWER, _LONGEST_POLL_SECONDS)
         time.sleep(pause if timeout is None else min(pause, max(0.0, timeout - waited)))
-        record = JobRecords(settings).find(record.id)
+        record = JobRecords(settings).read(record.id) or record
 
 
 def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
@@ -104,7 +104,7 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
         return
     records = JobRecords(settings)
     records.ask_cancel(record)
-    record = with_handle(records.find(record.id), settings)
+    record = with_handle(records.read(record.id) or record, settings)
     if record.handle:
         open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
 

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +29,7 @@ _RECORD = "record.json"
 _SUBMITTING = "submitting"
 _CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
+_FOREIGN = re.compile(r"(slurm|volcano)://.+/.+")  # an engine's handle means the same on every machine
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -118,7 +119,8 @@ class JobRecords:
 
     def ask_cancel(self, record: JobRecord) -> None:
         """Mark a job as one that shall end, for whoever is submitting it."""
-        (self.directory(record.id) / _CANCEL).touch()
+        with suppress(FileNotFoundError):  # nobody here is
+            (self.directory(record.id) / _CANCEL).touch()
 
     def is_cancel_asked(self, record: JobRecord) -> bool:
         """Tell whether somebody wants the job to end."""
@@ -166,7 +168,10 @@ class JobRecords:
         return sorted(records, key=lambda record: record.created, reverse=True)
 
     def find(self, text: str) -> JobRecord:
-        """Return the job that a handle, an id or a name means; a name means its newest job that was submitted."""
+        """Return the job that a handle, an id or a name means; a name means its newest job that was submitted.
+
+        An engine's handle that was submitted from elsewhere gets a record that says no more than the handle.
+        """
         wanted = text.rstrip("/")
         if _ID.fullmatch(wanted) and (record := _read(self.directory(wanted) / _RECORD)):
             return record
@@ -174,9 +179,27 @@ class JobRecords:
         named = [record for record in records if wanted and wanted in (record.handle, record.name)]
         for record in [record for record in named if not record.problem] or named:
             return record
+        if handle := _FOREIGN.fullmatch(wanted):
+            return _foreign(wanted, handle[1])
         close = difflib.get_close_matches(wanted, {record.name for record in records} | {r.id for r in records}, 1)
         hint = f"did you mean `{close[0]}`? " if close else ""
         raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
+
+
+def _foreign(handle: str, backend: str) -> JobRecord:
+    name = handle.rpartition("/")[2]
+    return JobRecord(
+        id=name,
+        name=name,
+        mode="unknown",
+        backend=backend,
+        nodes=0,
+        created=0.0,
+        code="unknown",
+        digest=None,
+        script_sha256="",
+        handle=handle,
+    )
 
 
 def _read(file: Path) -> JobRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,15 @@ from pathlib import Path
 import minio_server
 import proxy
 import pytest
+import kubernetes_cluster
+import slurm
 from bucket import Bucket
 from command import Command
+from engine import PYTHON_OF_IMAGE, Engine, volcano_fields
+from kubernetes_cluster import Cluster
 from minio_server import Server
 from proxy import Proxy
+from slurm import Slurm
 
 REQUIRED = set(filter(None, os.environ.get("JOBSUBMIT_REQUIRE", "").split(",")))
 
@@ -24,12 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
             if name not in REQUIRED and not _has(name):
-                item.add_marker(pytest.mark.skip(reason=f"needs {name}; `make test` provides it"))
+                item.add_marker(pytest.mark.skip(reason=f"needs {name}; `make engines` and `make test` provide it (Debian, root)"))
 
 
 def _has(name: str) -> bool:
     if name == "torch":
         return importlib.util.find_spec("torch") is not None
+    if name == "slurm":
+        return slurm.is_there()
+    if name == "volcano":
+        return kubernetes_cluster.is_there() and sys.version_info[:2] == PYTHON_OF_IMAGE
     return "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there()
 
 
@@ -95,3 +105,67 @@ def line(s3: tuple[str, Server]) -> Iterator[Proxy]:
     """Run a proxy in front of the server."""
     with proxy.in_front_of(s3[1].endpoint) as running:
         yield running
+
+
+# ── engines ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Run one Slurm of three virtual nodes for the whole session."""
+    with slurm.running(tmp_path_factory.mktemp("slurm") / "cluster", nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run one Kubernetes of two nodes, with Volcano, for the whole session."""
+    with kubernetes_cluster.running(tmp_path_factory.mktemp("kube") / "k", nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def pods_store(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    """Run a MinIO where pods can reach it; return it with a bucket."""
+    import boto3
+
+    with minio_server.running(tmp_path_factory.mktemp("minio"), host=kubernetes_cluster.GATEWAY) as server:
+        access = {"aws_access_key_id": server.key, "aws_secret_access_key": server.secret}
+        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1", **access)
+        client.create_bucket(Bucket="pods")
+        client.close()
+        yield server, "pods"
+
+
+@pytest.fixture
+def on_slurm(slurm_cluster: Slurm, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Return Slurm as an engine, its clients' configuration in the environment."""
+    for name, value in slurm_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return Engine("slurm", {"backend": {"kind": "slurm"}})
+
+
+@pytest.fixture
+def on_volcano(kubernetes: Cluster, pods_store: tuple[Server, str], monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Return Volcano as an engine, with the administrator's kubeconfig and the store's keys in the environment."""
+    server, bucket = pods_store
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+    return Engine("volcano", volcano_fields(server, bucket))
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("slurm", marks=pytest.mark.needs("slurm")),
+        pytest.param("volcano", marks=pytest.mark.needs("volcano", "minio")),
+    ]
+)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Return each engine in turn."""
+    if request.param == "local":
+        return Engine("local", {"backend": {"kind": "local"}})
+    found: Engine = request.getfixturevalue(f"on_{request.param}")
+    return found

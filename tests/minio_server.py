@@ -75,9 +75,15 @@ def _go() -> str:
 
 @contextmanager
 def running(
-    folder: Path, *, domain: str = "", port: int = 0, disk_mb: int = 0, encrypted: bool = False
+    folder: Path,
+    *,
+    domain: str = "",
+    host: str = "127.0.0.1",
+    port: int = 0,
+    disk_mb: int = 0,
+    encrypted: bool = False,
 ) -> Iterator[Server]:
-    """Run a server of our own on loopback, its data below `folder`.
+    """Run a server of our own on loopback (or another of this machine's own addresses), its data below `folder`.
 
     With `domain` it answers virtual-host addresses; `encrypted`, it encrypts all objects with a key of its own; with
     `disk_mb` its data lie on a memory disk of that size, which only it can see.
@@ -96,14 +102,14 @@ def running(
     with (folder / "minio.log").open("wb") as log:
         data = folder / "data"
         data.mkdir(exist_ok=True)
-        command = [str(binary()), "server", str(data), "--address", f"127.0.0.1:{port}", "--quiet"]
+        command = [str(binary()), "server", str(data), "--address", f"{host}:{port}", "--quiet"]
         if disk_mb:
             mount = 'mount -t tmpfs -o "size=$1m" tmpfs "$2" && shift 2 && exec "$@"'
             command = ["unshare", "-Urm", "sh", "-c", mount, "sh", str(disk_mb), str(data), *command]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        _wait_until_ready(f"http://127.0.0.1:{port}", process)
-        yield Server(f"http://127.0.0.1:{port}", KEY, SECRET, process.pid)
+        _wait_until_ready(f"http://{host}:{port}", process)
+        yield Server(f"http://{host}:{port}", KEY, SECRET, process.pid)
     finally:
         process.terminate()
         process.wait(10)

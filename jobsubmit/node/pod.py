@@ -31,7 +31,7 @@ _TERMINATION_LOG = "/dev/termination-log"
 _LONGEST_MESSAGE = 4000  # bytes; Kubernetes keeps 4096
 _LOOK_SECONDS = 0.1
 _PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
-_TRIES, _ANSWER_SECONDS = 3, 20
+_TRIES, _ANSWER_SECONDS = 2, 10
 _REFUSED = 300  # and higher: statuses of an answer that is no success
 
 

@@ -80,6 +80,9 @@ class VolcanoBackendSpec(FrozenModel):
     queue: KubernetesName | None = Field(None, description="Queue of Volcano.")
     priority_class: KubernetesName | None = Field(None, description="PriorityClass of the job.")
     service_account: KubernetesName | None = Field(None, description="ServiceAccount of the pods.")
+    image: StrictStr | None = Field(
+        None, min_length=1, description="Container image of jobs that name none, as those of mode spawn."
+    )
     image_pull_secrets: tuple[KubernetesName, ...] = Field((), description="Secrets the image is pulled with.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         None, description="When the image is pulled; left out, as Kubernetes thinks fit."

@@ -27,7 +27,7 @@ _DEBIAN = ("containerd", "runc", "containernetworking-plugins", "debootstrap", "
 _PORT = 18000
 _KUBELET_PORT = 10250
 _BRIDGE, _NET = "jobsubmit0", "10.88"
-_GATEWAY = f"{_NET}.0.1"
+GATEWAY = f"{_NET}.0.1"
 _CGROUPS = Path("/sys/fs/cgroup")
 # kubelet sets these for the whole machine.
 _SYSCTLS = ("vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops")
@@ -103,7 +103,7 @@ def _start(cluster: Cluster, programs: Path, cache: Path, nodes: int) -> None:
         cluster,
         "apiserver",
         [programs / "kube-apiserver", f"--etcd-servers={etcd[0]}", "--bind-address=127.0.0.1"]
-        + [f"--secure-port={_PORT + 1}", f"--advertise-address={_GATEWAY}", "--endpoint-reconciler-type=none"]
+        + [f"--secure-port={_PORT + 1}", f"--advertise-address={GATEWAY}", "--endpoint-reconciler-type=none"]
         + [f"--tls-cert-file={pki}/server.crt", f"--tls-private-key-file={pki}/server.key"]
         + [f"--client-ca-file={pki}/ca.crt", f"--token-auth-file={pki}/tokens.csv", "--authorization-mode=RBAC"]
         + ["--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={pki}/sa.key"]
@@ -233,7 +233,7 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": _GATEWAY,
+        "address": GATEWAY,
         "port": _KUBELET_PORT + number,
         "healthzPort": _PORT + 20 + number,
         "healthzBindAddress": "127.0.0.1",
@@ -247,7 +247,7 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
         "failCgroupV1": False,
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": False,
-        "clusterDNS": [_GATEWAY],
+        "clusterDNS": [GATEWAY],
         "clusterDomain": "cluster.local",
         "resolvConf": "",
         "nodeStatusUpdateFrequency": "2s",
@@ -271,7 +271,7 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
         cluster,
         f"kubelet{number}",
         [programs / "kubelet", f"--config={folder / 'kubelet.yaml'}", f"--kubeconfig={cluster.kubeconfig}"]
-        + [f"--hostname-override=machine{number}", f"--node-ip={_GATEWAY}", f"--root-dir={folder / 'kubelet'}"]
+        + [f"--hostname-override=machine{number}", f"--node-ip={GATEWAY}", f"--root-dir={folder / 'kubelet'}"]
         + [f"--cert-dir={folder / 'kubelet' / 'pki'}", "--v=2"],
     )
 
@@ -279,7 +279,7 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
 def _start_dns(cluster: Cluster, programs: Path, api: str) -> None:
     config = cluster.folder / "Corefile"
     config.write_text(
-        f".:53 {{\n  bind {_GATEWAY}\n  errors\n  kubernetes cluster.local {{\n    kubeconfig {cluster.kubeconfig}\n"
+        f".:53 {{\n  bind {GATEWAY}\n  errors\n  kubernetes cluster.local {{\n    kubeconfig {cluster.kubeconfig}\n"
         "    pods verified\n    ttl 1\n  }\n}\n"
     )
     _spawn(cluster, "coredns", [programs / "coredns", "-conf", config])
@@ -291,7 +291,7 @@ def _make_credentials(pki: Path) -> None:
     def openssl(*args: str) -> None:
         subprocess.run(["openssl", *args], cwd=pki, check=True, capture_output=True)
 
-    names = f"subjectAltName=IP:127.0.0.1,IP:{_GATEWAY},IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc"
+    names = f"subjectAltName=IP:127.0.0.1,IP:{GATEWAY},IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc"
     (pki / "names").write_text(names)
     new = ("-newkey", "rsa:2048", "-nodes", "-keyout")
     openssl("req", "-x509", *new, "ca.key", "-out", "ca.crt", "-days", "30", "-subj", "/CN=jobsubmit-tests")
@@ -329,8 +329,9 @@ def kubeconfig_text(cluster: Cluster, token: str, namespace: str = "default") ->
 def _make_bridge() -> None:
     if subprocess.run(["ip", "link", "show", _BRIDGE], capture_output=True).returncode != 0:
         for args in (
-            ["link", "add", _BRIDGE, "type", "bridge"],
-            ["addr", "add", f"{_GATEWAY}/16", "dev", _BRIDGE],
+            # An address of its own: a bridge takes that of a pod otherwise, which changes when the pod goes.
+            ["link", "add", _BRIDGE, "address", "02:88:00:00:00:01", "type", "bridge"],
+            ["addr", "add", f"{GATEWAY}/16", "dev", _BRIDGE],
             ["link", "set", _BRIDGE, "up"],
         ):
             subprocess.run(["ip", *args], check=True, capture_output=True)

@@ -73,8 +73,9 @@ class VolcanoBackend:
         """Have the server check all three objects, without keeping them (see Backend)."""
         spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
         require_local_only(plan, "on a volume of backend.volumes")
-        if plan.image is None:
-            raise UsageError("image: is required, for Kubernetes starts containers", "add e.g. image: pytorch/pytorch")
+        if not (plan.image or spec.image):
+            field = "backend.image" if plan.mode == "spawn" else "image"
+            raise UsageError(f"{field}: is required, for Kubernetes starts containers", "name one with python and torch")
         if not plan.store.is_remote:
             hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
             raise UsageError(f"store: the pods cannot see the folder {plan.store.uri}", hint)

@@ -96,7 +96,7 @@ def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
     own = [{"name": "job", "mountPath": _JOB, "readOnly": True}]
     port = random.Random(job_id).randrange(20000, 30000) if spec.host_network else _PORT
     container = {
-        "image": plan.image,
+        "image": plan.image or spec.image,
         **({"imagePullPolicy": spec.image_pull_policy} if spec.image_pull_policy else {}),
         "resources": {"requests": spec.resources, "limits": spec.resources} if spec.resources else {},
         "env": _environment(plan, spec, port, job_id),
