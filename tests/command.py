@@ -54,6 +54,11 @@ class Command:
         )
 
 
+def handle(printed: str) -> str:
+    """Return the handle in what `create` printed."""
+    return printed.splitlines()[0]
+
+
 def job_id(handle_line: str) -> str:
     """Return the id in the handle that `create` printed."""
     return handle_line.splitlines()[0].partition("://")[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Command, job_id
+from command import Command, handle
 from engine import Engine
 from hostile import HOSTILE
 
@@ -46,7 +46,7 @@ def test_training(mode: str, nodes: int, nproc: int, engine: Engine, jobsubmit: 
     job = engine.job(tmp_path, mode=mode, **code, resources=resources, hyperparameters={"lr": 0.001})
     done = jobsubmit("create", job, "--follow", timeout=240)
     assert_trained(done.stderr, nodes * nproc)
-    status = jobsubmit.json("status", job_id(done.stdout))
+    status = jobsubmit.json("status", handle(done.stdout))
     assert status["state"] == "SUCCEEDED"
 
 
@@ -62,7 +62,7 @@ def test_hostile_values_arrive_unmodified(engine: Engine, jobsubmit: Command, tm
     arguments = {"mode": "torchrun", "boot_file": "train.py", "args": list(HOSTILE), "env": env}
     job = engine.job(tmp_path, **arguments, hyperparameters={"name": HOSTILE[0]})
     done = jobsubmit("create", job, "--follow", timeout=120)
-    text = jobsubmit("logs", job_id(done.stdout), "--rank", "0").stdout
+    text = jobsubmit("logs", handle(done.stdout), "--rank", "0").stdout
     record = json.loads(next(line for line in text.splitlines() if "RECORD " in line).partition("RECORD ")[2])
     assert record["argv"] == [f"--name={HOSTILE[0]}", *HOSTILE]
     assert {name: record["env"].get(name) for name in env} == env
@@ -84,7 +84,7 @@ def test_the_rank_that_failed_first_is_named(engine: Engine, jobsubmit: Command,
     boot(tmp_path, FAILING)
     fields = {"mode": "torchrun", "boot_file": "train.py", "resources": {"nodes": 2, "nproc_per_node": 2}}
     done = jobsubmit("create", engine.job(tmp_path, **fields), "--follow", code=100, timeout=120)
-    job = job_id(done.stdout)
+    job = handle(done.stdout)
     status = jobsubmit.json("status", job)
     failure = status["failure"]
     assert (status["state"], status["reason"]) == ("FAILED", "EXIT_CODE")
@@ -103,7 +103,7 @@ SLEEPING = "import time\nprint('sleeping', flush=True)\ntime.sleep(300)\n"
 def test_cancel_twice(engine: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     boot(tmp_path, SLEEPING)
     job = engine.job(tmp_path, mode="spawn", boot_file="train.py", resources={"nodes": 2, "nproc_per_node": 1})
-    name = job_id(jobsubmit("create", job, "--detach").stdout)
+    name = handle(jobsubmit("create", job, "--detach").stdout)
     wait_for_line(jobsubmit, name, "sleeping")
     began = time.time()
     jobsubmit("cancel", name, timeout=60)
@@ -135,13 +135,13 @@ def test_logs_are_complete_and_in_order(engine: Engine, jobsubmit: Command, tmp_
     boot(tmp_path, COUNTING)
     fields = {"mode": "torchrun", "boot_file": "train.py", "resources": {"nodes": 2, "nproc_per_node": 2}}
     done = jobsubmit("create", engine.job(tmp_path, **fields), "--follow", timeout=120)
-    again = jobsubmit("logs", job_id(done.stdout)).stdout
+    again = jobsubmit("logs", handle(done.stdout)).stdout
     for text in (done.stderr, again):
         for rank in range(4):
             said = re.findall(rf"^\[rank {rank}\] line (\d+)$", text, re.MULTILINE)
             assert [int(number) for number in said] == list(range(2000))
             assert len(re.findall(rf"^\[rank {rank}\] aside \d+$", text, re.MULTILINE)) == 4
-    name = job_id(done.stdout)
+    name = handle(done.stdout)
     only = jobsubmit("logs", name, "--rank", "2", "--stream", "stderr").stdout.splitlines()
     assert only == [f"[rank 2] aside {number}" for number in (0, 500, 1000, 1500)]
     assert len(jobsubmit("logs", name, "--tail", "5").stdout.splitlines()) == 5
@@ -174,7 +174,7 @@ def test_a_restart_goes_on_from_the_checkpoint(engine: Engine, jobsubmit: Comman
     assert "[rank 1] attempt 0 begins at step 0" in done.stderr
     assert "[rank 1] attempt 1 begins at step 3" in done.stderr
     assert "[rank 1] done" in done.stderr
-    later = jobsubmit("logs", job_id(done.stdout)).stdout
+    later = jobsubmit("logs", handle(done.stdout)).stdout
     assert re.findall(r"^\[rank 1\] (step \d)$", later, re.MULTILINE) == [f"step {n}" for n in range(1, 7)]
 
 
@@ -182,8 +182,8 @@ def test_it_gives_up_after_the_last_restart(engine: Engine, jobsubmit: Command, 
     boot(tmp_path, "import os, sys\nprint('try', os.environ['JOBSUBMIT_RESTART_COUNT'], flush=True)\nsys.exit(5)\n")
     job = engine.job(tmp_path, mode="spawn", boot_file="train.py", restarts={"max": 1, "backoff": "0s"})
     done = jobsubmit("create", job, "--follow", code=100, timeout=120)
-    assert re.findall(r"try \d", jobsubmit("logs", job_id(done.stdout)).stdout) == ["try 0", "try 1"]
-    assert jobsubmit.json("status", job_id(done.stdout))["failure"]["exit_code"] == 5
+    assert re.findall(r"try \d", jobsubmit("logs", handle(done.stdout)).stdout) == ["try 0", "try 1"]
+    assert jobsubmit.json("status", handle(done.stdout))["failure"]["exit_code"] == 5
 
 
 @pytest.mark.parametrize("name", ["Upper_Case-and_more", "_", "9-lives", "x" * 64])
@@ -213,7 +213,7 @@ def test_what_is_shown_is_what_is_sent(engine: Engine, jobsubmit: Command, tmp_p
     jobsubmit("delete", "the-one")
 
 
-def test_a_job_id_is_used_once(engine: Engine, jobsubmit: Command, tmp_path: Path) -> None:
+def test_a_handle_is_used_once(engine: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     boot(tmp_path, "print('hello')\n")
     job = engine.job(tmp_path, mode="spawn", boot_file="train.py")
     jobsubmit("create", job, "--follow", "--job-id", "only-once")
@@ -230,7 +230,7 @@ def test_secrets_reach_the_nodes_and_stand_nowhere(engine: Engine, jobsubmit: Co
     value = "very-secret-" + hashlib.sha256(str(tmp_path).encode()).hexdigest()
     done = jobsubmit("create", job, "--follow", env={"MY_TOKEN": value})
     assert hashlib.sha256(value.encode()).hexdigest() in done.stderr
-    name = job_id(done.stdout)
+    name = handle(done.stdout)
     shown = [jobsubmit(command, name, "-o", "json").stdout for command in ("status", "describe", "events")]
     assert not [text for text in shown if value in text]
     kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file() and value.encode() in path.read_bytes()]
