@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import kubernetes_cluster
 import minio_server
 import proxy
 import pytest
-import kubernetes_cluster
 import slurm
 from bucket import Bucket
 from command import Command
@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
             if name not in REQUIRED and not _has(name):
-                item.add_marker(pytest.mark.skip(reason=f"needs {name}; `make engines` and `make test` provide it (Debian, root)"))
+                reason = f"needs {name}: `make test` provides it (slurm and volcano on Debian, as root)"
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def _has(name: str) -> bool:
@@ -130,8 +131,8 @@ def pods_store(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     import boto3
 
     with minio_server.running(tmp_path_factory.mktemp("minio"), host=kubernetes_cluster.GATEWAY) as server:
-        access = {"aws_access_key_id": server.key, "aws_secret_access_key": server.secret}
-        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1", **access)
+        session = boto3.Session(server.key, server.secret, region_name="us-east-1")
+        client = session.client("s3", endpoint_url=server.endpoint)
         client.create_bucket(Bucket="pods")
         client.close()
         yield server, "pods"

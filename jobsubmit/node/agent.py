@@ -19,6 +19,7 @@ import time
 import traceback
 
 from . import fetch as fetching
+from . import sign
 from .gang import files, processes, together
 from .gang.outcome import Outcome
 from .gang.supervisor import Supervisor
@@ -130,6 +131,16 @@ def final_code(outcome: Outcome, request: dict[str, Any], attempt: int) -> int:
     return code if code != RESTART else 1
 
 
+def _signed(value: Any, region: str = "") -> Any:
+    """Return an order with every address signed."""
+    if isinstance(value, dict):
+        region = region or value["region"]
+        return {name: _signed(inner, region) for name, inner in value.items()}
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        return sign.signed(value, "GET", region)
+    return value
+
+
 def fetch(folder: str, job: str) -> int:
     """Fetch the code of this node; return the exit code."""
     target = os.path.join(own_dir(folder), "nodes", str(place_from_environment()["node"]))
@@ -139,7 +150,7 @@ def fetch(folder: str, job: str) -> int:
         expires = order.get("expires")
         if expires and time.time() > expires:
             raise fetching.FetchError("the addresses of the code have expired; submit the job again")
-        fetching.fetch(order, target)
+        fetching.fetch(_signed(order) if "region" in order else order, target)
     except fetching.errors() as error:
         text = "the code could not be fetched: %s" % (str(error) or type(error).__name__)
         sys.stderr.write("jobsubmit: %s\n" % text)

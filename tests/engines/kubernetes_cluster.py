@@ -30,8 +30,14 @@ _BRIDGE, _NET = "jobsubmit0", "10.88"
 GATEWAY = f"{_NET}.0.1"
 _CGROUPS = Path("/sys/fs/cgroup")
 # kubelet sets these for the whole machine.
-_SYSCTLS = ("vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops")
-_SYSCTLS += ("kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes")
+_SYSCTLS = (
+    "vm.overcommit_memory",
+    "vm.panic_on_oom",
+    "kernel.panic",
+    "kernel.panic_on_oops",
+    "kernel.keys.root_maxkeys",
+    "kernel.keys.root_maxbytes",
+)
 _SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -94,22 +100,42 @@ def _start(cluster: Cluster, programs: Path, cache: Path, nodes: int) -> None:
     _spawn(
         cluster,
         "etcd",
-        [programs / "etcd", f"--data-dir={cluster.folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn"]
-        + [f"--listen-client-urls={etcd[0]}", f"--advertise-client-urls={etcd[0]}"]
-        + [f"--listen-peer-urls={etcd[1]}", f"--initial-advertise-peer-urls={etcd[1]}"]
-        + [f"--initial-cluster=default={etcd[1]}"],
+        [
+            programs / "etcd",
+            f"--data-dir={cluster.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            f"--listen-client-urls={etcd[0]}",
+            f"--advertise-client-urls={etcd[0]}",
+            f"--listen-peer-urls={etcd[1]}",
+            f"--initial-advertise-peer-urls={etcd[1]}",
+            f"--initial-cluster=default={etcd[1]}",
+        ],
     )
     _spawn(
         cluster,
         "apiserver",
-        [programs / "kube-apiserver", f"--etcd-servers={etcd[0]}", "--bind-address=127.0.0.1"]
-        + [f"--secure-port={_PORT + 1}", f"--advertise-address={GATEWAY}", "--endpoint-reconciler-type=none"]
-        + [f"--tls-cert-file={pki}/server.crt", f"--tls-private-key-file={pki}/server.key"]
-        + [f"--client-ca-file={pki}/ca.crt", f"--token-auth-file={pki}/tokens.csv", "--authorization-mode=RBAC"]
-        + ["--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={pki}/sa.key"]
-        + [f"--service-account-signing-key-file={pki}/sa.key", "--service-cluster-ip-range=10.96.0.0/16"]
-        + ["--kubelet-preferred-address-types=InternalIP", "--profiling=false"]
-        + ["--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5"],
+        [
+            programs / "kube-apiserver",
+            f"--etcd-servers={etcd[0]}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={_PORT + 1}",
+            f"--advertise-address={GATEWAY}",
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={pki}/server.crt",
+            f"--tls-private-key-file={pki}/server.key",
+            f"--client-ca-file={pki}/ca.crt",
+            f"--token-auth-file={pki}/tokens.csv",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={pki}/sa.key",
+            f"--service-account-signing-key-file={pki}/sa.key",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--profiling=false",
+            "--default-not-ready-toleration-seconds=5",
+            "--default-unreachable-toleration-seconds=5",
+        ],
     )
     with ThreadPoolExecutor() as pool:
         runtimes = [pool.submit(_start_runtime, cluster, number, cache) for number in range(1, nodes + 1)]
@@ -117,10 +143,18 @@ def _start(cluster: Cluster, programs: Path, cache: Path, nodes: int) -> None:
         _spawn(
             cluster,
             "controllers",
-            [programs / "kube-controller-manager", kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1"]
-            + [f"--secure-port={_PORT + 2}", f"--service-account-private-key-file={pki}/sa.key"]
-            + [f"--root-ca-file={pki}/ca.crt", "--node-monitor-grace-period=10s", "--node-monitor-period=1s"]
-            + ["--controllers=*,-ttl,-bootstrapsigner,-tokencleaner,-certificatesigningrequest-signing-controller"],
+            [
+                programs / "kube-controller-manager",
+                kubeconfig,
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={_PORT + 2}",
+                f"--service-account-private-key-file={pki}/sa.key",
+                f"--root-ca-file={pki}/ca.crt",
+                "--node-monitor-grace-period=10s",
+                "--node-monitor-period=1s",
+                "--controllers=*,-ttl,-bootstrapsigner,-tokencleaner,-certificatesigningrequest-signing-controller",
+            ],
         )
         _start_volcano(cluster, programs, cache)
         for runtime in runtimes:
@@ -147,16 +181,29 @@ def _start_volcano(cluster: Cluster, programs: Path, cache: Path) -> None:
     _spawn(
         cluster,
         "vc-webhook",
-        [programs / "vc-webhook-manager", *common, "--listen-address=127.0.0.1", f"--port={_PORT + 3}"]
-        + [f"--webhook-url={webhook}", f"--ca-cert-file={pki}/ca.crt", f"--tls-cert-file={pki}/server.crt"]
-        + [f"--tls-private-key-file={pki}/server.key", f"--enabled-admission={admissions}"],
+        [
+            programs / "vc-webhook-manager",
+            *common,
+            "--listen-address=127.0.0.1",
+            f"--port={_PORT + 3}",
+            f"--webhook-url={webhook}",
+            f"--ca-cert-file={pki}/ca.crt",
+            f"--tls-cert-file={pki}/server.crt",
+            f"--tls-private-key-file={pki}/server.key",
+            f"--enabled-admission={admissions}",
+        ],
     )
     _spawn(cluster, "vc-controllers", [programs / "vc-controller-manager", *common, "--leader-elect=false"])
     _spawn(
         cluster,
         "vc-scheduler",
-        [programs / "vc-scheduler", *common, "--leader-elect=false"]
-        + [f"--scheduler-conf={scheduler}", "--schedule-period=200ms"],
+        [
+            programs / "vc-scheduler",
+            *common,
+            "--leader-elect=false",
+            f"--scheduler-conf={scheduler}",
+            "--schedule-period=200ms",
+        ],
     )
 
 
@@ -270,9 +317,16 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
     _spawn(
         cluster,
         f"kubelet{number}",
-        [programs / "kubelet", f"--config={folder / 'kubelet.yaml'}", f"--kubeconfig={cluster.kubeconfig}"]
-        + [f"--hostname-override=machine{number}", f"--node-ip={GATEWAY}", f"--root-dir={folder / 'kubelet'}"]
-        + [f"--cert-dir={folder / 'kubelet' / 'pki'}", "--v=2"],
+        [
+            programs / "kubelet",
+            f"--config={folder / 'kubelet.yaml'}",
+            f"--kubeconfig={cluster.kubeconfig}",
+            f"--hostname-override=machine{number}",
+            f"--node-ip={GATEWAY}",
+            f"--root-dir={folder / 'kubelet'}",
+            f"--cert-dir={folder / 'kubelet' / 'pki'}",
+            "--v=2",
+        ],
     )
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,21 +113,34 @@ def running(folder: Path, nodes: int = 2, base_port: int = _BASE_PORT, min_job_a
     cluster = Slurm({"SLURM_CONF": str(conf)}, nodes)
     with _names([f"slurm{number}" for number in range(1, nodes + 1)]):
         try:
-            _start(cluster, folder, conf)
+            _start(cluster, folder)
             yield cluster
         finally:
             _stop(cluster)
 
 
-def _start(cluster: Slurm, folder: Path, conf: Path) -> None:
+def _start(cluster: Slurm, folder: Path) -> None:
     munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.sock"]
     munge += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed"]
     cluster.daemons["munged"] = _daemon(folder, "munged", munge)
-    _wait(lambda: (folder / "munge.sock").exists(), "munged", folder)
-    cluster.daemons["slurmctld"] = _daemon(folder, "slurmctld", ["slurmctld", "-D", "-i", "-f", str(conf)])
+    _wait((folder / "munge.sock").exists, "munged", folder)
+    start_controller(cluster, folder)
     for number in range(1, cluster.nodes + 1):
         start_node(cluster, folder, number)
     _wait(lambda: idle_nodes(cluster) == cluster.nodes, "the nodes", folder)
+
+
+def start_controller(cluster: Slurm, folder: Path) -> None:
+    """Start the controller, and return when it answers."""
+    conf = cluster.environment["SLURM_CONF"]
+    cluster.daemons["slurmctld"] = _daemon(folder, "slurmctld", ["slurmctld", "-D", "-i", "-f", conf])
+    ping = ["scontrol", "ping"]
+    environment = {**os.environ, **cluster.environment}
+    _wait(
+        lambda: "UP" in subprocess.run(ping, env=environment, capture_output=True, text=True).stdout,
+        "the controller",
+        folder,
+    )
 
 
 def start_node(cluster: Slurm, folder: Path, number: int) -> None:
@@ -197,10 +210,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 @contextmanager

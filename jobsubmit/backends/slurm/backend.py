@@ -68,7 +68,7 @@ class SlurmBackend:
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
-            raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none") from error
+            raise BackendError(f"--job-id {request.job_id} was submitted before", "give another, or none") from error
         order = json.dumps(delivery.order)
         if len(order) > _LONGEST_ORDER:
             folder.rmdir()

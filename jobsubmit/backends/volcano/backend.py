@@ -75,7 +75,9 @@ class VolcanoBackend:
         require_local_only(plan, "on a volume of backend.volumes")
         if not (plan.image or spec.image):
             field = "backend.image" if plan.mode == "spawn" else "image"
-            raise UsageError(f"{field}: is required, for Kubernetes starts containers", "name one with python and torch")
+            raise UsageError(
+                f"{field}: is required, for Kubernetes starts containers", "name one with python and torch"
+            )
         if not plan.store.is_remote:
             hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
             raise UsageError(f"store: the pods cannot see the folder {plan.store.uri}", hint)
@@ -87,7 +89,7 @@ class VolcanoBackend:
         for name, path in _PATHS:
             body = _loaded(request, name)
             namespace = body["metadata"].get("namespace") or api.namespace
-            api.create(path.format(namespace=namespace), body, dry_run=True)
+            _create(api, path.format(namespace=namespace), body, request.job_id, dry_run=True)
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Create what the pods read, then the job, which becomes its owner (see Backend)."""
@@ -97,17 +99,15 @@ class VolcanoBackend:
         namespace = objects[JOB]["metadata"].get("namespace") or api.namespace
         name = objects[JOB]["metadata"]["name"]
         until = int(time.time()) + VALID_SECONDS
-        objects[JOB]["metadata"]["annotations"][UNTIL] = str(until)
-        objects[SECRET]["stringData"] = _secrets(request.job_id, delivery, until)
+        objects[JOB]["metadata"]["annotations"][UNTIL] = "" if spec.credentials_secret else str(until)
+        own_keys = spec.credentials_secret is not None
+        objects[SECRET]["stringData"] = _secrets(request.job_id, delivery, 0 if own_keys else until)
         created: list[str] = []
         try:
             for document, path in _PATHS:
-                found = api.create(path.format(namespace=namespace), objects[document])
+                found = _create(api, path.format(namespace=namespace), objects[document], request.job_id)
                 created.append(f"{path.format(namespace=namespace)}/{found['metadata']['name']}")
-        except JobSubmitError as error:
-            if isinstance(error, RefusedError) and error.status == _CONFLICT:
-                text = f"{request.job_id} was submitted before, or its name {name} is taken"
-                raise BackendError(text, "give another --job-id, or none") from error
+        except JobSubmitError:
             for path in created:
                 api.delete(path)
             raise
@@ -173,18 +173,39 @@ class VolcanoBackend:
 _PATHS = ((SECRET, CORE + "secrets"), (CONFIG_MAP, CORE + "configmaps"), (JOB, JOBS))
 
 
+def _create(
+    api: Kubernetes, path: str, body: Mapping[str, Any], job_id: str, *, dry_run: bool = False
+) -> dict[str, Any]:
+    try:
+        return api.create(path, body, dry_run=dry_run)
+    except RefusedError as error:
+        if error.status != _CONFLICT:
+            raise
+        text = f"--job-id {job_id} was submitted before, or its name {body['metadata']['name']} is taken"
+        raise BackendError(text, "give another, or none") from error
+
+
 def _loaded(request: Request, name: str) -> dict[str, Any]:
     found: dict[str, Any] = YAML(typ="safe").load(request.documents[name])
     return found
 
 
 def _secrets(job_id: str, delivery: Delivery, until: int) -> dict[str, str]:
-    store = cast("PostForms", delivery.store)
-    return {
-        ORDER: json.dumps({**delivery.order, "expires": until}),
-        COLLECT: json.dumps(store.post_form(_log_prefix(job_id), VALID_SECONDS)),
-        **{SECRET_PREFIX + name: value for name, value in delivery.secrets.items()},
-    }
+    """Return what only the pods may see; `until` is when its signatures end, 0 where the pods sign themselves."""
+    form = cast("PostForms", delivery.store).post_form(_log_prefix(job_id), VALID_SECONDS)
+    order: dict[str, Any] = {**delivery.order, "expires": until}
+    if not until:
+        region = form["fields"]["x-amz-credential"].split("/")[2]
+        order = {**_unsigned(delivery.order), "region": region}
+        form = {"url": form["url"], "region": region, "prefix": form["prefix"]}
+    secrets = {SECRET_PREFIX + name: value for name, value in delivery.secrets.items()}
+    return {ORDER: json.dumps(order), COLLECT: json.dumps(form), **secrets}
+
+
+def _unsigned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _unsigned(inner) for name, inner in value.items()}
+    return value.partition("?")[0] if isinstance(value, str) and value.startswith(("http://", "https://")) else value
 
 
 def _log_prefix(job_id: str) -> str:

@@ -99,6 +99,7 @@ def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
         "image": plan.image or spec.image,
         **({"imagePullPolicy": spec.image_pull_policy} if spec.image_pull_policy else {}),
         "resources": {"requests": spec.resources, "limits": spec.resources} if spec.resources else {},
+        **({"envFrom": [{"secretRef": {"name": spec.credentials_secret}}]} if spec.credentials_secret else {}),
         "env": _environment(plan, spec, port, job_id),
     }
     pod: dict[str, Any] = {
