@@ -48,7 +48,7 @@ def volcano_fields(store: Server, bucket: str) -> dict[str, Any]:
             "image": cluster_programs.IMAGE,
             "image_pull_policy": "Never",
             "placement": "spread",
-            "resources": {"cpu": "900m", "memory": "2Gi"},
+            "resources": {"cpu": "1900m", "memory": "2Gi"},
             "volumes": [packages],
         },
     }

@@ -16,13 +16,16 @@ class KeysMissingError(OSError):
     """Say that the environment holds no keys."""
 
 
-def signed(url: str, method: str, region: str) -> str:
-    """Return a plain address of an object with a signature for one method. Raises KeysMissingError."""
+def signed(url: str, method: str, region: str, now: str = "") -> str:
+    """Return a plain address of an object with a signature for one method. Raises KeysMissingError.
+
+    `now` is the time it is made, as 20261121T120000Z; left out, it is now.
+    """
     try:
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
     except KeyError as error:
         raise KeysMissingError("%s is not set: see backend.credentials_secret" % error.args[0]) from None
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    now = now or datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     scope = "/".join((now[:8], region, "s3", "aws4_request"))
     query = {
         "X-Amz-Algorithm": _ALGORITHM,

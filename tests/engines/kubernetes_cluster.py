@@ -66,6 +66,18 @@ class Cluster:
         self.processes[f"containerd{number}"].kill()
 
 
+def revive_node(cluster: Cluster, number: int) -> None:
+    """Bring back a node that was killed, without what ran on it."""
+    folder = cluster.folder / f"node{number}"
+    _spawn(cluster, f"containerd{number}", ["containerd", "-c", folder / "containerd.toml"])
+    ctr = ["ctr", "--address", str(folder / "containerd.sock"), "version"]
+    _wait(lambda: subprocess.run(ctr, capture_output=True).returncode == 0, "containerd", cluster)
+    _end_containers(folder)
+    _spawn_kubelet(cluster, number, cluster_programs.folder() / "bin")
+    status = ["get", "node", f"machine{number}", "--no-headers"]
+    _wait(lambda: " Ready " in cluster.kubectl(*status, check=False), "the node", cluster)
+
+
 def is_there() -> bool:
     """Tell whether all programs are installed and built, and whether we may run them."""
     return os.geteuid() == 0 and shutil.which("containerd") is not None and cluster_programs.is_built()
@@ -314,6 +326,11 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
         for name in ("cpuset.cpus", "cpuset.mems"):
             if (hierarchy / name).exists():
                 (hierarchy / group / name).write_text((hierarchy / name).read_text())
+    _spawn_kubelet(cluster, number, programs)
+
+
+def _spawn_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
+    folder = cluster.folder / f"node{number}"
     _spawn(
         cluster,
         f"kubelet{number}",

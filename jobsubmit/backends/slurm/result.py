@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import JobStatus, State
+from jobsubmit.backends import JobStatus, Recovery, State, Step
 from jobsubmit.backends.gang import told_status, told_steps
 from jobsubmit.node.gang import files
 
@@ -21,7 +21,7 @@ _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 def completed(told: JobStatus, folder: Folder, attempt: int) -> JobStatus:
     """Return a status with what the nodes wrote in an attempt: how far they are, or who failed first and why."""
     steps = (*told.steps, *told_steps(_first_node_events(folder)))
-    told = replace(told, steps=steps)
+    told = replace(told, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
     if told.state in (State.QUEUED, State.RECOVERING):
         return told
     statuses = folder.statuses(attempt)
@@ -30,10 +30,25 @@ def completed(told: JobStatus, folder: Folder, attempt: int) -> JobStatus:
     outcome = folder.outcome(attempt)
     if outcome is not None and told.reason not in _BY_THE_ENGINE:
         gang = told_status({**statuses[0], **outcome.as_status()}, ())
-        return replace(gang, steps=steps, details={**told.details, **gang.details})
+        return replace(gang, steps=steps, recoveries=told.recoveries, details={**told.details, **gang.details})
     if told.state is State.FAILED and not told.message:
         return replace(told, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log says nothing")
     return told
+
+
+def _recoveries(folder: Folder, steps: tuple[Step, ...]) -> Iterator[Recovery]:
+    """Yield what each restart has cost, as far as the nodes of the attempt before could tell why."""
+    for attempt in folder.attempts()[1:]:
+        before = folder.statuses(attempt - 1)
+        outcome = folder.outcome(attempt - 1)
+        ended = max((status.get("ended") or 0.0 for status in before), default=0.0)
+        failure = (outcome.failure if outcome else None) or {}
+        struck = failure.get("evidence", {}).get("t") or ended
+        back = [step.start for step in steps if step.attempt == attempt and step.name == "training"]
+        reason = outcome.reason if outcome else "the loss of a node"
+        if struck:
+            what = f"restart {attempt} after {reason}"
+            yield Recovery(what, "", struck, max(struck, ended), back[0] if back else None, None)
 
 
 def _running(told: JobStatus, statuses: list[dict[str, Any]], *, is_cancelled: bool) -> JobStatus:

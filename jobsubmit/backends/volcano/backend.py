@@ -27,6 +27,7 @@ from jobsubmit.backends.volcano.document import (
     UNTIL,
     documents,
 )
+from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
 from jobsubmit.backends.volcano.pods import Pod, moment
 from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
@@ -78,6 +79,9 @@ class VolcanoBackend:
             raise UsageError(
                 f"{field}: is required, for Kubernetes starts containers", "name one with python and torch"
             )
+        if host_list_length(object_name(request.job_id, plan.nodes), plan.nodes) > LONGEST_HOST_LIST:
+            text = f"resources.nodes: the names of {plan.nodes:,} nodes do not fit into a pod's environment"
+            raise UsageError(text, "about 4,100 nodes do")
         if not plan.store.is_remote:
             hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
             raise UsageError(f"store: the pods cannot see the folder {plan.store.uri}", hint)
