@@ -38,6 +38,13 @@ def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: 
     return dict(status)
 
 
+def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while text not in jobsubmit("logs", name).stdout:
+        assert time.monotonic() < deadline, jobsubmit("status", name).stdout
+        time.sleep(0.3)
+
+
 def scontrol(*args: str) -> str:
     return subprocess.run(["scontrol", *args], capture_output=True, text=True, check=True).stdout
 
@@ -102,11 +109,9 @@ def test_why_a_job_waits(option: str, reason: str, on_slurm: Engine, jobsubmit: 
 def test_another_machine_of_the_same_user(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, SLEEPING), "--detach").stdout)
     elsewhere = {"JOBSUBMIT_STATE_DIR": str(tmp_path / "another")}
-    wait_until(jobsubmit, name, ("RUNNING",))
-    assert "RUNNING" in jobsubmit("status", name, env=elsewhere).stdout
-    deadline = time.monotonic() + 20
-    while "sleeping" not in jobsubmit("logs", name, env=elsewhere).stdout:
-        assert time.monotonic() < deadline
+    wait_for_line(jobsubmit, name, "sleeping")
+    assert "STARTING" in jobsubmit("status", name, env=elsewhere).stdout
+    assert "sleeping" in jobsubmit("logs", name, env=elsewhere).stdout
     jobsubmit("cancel", name, env=elsewhere)
     assert "CANCELLED" in jobsubmit("status", name, env=elsewhere).stdout
 
@@ -127,10 +132,7 @@ time.sleep(300)
 
 def test_a_time_to_save_before_the_end(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, SAVING), "--detach").stdout)
-    deadline = time.monotonic() + 30
-    while "sleeping" not in jobsubmit("logs", name).stdout:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for_line(jobsubmit, name, "sleeping")
     jobsubmit("cancel", name, "--grace", "8")
     assert "saved" in jobsubmit("logs", name).stdout
 
@@ -138,7 +140,7 @@ def test_a_time_to_save_before_the_end(on_slurm: Engine, jobsubmit: Command, tmp
 def test_a_preempted_job_says_so(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     low = job(on_slurm, tmp_path, SLEEPING, resources={"nodes": 3, "nproc_per_node": 1}, backend={"mem": "8000M"})
     name = handle(jobsubmit("create", low, "--detach").stdout)
-    wait_until(jobsubmit, name, ("RUNNING",))
+    wait_for_line(jobsubmit, name, "sleeping")
     urgent = {"partition": "urgent", "mem": "8000M"}
     done = jobsubmit("create", job(on_slurm, tmp_path, backend=urgent), "--follow", timeout=90)
     assert "hello" in done.stderr
@@ -148,7 +150,7 @@ def test_a_preempted_job_says_so(on_slurm: Engine, jobsubmit: Command, tmp_path:
 
 def test_slurms_own_time_limit(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, SLEEPING, backend={"time": 60}), "--detach").stdout)
-    wait_until(jobsubmit, name, ("RUNNING",))
+    wait_for_line(jobsubmit, name, "sleeping")
     status = wait_until(jobsubmit, name, ("FAILED",), seconds=150)
     assert status["reason"] == "TIMEOUT"
     assert "time limit" in status["message"]
@@ -235,7 +237,6 @@ def test_a_lost_node_and_a_controller_that_forgets(
     on_slurm = Engine("slurm", {"backend": {"kind": "slurm"}})
     fields: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 1}, "checkpoint_dir": "ckpt"}
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, RESUMING, **fields, restarts=1), "--detach").stdout)
-    wait_until(jobsubmit, name, ("RUNNING",))
     deadline = time.monotonic() + 30
     while len(list((tmp_path / "ckpt").rglob("[01]"))) < 2:
         assert time.monotonic() < deadline
@@ -249,7 +250,7 @@ def test_a_lost_node_and_a_controller_that_forgets(
     assert log.count("goes on ['0', '1']") == 2
 
     single = handle(jobsubmit("create", job(on_slurm, tmp_path, SLEEPING, name="single"), "--detach").stdout)
-    wait_until(jobsubmit, single, ("RUNNING",))
+    wait_for_line(jobsubmit, single, "sleeping")
     node = json.loads(jobsubmit("status", single, "-o", "json").stdout)["details"]["slurm_nodes"]
     fragile.kill(f"slurmd.{node.removeprefix('slurm')}")
     status = wait_until(jobsubmit, single, ("FAILED",), seconds=60)

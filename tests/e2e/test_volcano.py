@@ -54,13 +54,18 @@ def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60)
         time.sleep(0.3)
 
 
-def is_within(shown: Any, received: Any) -> bool:
-    """Tell whether everything that was shown is in what was received, where the server adds defaults."""
+def assert_within(shown: Any, received: Any, place: str = "") -> None:
+    """Assert that everything that was shown is in what was received, where the server adds defaults."""
     if isinstance(shown, Mapping):
-        return all(key in received and is_within(value, received[key]) for key, value in shown.items())
-    if isinstance(shown, list):
-        return len(shown) == len(received) and all(map(is_within, shown, received))
-    return bool(shown == received)
+        for key, value in shown.items():
+            assert key in received, place
+            assert_within(value, received[key], f"{place}.{key}")
+    elif isinstance(shown, list):
+        assert len(shown) == len(received), place
+        for number, (ours, theirs) in enumerate(zip(shown, received, strict=True)):
+            assert_within(ours, theirs, f"{place}.{number}")
+    else:
+        assert shown == received, place
 
 
 def test_kubernetes_got_what_was_shown(
@@ -74,9 +79,9 @@ def test_kubernetes_got_what_was_shown(
     received = json.loads(kubernetes.kubectl("get", "vcjob", "shown-1", "-n", space, "-o", "json"))
     asked = yaml.safe_load(shown["vcjob.yaml"])
     del asked["metadata"]["annotations"]["jobsubmit/code-until"]
-    assert is_within(asked, received)
+    assert_within(asked, received)
     found = json.loads(kubernetes.kubectl("get", "configmap", "shown-1-jobsubmit", "-n", space, "-o", "json"))
-    assert is_within(yaml.safe_load(shown["configmap.yaml"]), found)
+    assert_within(yaml.safe_load(shown["configmap.yaml"]), found)
     secret = json.loads(kubernetes.kubectl("get", "secret", "shown-1-jobsubmit", "-n", space, "-o", "json"))
     assert set(secret["data"]) == set(yaml.safe_load(shown["secret.yaml"])["stringData"])
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in json.dumps(received) + json.dumps(found) + str(secret)
@@ -100,7 +105,6 @@ def test_delete_leaves_nothing(
         ({"backend": {"queue": "nosuch"}}, 5, "queue"),
         ({"backend": {"namespace": "nosuch"}}, 5, "nosuch"),
         ({"backend": {"context": "nosuch"}}, 5, "your kubeconfig has: test"),
-        ({"backend": {"priority_class": "nosuch"}}, 5, "nosuch"),
         ({"backend": {"image": None}}, 2, "backend.image: is required"),
         ({"store": {"uri": "folder"}}, 2, "the pods cannot see the folder"),
         ({"checkpoint_dir": "somewhere"}, 2, "is on no volume of the pods"),

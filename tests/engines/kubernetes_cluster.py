@@ -61,9 +61,12 @@ class Cluster:
 
     def kill_node(self, number: int) -> None:
         """Let a node vanish: its kubelet and its runtime, with all that runs on it."""
-        self.processes[f"kubelet{number}"].kill()
-        _end_containers(self.folder / f"node{number}")
-        self.processes[f"containerd{number}"].kill()
+        for name in (f"kubelet{number}", f"containerd{number}"):
+            process = self.processes.pop(name)
+            if name.startswith("containerd"):
+                _end_containers(self.folder / f"node{number}")
+            process.kill()
+            process.wait()
 
 
 def revive_node(cluster: Cluster, number: int) -> None:

@@ -179,15 +179,15 @@ def test_gpus_shared_memory_and_the_rendezvous_port() -> None:
 @pytest.mark.parametrize(
     ("restarts", "retries", "policies"),
     [
-        (None, 1, ["PodEvicted TerminateJob", "PodFailed TerminateJob"]),
-        (2, 3, ["75 RestartJob", "PodEvicted RestartJob", "PodFailed TerminateJob"]),
-        ({"max": 2, "on": ["exit:7"]}, 3, ["75 RestartJob", "PodEvicted TerminateJob", "PodFailed TerminateJob"]),
+        (None, 1, ["PodEvicted T", "PodFailed T"]),
+        (2, 3, ["75 R", "143 R", "137 R", "PodEvicted R", "PodFailed T"]),
+        ({"max": 2, "on": ["exit:7"]}, 3, ["75 R", "143 T", "137 T", "PodEvicted T", "PodFailed T"]),
     ],
 )
 def test_restarts_are_volcanos_policies(restarts: Any, retries: int, policies: list[str]) -> None:
     spec = yaml.safe_load(request(backend={"kind": "volcano"}, restarts=restarts).documents["vcjob.yaml"])["spec"]
     assert spec["maxRetry"] == retries
-    assert [f"{p.get('event', p.get('exitCode'))} {p['action']}" for p in spec["policies"]] == policies
+    assert [f"{p.get('event', p.get('exitCode'))} {p['action'][0]}" for p in spec["policies"]] == policies
 
 
 def test_every_reason_to_wait_is_explained() -> None:

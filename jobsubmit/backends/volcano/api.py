@@ -14,7 +14,6 @@ _PATCH = "application/merge-patch+json"
 _STATUS = {"not_found": 404, "conflict": 409}
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
-POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups"
 CORE = "/api/v1/namespaces/{namespace}/"
 
 _HINTS = {

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from jobsubmit.address import StoreAddress
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request
 from jobsubmit.backends.gang import asked_far, require_local_only
-from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, POD_GROUPS, Kubernetes, RefusedError
+from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.collected import Collected
 from jobsubmit.backends.volcano.document import (
     CANCELLED,
@@ -28,7 +28,7 @@ from jobsubmit.backends.volcano.document import (
     documents,
 )
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
-from jobsubmit.backends.volcano.pods import Pod, moment
+from jobsubmit.backends.volcano.pods import Pod, moment, why_it_has_no_pods
 from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
 from jobsubmit.node.agent import ORDER
@@ -139,7 +139,8 @@ class VolcanoBackend:
         """Return what Volcano says, made exact by what the pods told (see Backend)."""
         job = _Job(handle)
         pods = job.pods()
-        return status_of(job.found, pods, job.why_queued() if not all(pod.machine for pod in pods) or not pods else "")
+        has_place = bool(pods) and all(pod.machine for pod in pods)
+        return status_of(job.found, pods, ("", "") if has_place else job.why_queued())
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
@@ -172,6 +173,10 @@ class VolcanoBackend:
         job.api.delete(job.path, {"propagationPolicy": "Foreground"})
         for item in list(store.list(prefix)):
             store.delete(item.key)
+
+
+def _noted_at(event: Mapping[str, Any]) -> float:
+    return moment(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
 
 
 _PATHS = ((SECRET, CORE + "secrets"), (CONFIG_MAP, CORE + "configmaps"), (JOB, JOBS))
@@ -249,13 +254,14 @@ class _Job:
     def _core(self, kind: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         return self.api.get(CORE.format(namespace=self.namespace) + kind, query)
 
-    def why_queued(self) -> str:
-        """Return what Volcano says of a gang that has no place yet."""
-        group = f"{self.name}-{self.found['metadata']['uid']}"
-        found = self.api.find(POD_GROUPS.format(namespace=self.namespace) + f"/{group}")
-        conditions = (found or {}).get("status", {}).get("conditions", ())
-        said = [c.get("message", "") for c in conditions if c.get("type") == "Unschedulable" and c["status"] == "True"]
-        return f"no place for it yet: {said[-1]}" if said else ""
+    def why_queued(self) -> tuple[str, str]:
+        """Return reason and message for a gang without pods, or without a place, by what Volcano noted last."""
+        for name in (self.name, f"{self.name}-{self.found['metadata']['uid']}"):
+            noted = self._core("events", {"fieldSelector": f"involvedObject.name={name}"})["items"]
+            for event in sorted(noted, key=_noted_at, reverse=True):
+                if known := why_it_has_no_pods(event.get("reason", ""), event.get("message", "")):
+                    return known
+        return "", ""
 
     def events(self) -> list[Mapping[str, Any]]:
         names = re.compile(rf"{re.escape(self.name)}(-.*)?")
@@ -263,7 +269,7 @@ class _Job:
         for item in self._core("events")["items"]:
             about = item["involvedObject"]
             if names.fullmatch(about.get("name", "")):
-                when = moment(item.get("lastTimestamp") or item.get("eventTime")) or 0.0
+                when = _noted_at(item)
                 what = {"object": f"{about['kind']}/{about['name']}", "message": item.get("message", "")}
                 found.append({"t": when, "event": item.get("reason", ""), **what})
         return sorted(found, key=lambda event: float(event["t"]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.backends.nodeware import nodeware
 from jobsubmit.backends.volcano.names import TASK, object_name
 from jobsubmit.node.agent import ORDER, REQUEST, RESTART
+from jobsubmit.node.gang.together import KILLED, STOPPED
 from jobsubmit.node.pod import COLLECT
 
 if TYPE_CHECKING:
@@ -86,9 +87,17 @@ def _job(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
 
 def _policies(plan: LaunchPlan) -> list[dict[str, Any]]:
     """Say when all pods start again: where an agent asks for it, or a pod was taken away; any other end is the end."""
-    lost = "RestartJob" if plan.restarts and "node_failure" in plan.restarts.on else "TerminateJob"
-    asked = [{"exitCode": RESTART, "action": "RestartJob"}] if plan.restarts else []
-    return [*asked, {"event": "PodEvicted", "action": lost}, {"event": "PodFailed", "action": "TerminateJob"}]
+    if not plan.restarts:
+        return [{"event": event, "action": "TerminateJob"} for event in ("PodEvicted", "PodFailed")]
+    lost = "RestartJob" if "node_failure" in plan.restarts.on else "TerminateJob"
+    killed = "RestartJob" if {"failure", "signal", "node_failure"} & set(plan.restarts.on) else "TerminateJob"
+    return [
+        {"exitCode": RESTART, "action": "RestartJob"},
+        {"exitCode": STOPPED, "action": lost},  # taken away, and it had the time to say so
+        {"exitCode": KILLED, "action": killed},  # with the agent in it, which could not ask for anything any more
+        {"event": "PodEvicted", "action": lost},
+        {"event": "PodFailed", "action": "TerminateJob"},
+    ]
 
 
 def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> dict[str, Any]:

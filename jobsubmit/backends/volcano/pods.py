@@ -96,6 +96,16 @@ def _why_it_waits(status: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
+def why_it_has_no_pods(reason: str, message: str) -> tuple[str, str] | None:
+    """Return reason and message of a note about a job or its gang, None for one that explains nothing."""
+    if reason == "FailedCreate":
+        said = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', message) or [message]
+        return "REFUSED", f"its pods are refused: {_short(said[0].replace('\\"', '"'))}"
+    if reason == "Unschedulable":
+        return "UNSCHEDULABLE", f"no place for it yet: {_short(message)}"
+    return None
+
+
 def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str]:
     """Return reason and message of a pod that something outside of the job has ended, or two empty texts."""
     if known := _ENDED.get(status.get("reason", "")):

@@ -30,8 +30,8 @@ PHASES = {
 }
 
 
-def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: str) -> JobStatus:
-    """Return how a job is; `why_queued` is what Volcano says of a gang that has no place yet."""
+def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str]) -> JobStatus:
+    """Return how a job is; `why_queued` is reason and message of a gang that has no place yet."""
     phase = str(job.get("status", {}).get("state", {}).get("phase", ""))
     notes = job["metadata"].get("annotations", {})
     attempt = int(job.get("status", {}).get("retryCount") or 0)
@@ -59,7 +59,7 @@ def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: str) -> J
     return _under_way(base, pods, nodes, why_queued, notes.get(UNTIL, ""))
 
 
-def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: str, until: str) -> JobStatus:
+def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: tuple[str, str], until: str) -> JobStatus:
     waiting = [pod for pod in pods if not pod.has_started]
     if base.state is State.RUNNING and not waiting and len(pods) == nodes:
         return base
@@ -72,7 +72,7 @@ def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: str
         return replace(base, state=State.STARTING if base.state is not State.RECOVERING else base.state)
     if until and float(until) < time.time():
         return replace(base, reason="EXPIRED", message="the addresses of its code have expired: submit it again")
-    unscheduled = next((pod.waits for pod in waiting if pod.waits[0]), ("", why_queued))
+    unscheduled = next((pod.waits for pod in waiting if pod.waits[0]), why_queued)
     message = unscheduled[1] or "waiting for Volcano"
     if until:
         message += f"; its code can be fetched until {time_text(float(until))}"

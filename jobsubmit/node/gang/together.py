@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from . import files, policy
 from .outcome import Outcome
 
@@ -9,6 +11,9 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+
+STOPPED, KILLED = files.SIGNAL_BASE + signal.SIGTERM, files.SIGNAL_BASE + signal.SIGKILL  # exit codes
 
 
 def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
@@ -20,7 +25,7 @@ def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
     asked = [status for status in stopped if status["reason"] != files.STOPPED_BY_ENGINE]
     if asked:
         return Outcome("CANCELLED")
-    if len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
+    if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
         return Outcome("SUCCEEDED")
     return None
 
@@ -58,7 +63,7 @@ def exit_code(outcome: Outcome) -> int:
     if outcome.state == "SUCCEEDED":
         return 0
     if outcome.state == "CANCELLED":
-        return 143
+        return STOPPED
     failure = outcome.failure or {}
     if failure.get("signal"):
         return files.SIGNAL_BASE + int(failure["signal"])
