@@ -3,11 +3,12 @@ BIN := .venv/bin
 TRAIN := .venv/.installed-train
 DEV := .venv/.installed-dev
 
-.PHONY: help demo test check chaos clean
+.PHONY: help demo test engines check chaos clean
 
 help:
 	@echo 'make demo    train on 2 emulated nodes x 2 processes, from nothing'
-	@echo 'make test    everything: lint, types, layers, unit tests, real MinIO, real training'
+	@echo 'make test    everything: lint, types, layers, unit tests, real MinIO, Slurm, Kubernetes + Volcano, training'
+	@echo 'make engines what make test runs jobs on; built once (Debian-like, root)'
 	@echo 'make chaos   100 kills of whatever a training consists of; half an hour'
 	@echo 'make check   the fast half: format, lint, types, layers, unit tests'
 
@@ -16,8 +17,14 @@ demo: $(TRAIN)
 
 test: $(DEV) $(TRAIN)
 	$(MAKE) --no-print-directory static
-	$(BIN)/python tests/minio_server.py
+	$(MAKE) --no-print-directory engines
 	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest
+
+# Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
+engines: $(DEV)
+	$(BIN)/python tests/minio_server.py
+	-$(BIN)/python tests/engines/slurm.py
+	-$(BIN)/python tests/engines/kubernetes_cluster.py
 
 chaos: $(DEV) $(TRAIN)
 	$(BIN)/python tests/chaos.py --kills 100

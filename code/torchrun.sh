@@ -13,6 +13,9 @@ fail() {
 : "${MA_JOB_DIR:?is not set; the platform sets it to the folder that holds the code}"
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
+if [[ -n ${JOBSUBMIT_HOSTS_FILE:-} ]]; then
+  VC_WORKER_HOSTS=$(<"${JOBSUBMIT_HOSTS_FILE}") # too long for the environment
+fi
 : "${VC_WORKER_HOSTS:?is not set; the platform sets it to the addresses of all nodes}"
 IFS=, read -r -a jobsubmit_hosts <<<"${VC_WORKER_HOSTS}"
 NNODES=${MA_NUM_HOSTS}

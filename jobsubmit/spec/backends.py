@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr
+from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from jobsubmit.spec.values import (
     FrozenModel,
@@ -17,6 +17,7 @@ from jobsubmit.spec.values import (
     SlurmOption,
     SlurmWord,
     Timeout,
+    wrong,
 )
 
 
@@ -69,6 +70,12 @@ class VolumeSpec(FrozenModel):
     claim: KubernetesName | None = Field(None, description="Name of a PersistentVolumeClaim.")
     host_path: MountPath | None = Field(None, description="A folder of the machine that the pod runs on.")
     read_only: StrictBool = Field(False, description="Whether the pods may not write to it.")
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> VolumeSpec:
+        if (self.claim is None) == (self.host_path is None):
+            raise wrong("must name one of claim or host_path")
+        return self
 
 
 class VolcanoBackendSpec(FrozenModel):

@@ -63,10 +63,10 @@ def test_slurm_got_the_bytes_that_were_shown(on_slurm: Engine, jobsubmit: Comman
     ("backend", "resources", "hint"),
     [
         ({"partition": "nosuch"}, {}, "backend.partition"),
-        ({}, {"nodes": 99, "nproc_per_node": 1}, "fewer nodes"),
+        ({}, {"nodes": 99, "nproc_per_node": 1}, "ask for less"),
         ({"partition": "short", "time": "2h"}, {}, "backend.time"),
         ({"constraint": "unobtainium"}, {}, "correct `backend`"),
-        ({"mem": "900G"}, {}, "fewer nodes"),
+        ({"mem": "900G"}, {}, "ask for less"),
     ],
 )
 def test_what_slurm_refuses_is_told_before_anything_is_sent(

@@ -122,7 +122,7 @@ def _refusal_hint(text: str) -> str:
     hints = {
         r"partition": "choose one that `sinfo` shows: backend.partition",
         r"account|qos|QOS": "see `sacctmgr show associations user=$USER`; set backend.account and backend.qos",
-        r"[Nn]ode count|node configuration|Requested node|processors": "fewer nodes, or a larger partition (see `sinfo`)",
+        r"[Nn]ode count|configuration|Requested node|processors": "ask for less, or for a larger partition (`sinfo`)",
         r"[Tt]ime limit": "set a shorter backend.time, or choose another partition",
         r"contact|connect|communication": HINT,
     }

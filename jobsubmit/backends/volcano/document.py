@@ -192,13 +192,13 @@ def _volumes(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str) -> list[dict
 
 def _source(volume: VolumeSpec) -> dict[str, Any]:
     if volume.claim:
-        return {"persistentVolumeClaim": {"claimName": volume.claim, "readOnly": volume.read_only}}
+        return {"persistentVolumeClaim": {"claimName": volume.claim}}
     return {"hostPath": {"path": volume.host_path or volume.path}}
 
 
 def _mounts(spec: VolcanoBackendSpec) -> list[dict[str, Any]]:
     return [
-        {"name": f"volume-{number}", "mountPath": volume.path, "readOnly": volume.read_only}
+        {"name": f"volume-{number}", "mountPath": volume.path, **({"readOnly": True} if volume.read_only else {})}
         for number, volume in enumerate(spec.volumes)
     ]
 

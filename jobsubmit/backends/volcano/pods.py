@@ -100,7 +100,8 @@ def why_it_has_no_pods(reason: str, message: str) -> tuple[str, str] | None:
     """Return reason and message of a note about a job or its gang, None for one that explains nothing."""
     if reason == "FailedCreate":
         said = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', message) or [message]
-        return "REFUSED", f"its pods are refused: {_short(said[0].replace('\\"', '"'))}"
+        text = said[0].replace('\\"', '"')
+        return "REFUSED", f"its pods are refused: {_short(text)}"
     if reason == "Unschedulable":
         return "UNSCHEDULABLE", f"no place for it yet: {_short(message)}"
     return None
