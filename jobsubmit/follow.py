@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
-from jobsubmit.errors import UsageError
+from jobsubmit.errors import JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings
 
@@ -111,9 +111,16 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
 
 def delete(record: JobRecord, settings: Settings) -> None:
     """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs."""
-    now = status(record, settings)
+    records = JobRecords(settings)
+    try:
+        now = status(record, settings)
+    except JobNotFoundError:
+        if records.read(record.id) is None:
+            raise
+        records.remove(record)  # the engine has forgotten it
+        return
     if not now.state.is_final:
         raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
     if (known := with_handle(record, settings)).handle:
         open_backend(record.backend, settings).delete(JobHandle.parse(known.handle))
-    JobRecords(settings).remove(record)
+    records.remove(record)

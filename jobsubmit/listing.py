@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from jobsubmit import follow
 from jobsubmit.backends import State
+from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings
 
+UNKNOWN = "UNKNOWN"  # the state of a job whose engine does not answer
 _REMEMBERED = "ended-jobs.json"
 
 
@@ -77,8 +79,13 @@ def _directories(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _summary(record: JobRecord, settings: Settings) -> Summary:
-    known = follow.with_handle(record, settings)
-    now = follow.status(known, settings)
+    known = record
+    try:
+        known = follow.with_handle(record, settings)
+        now = follow.status(known, settings)
+        state, reason, message = now.state.value, now.reason, now.message
+    except (BackendError, JobNotFoundError) as error:  # one engine that is down shall not hide all other jobs
+        state, reason, message = UNKNOWN, "", error.message
     return Summary(
         record.id,
         record.name,
@@ -87,9 +94,9 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
         record.nodes,
         record.created,
         known.handle,
-        now.state.value,
-        now.reason,
-        now.message,
+        state,
+        reason,
+        message,
     )
 
 
@@ -105,7 +112,8 @@ def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:
 
 
 def _remember(settings: Settings, found: dict[str, tuple[int, Summary]]) -> None:
-    ended = {job_id: entry for job_id, entry in found.items() if State(entry[1].state).is_final}
+    final = {state.value for state in State if state.is_final and state is not State.LOST}
+    ended = {job_id: entry for job_id, entry in found.items() if entry[1].state in final}
     temporary = settings.state_dir / f".{_REMEMBERED}.{os.getpid()}"
     try:
         temporary.write_text(json.dumps(ended, ensure_ascii=True), encoding="ascii")

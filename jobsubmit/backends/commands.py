@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
 from jobsubmit.errors import BackendError
 
+_PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read shall look the same everywhere
 ANSWER_SECONDS = 8.0  # so that an engine that is down is told within ten
 
 
@@ -21,7 +23,14 @@ def ask(
     """Run a client to its end; raise BackendError where it is missing or gets no answer. Its exit code is its own."""
     try:
         return subprocess.run(
-            command, input=stdin or "", capture_output=True, text=True, timeout=seconds, env=environment, check=False
+            command,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env={**os.environ, **_PLAIN} if environment is None else environment,
+            check=False,
         )
     except FileNotFoundError as error:
         raise BackendError(f"there is no {command[0]} on PATH", hint) from error

@@ -15,7 +15,7 @@ from jobsubmit.node.gang.logs import LineReader
 if TYPE_CHECKING:
     from jobsubmit.node.gang.logs import Line
 
-_FOLLOW_SECONDS = 0.1
+_FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
 _LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
@@ -35,7 +35,7 @@ def chosen_lines(
         while time.monotonic() - looked < _LOOK_SECONDS or goes_on():
             looked = looked if time.monotonic() - looked < _LOOK_SECONDS else time.monotonic()
             yield from readers.new()
-            time.sleep(_FOLLOW_SECONDS)
+            time.sleep(_FOLLOW_SECONDS * max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE))
         yield from readers.rest()
     finally:
         readers.close()

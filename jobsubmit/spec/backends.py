@@ -9,10 +9,10 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 from jobsubmit.spec.values import (
     FrozenModel,
     KubernetesName,
-    Location,
     MountPath,
     Quantity,
     ScalarText,
+    SharedDir,
     SlurmGpus,
     SlurmOption,
     SlurmWord,
@@ -47,7 +47,7 @@ class SlurmBackendSpec(FrozenModel):
     extra_sbatch: tuple[SlurmOption, ...] = Field(
         (), description="Further options of sbatch, each as one text: --reservation=team."
     )
-    shared_dir: Location | None = Field(
+    shared_dir: SharedDir | None = Field(
         None,
         description="Folder that this machine and all nodes see under this path; logs and results go there. Left out: "
         "in the state directory.",

@@ -254,6 +254,13 @@ def _quantity(value: object) -> str:
     return text
 
 
+def _shared_dir(value: object) -> str:
+    text = _location(value)
+    if not text.isprintable() or "\\" in text:
+        raise wrong("must be a path that sbatch can read: without control characters and backslashes")
+    return text
+
+
 def _mount_path(value: object) -> str:
     text = _location(value).rstrip("/")
     if not text.startswith("/") or ".." in text.split("/") or ":" in text:
@@ -312,6 +319,7 @@ KubernetesName = Annotated[
 Quantity = Annotated[
     str, BeforeValidator(_quantity), WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$"})
 ]
+SharedDir = Annotated[str, BeforeValidator(_shared_dir), WithJsonSchema({"type": "string", "minLength": 1})]
 MountPath = Annotated[str, BeforeValidator(_mount_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
 DataName = Annotated[str, BeforeValidator(_data_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
 Command = Annotated[

@@ -125,9 +125,11 @@ class SlurmBackend:
         job, folder = self._look(handle)
         if job is None or STATES.get(job.state, (State.RUNNING, ""))[0].is_final:
             return
+        nodes_can_end_it = job.state == "RUNNING" and folder is not None and bool(folder.statuses(job.restarts))
+        is_overdue = folder is not None and folder.is_cancel_overdue()
         if folder is not None and folder.directory.is_dir():
             files.ask_cancel(str(folder.directory), grace)
-        if folder is None or job.state != "RUNNING" or not folder.statuses(job.restarts):
+        if is_overdue or not nodes_can_end_it:
             clients.cancel(handle.path.rpartition("/")[2])
 
     def delete(self, handle: JobHandle) -> None:

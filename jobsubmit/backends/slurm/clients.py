@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from jobsubmit.backends.commands import ask, refusal
@@ -17,6 +18,7 @@ from jobsubmit.node.gang.environment import STRAY
 HINT = "run it where Slurm's clients work: `sinfo` must answer"
 _UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)
 _SUBMIT_SECONDS = 60.0
+_FRESH_SECONDS = 1.0
 _FIELDS = ("JobState", "Reason", "Restarts", "SubmitTime", "StartTime", "NodeList")
 _CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
 
@@ -38,7 +40,22 @@ class SlurmJob:
 
 
 def look(number: str) -> SlurmJob | None:
-    """Return what the controller knows of a job, else what the accounting does, or None. Raises BackendError."""
+    """Return what the controller knows of a job, else what the accounting does, or None. Raises BackendError.
+
+    The controller, which has others to serve, is asked at most once a second for a job.
+    """
+    asked_at, known = _seen.get(number, (0.0, None))
+    if time.monotonic() - asked_at < _FRESH_SECONDS:
+        return known
+    found = _look(number)
+    _seen[number] = (time.monotonic(), found)
+    return found
+
+
+_seen: dict[str, tuple[float, SlurmJob | None]] = {}
+
+
+def _look(number: str) -> SlurmJob | None:
     done = ask(["scontrol", "--oneliner", "show", "job", number], HINT)
     if done.returncode == 0:
         return _from_controller(done.stdout)
@@ -101,6 +118,7 @@ def find(job_id: str) -> str | None:
     return max(numbers, key=int) if numbers else None
 
 
+@cache
 def cluster_name() -> str:
     """Return the name of the cluster that our clients speak to. Raises BackendError where it does not answer."""
     done = ask(["scontrol", "show", "config"], HINT)

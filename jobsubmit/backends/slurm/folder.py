@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.slurm.document import LOG
 from jobsubmit.node.agent import REQUEST, node_dir
 from jobsubmit.node.gang import files, together
+from jobsubmit.node.gang.job import USUAL_GRACE_SECONDS
 from jobsubmit.node.gang.outcome import Outcome
+
+_OVERDUE_SECONDS = 5.0
 
 
 class Folder:
@@ -45,6 +49,15 @@ class Folder:
             return int(json.loads((self.directory / REQUEST).read_bytes())["nodes"])
         except (OSError, ValueError):
             return 0
+
+    def is_cancel_overdue(self) -> bool:
+        """Tell whether the nodes were asked to end long ago, and have not."""
+        try:
+            asked_at = (self.directory / files.CANCEL).stat().st_mtime
+        except OSError:
+            return False
+        grace = files.cancel_grace(str(self.directory), USUAL_GRACE_SECONDS) or 0.0
+        return time.time() - asked_at > grace + _OVERDUE_SECONDS
 
     def last_words(self, count: int) -> list[str]:
         """Return the last lines of what the engine and the document themselves said."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from jobsubmit.errors import BackendError
@@ -35,7 +37,7 @@ class Kubernetes:
     """Speak to the API server of one context (None: the kubeconfig's own, or that of the pod we run in)."""
 
     def __init__(self, context: str | None) -> None:
-        self._client, self.namespace = _connected(context)
+        self._client, self.namespace = _connected(context, os.environ.get("KUBECONFIG"))
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return an object, or a list of them. Raises RefusedError, BackendError."""
@@ -119,7 +121,9 @@ class Kubernetes:
 _REACH_HINT = "see `kubectl cluster-info`; backend.context chooses another cluster"
 
 
-def _connected(context: str | None) -> tuple[Any, str]:
+@cache
+def _connected(context: str | None, kubeconfig: str | None) -> tuple[Any, str]:
+    """Return a client and the namespace of a context; the library itself reads the kubeconfig's variable."""
     try:
         from kubernetes import client, config
     except ImportError as error:

@@ -79,8 +79,9 @@ class Collected:
         pods = {(pod.attempt, pod.node): pod for pod in self.pods()}
         for key, pod in pods.items():
             self.sources.setdefault(key, _Source(*key)).pod = pod
-        for key in self._stored():
-            self.sources.setdefault(key, _Source(*key))
+        if not self.sources or any(key not in pods and not source.is_read for key, source in self.sources.items()):
+            for key in self._stored():
+                self.sources.setdefault(key, _Source(*key))
         unread = [source for source in self.sources.values() if not source.is_read]
         with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder, ThreadPoolExecutor(_CONNECTIONS) as pool:
             files = [Path(folder) / str(number) for number in range(len(unread))]
