@@ -70,9 +70,13 @@ class StoreError(JobSubmitError):
 
 
 class BackendError(JobSubmitError):
-    """Say that the engine which runs jobs refused or cannot be reached."""
+    """Say that the engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help."""
 
     code = 5
+
+    def __init__(self, message: str, hint: str = "", where: str = "", *, may_pass: bool = False) -> None:
+        super().__init__(message, hint, where)
+        self.may_pass = may_pass
 
 
 class JobNotFoundError(JobSubmitError):

@@ -41,6 +41,7 @@ class LaunchPlan:
     timeout: int | None
     restarts: RestartsSpec | None
     hang_after: int
+    is_hang_chosen: bool
     templates: Path | None
     store: StoreAddress
     layout: Layout | None
@@ -78,6 +79,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         timeout=spec.timeout,
         restarts=_restarts(spec),
         hang_after=_HANG_SECONDS if spec.hang_after is None else spec.hang_after,
+        is_hang_chosen=spec.hang_after is not None,
         templates=Path(spec.templates) if spec.templates else None,
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,

@@ -26,8 +26,8 @@ def ask(
             command,
             input=stdin or "",
             capture_output=True,
-            text=True,
-            errors="replace",
+            encoding="utf-8",
+            errors="surrogateescape",
             timeout=seconds,
             env={**os.environ, **_PLAIN} if environment is None else environment,
             check=False,
@@ -35,7 +35,7 @@ def ask(
     except FileNotFoundError as error:
         raise BackendError(f"there is no {command[0]} on PATH", hint) from error
     except subprocess.TimeoutExpired as error:
-        raise BackendError(f"{command[0]} got no answer within {seconds:.0f} s", hint) from error
+        raise BackendError(f"{command[0]} got no answer within {seconds:.0f} s", hint, may_pass=True) from error
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> str:

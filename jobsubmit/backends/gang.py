@@ -50,7 +50,9 @@ def asked_far(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> d
         {**mount._asdict(), "every": 0, **({} if mount.kind == "checkpoint" else {"path": mount.uri})}
         for mount in plan.mounts
     ]
-    return {**asked(plan, script, code, job_id), "mounts": mounts, "faults": []}
+    # Each node sees only its own ranks, and a node may well wait for another for long: only who says so is watched.
+    hang_after = plan.hang_after if plan.is_hang_chosen or plan.nodes == 1 else 0
+    return {**asked(plan, script, code, job_id), "mounts": mounts, "faults": [], "hang_after": hang_after}
 
 
 def require_local_only(plan: LaunchPlan, where: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from jobsubmit.backends import LogLine, LogQuery, Stream
+from jobsubmit.errors import BackendError
 from jobsubmit.node.gang.logs import LineReader
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
 _LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on
+PATIENCE_SECONDS = 60.0
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
@@ -41,12 +45,31 @@ def chosen_lines(
         readers.close()
 
 
+def patiently(look: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a look that bears what may pass for a while, and takes it for a yes."""
+    failing_since: list[float] = []
+
+    def look_again() -> bool:
+        try:
+            found = look()
+        except BackendError as error:
+            failing_since.append(time.monotonic())
+            if not error.may_pass or time.monotonic() - failing_since[0] > PATIENCE_SECONDS:
+                raise
+            return True
+        failing_since.clear()
+        return found
+
+    return look_again
+
+
 class _Readers:
     """Read the logs of many directories at once, with a bounded number of open files and of bytes in memory."""
 
     def __init__(self, directories: Callable[[], Sequence[Path]], query: LogQuery) -> None:
         self.directories, self.query = directories, query
         self.readers: dict[Path, LineReader] = {}
+        _allow_open_files()
 
     def _all(self) -> list[LineReader]:
         found = self.directories()
@@ -87,6 +110,14 @@ class _Readers:
     def close(self) -> None:
         for reader in self.readers.values():
             reader.close()
+
+
+def _allow_open_files() -> None:
+    """Raise our limit of open files as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _time(line: Line) -> float:

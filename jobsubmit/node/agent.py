@@ -2,6 +2,7 @@
 
     node FOLDER         run this node's part of the job, as the node contract in the environment says
     verdict FOLDER      say by the exit code what became of an attempt on nodes that share FOLDER: 75 to start it again
+    again FOLDER        say by the exit code whether an attempt may follow the one before: 0 if so
     fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
     pod FOLDER JOB      like `node`, in a pod: see pod.py
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -37,6 +39,7 @@ RESTART = 75  # EX_TEMPFAIL
 def main() -> int:
     """Do what the command line says; return the exit code."""
     command, folder, *place = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(together.STOPPED))  # the first process has no default
     job = place[0] if place else folder
     if command == "fetch":
         return fetch(folder, job)
@@ -44,6 +47,8 @@ def main() -> int:
         request = json.load(stream)
     if command == "verdict":
         return verdict(folder, request)
+    if command == "again":
+        return again(folder, request)
     if command == "pod":
         from . import pod
 
@@ -119,6 +124,19 @@ def verdict(folder: str, request: dict[str, Any]) -> int:
     if files.cancel_grace(folder, 0) is not None:
         return together.exit_code(outcome)
     return final_code(outcome, request, attempt)
+
+
+def again(folder: str, request: dict[str, Any]) -> int:
+    """Return 0 if the job's policy wants an attempt after the one before, which nobody may have asked for."""
+    attempt = int(os.environ["JOBSUBMIT_RESTART_COUNT"])
+    before = [files.read_status(node_dir(folder, attempt - 1, node)) for node in range(request["nodes"])]
+    outcome = together.judged([status for status in before if status], request["nodes"])
+    if outcome is None:
+        outcome = Outcome("FAILED", "NODE_FAILED", "a node was lost, or taken away")
+    if together.wants_restart(outcome, request["restarts"], attempt - 1):
+        return 0
+    sys.stderr.write("jobsubmit: not started again: %s\n" % outcome.message)
+    return together.exit_code(outcome) or 1
 
 
 def final_code(outcome: Outcome, request: dict[str, Any], attempt: int) -> int:

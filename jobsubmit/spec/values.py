@@ -45,10 +45,30 @@ _HIGHEST_EXIT_CODE = 255
 
 QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 # Options of sbatch that would contradict what jobsubmit says itself.
-_OUR_OPTIONS = re.compile(
-    r"-[JNnoeaDW]|--(job-name|comment|nodes|ntasks|ntasks-per-node|output|error|open-mode|requeue|no-requeue|export|wrap"
-    r"|array|chdir|parsable|wait)"
+_OUR_OPTIONS = re.compile(r"-[JNnoeaDWM].*")
+_OUR_LONG_OPTIONS = (
+    "--job-name",
+    "--comment",
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--output",
+    "--error",
+    "--open-mode",
+    "--requeue",
+    "--no-requeue",
+    "--export",
+    "--export-file",
+    "--wrap",
+    "--array",
+    "--chdir",
+    "--parsable",
+    "--wait",
+    "--test-only",
+    "--clusters",
+    "--hetjob",
 )
+_SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -242,7 +262,9 @@ def _slurm_option(value: object) -> str:
     text = plain_text(value)
     if not re.fullmatch(r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?", text) or not text.isprintable():
         raise wrong("must be one option of sbatch on one line: `--reservation=team`")
-    if _OUR_OPTIONS.fullmatch(name := re.split("[= ]", text)[0]):
+    name = re.split("[= ]", text)[0]
+    is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
+    if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and _OUR_OPTIONS.fullmatch(name)):
         raise wrong(f"{name} is jobsubmit's to set")
     return text
 

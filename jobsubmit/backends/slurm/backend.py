@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
 from jobsubmit.backends.gang import asked_far, require_local_only
+from jobsubmit.backends.lines import patiently
 from jobsubmit.backends.nodeware import nodeware
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.document import NAME, agent_path, document
@@ -74,16 +77,24 @@ class SlurmBackend:
             folder.rmdir()
             raise BackendError("the code has too many files to fetch each", "use layout: archive")
         environment = {**clients.clean_environment(), **delivery.secrets, "JOBSUBMIT_ORDER": order}
+        cluster = clients.cluster_name()
         try:
             answer = clients.sbatch(request.documents[NAME], environment, "--parsable", "--export=ALL")
-        except BackendError:
-            if clients.find(request.job_id) is None:
+            number = answer.strip().partition(";")[0]
+            if not number.isdigit():
+                raise BackendError(f"sbatch gave no job: {answer.strip()}", "see backend.extra_sbatch")
+        except BaseException as error:
+            found = _found(request.job_id)
+            if found is None or not isinstance(error, BackendError):
+                if found is not None:  # whoever interrupts a submission does not want the job
+                    clients.cancel(found)
                 shutil.rmtree(folder, ignore_errors=True)
-            raise
-        number = answer.strip().partition(";")[0]
-        handle = JobHandle("slurm", f"{clients.cluster_name()}/{number}")
-        self._note(handle).parent.mkdir(parents=True, exist_ok=True)
-        self._note(handle).write_text(str(folder), encoding="utf-8")
+                raise
+            number = found  # only the answer was lost
+        handle = JobHandle("slurm", f"{cluster}/{number}")
+        with suppress(OSError):  # it only helps when Slurm has forgotten the job
+            self._note(handle).parent.mkdir(parents=True, exist_ok=True)
+            self._note(handle).write_text(str(folder), encoding="utf-8")
         return handle
 
     def find(self, job_id: str) -> JobHandle | None:
@@ -106,14 +117,15 @@ class SlurmBackend:
         if state is State.QUEUED and job.restarts and not reason:
             state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
         told = JobStatus(state, reason, message, steps=_queue(job), details=details)
-        return completed(told, folder, job.restarts) if folder else told
+        attempt = max(job.restarts, *folder.attempts()) if folder else 0
+        return completed(told, folder, attempt) if folder else told
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' files (see Backend)."""
         _, folder = self._look(handle)
         if folder is None:
             return iter(())
-        return folder.lines(query, lambda: follow and not self.status(handle).state.is_final)
+        return folder.lines(query, patiently(lambda: follow and not self.status(handle).state.is_final))
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the nodes noted, in order of time (see Backend)."""
@@ -149,15 +161,23 @@ class SlurmBackend:
             raise JobNotFoundError(f"{handle}: the clients here speak to the cluster {here}", "go to one of its nodes")
         job = clients.look(number)
         folder = job.folder if job else None
-        if folder is None and self._note(handle).exists():
+        if self._note(handle).exists():
             folder = Path(self._note(handle).read_text(encoding="utf-8"))
-        if job is None and folder is None:
-            raise JobNotFoundError(f"{handle}: Slurm does not know it (any more)", "`squeue --me` shows yours")
+        if folder is None and (job is None or not job.is_ours):
+            raise JobNotFoundError(f"{handle}: Slurm knows no such job of jobsubmit's", "`squeue --me` shows yours")
         return job, Folder(folder) if folder else None
 
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers a job's folder when Slurm has forgotten it."""
         return self.settings.state_dir / "slurm-jobs" / handle.path.replace("/", "-")
+
+
+def _found(job_id: str) -> str | None:
+    """Return the number of a job that was perhaps submitted, as far as Slurm answers."""
+    try:
+        return clients.find(job_id)
+    except BackendError:
+        return None
 
 
 def _queue(job: clients.SlurmJob) -> tuple[Step, ...]:
@@ -169,6 +189,6 @@ def _queue(job: clients.SlurmJob) -> tuple[Step, ...]:
 def _write_once(path: Path, data: bytes) -> None:
     if path.exists() and path.read_bytes() == data:
         return
-    temporary = path.with_suffix(".new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
     temporary.replace(path)

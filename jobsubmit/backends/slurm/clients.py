@@ -37,6 +37,7 @@ class SlurmJob:
     started: float | None
     nodes: str
     folder: Path | None
+    is_ours: bool
 
 
 def look(number: str) -> SlurmJob | None:
@@ -60,13 +61,16 @@ def _look(number: str) -> SlurmJob | None:
     if done.returncode == 0:
         return _from_controller(done.stdout)
     if not _UNKNOWN.search(done.stderr):
-        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+        raise BackendError(f"Slurm: {refusal(done)}", HINT, may_pass=True)
     return _from_accounting(number)
 
 
 def _from_controller(text: str) -> SlurmJob:
     found = {name: match[1] for name in _FIELDS if (match := re.search(rf"\b{name}=(\S*)", text))}
     log = re.search(rf" StdOut=(.*/{re.escape(LOG)})(?: |$)", text, re.MULTILINE)
+    folder = Path(log[1]).parent if log else None
+    comment = re.search(r"\bComment=(\S*)", text)
+    is_ours = folder is not None and comment is not None and comment[1] == MARK + folder.name
     return SlurmJob(
         state=found.get("JobState", ""),
         reason=found.get("Reason", ""),
@@ -74,7 +78,8 @@ def _from_controller(text: str) -> SlurmJob:
         submitted=_moment(found.get("SubmitTime", "")),
         started=_moment(found.get("StartTime", "")),
         nodes=found.get("NodeList", "").replace("(null)", ""),
-        folder=Path(log[1]).parent if log else None,
+        folder=folder if is_ours else None,
+        is_ours=is_ours,
     )
 
 
@@ -98,6 +103,7 @@ def _from_accounting(number: str) -> SlurmJob | None:
         started=_moment(started),
         nodes=nodes,
         folder=None,
+        is_ours=True,  # as far as can be told; without a folder nothing of it is touched
     )
 
 
@@ -155,7 +161,7 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if not STRAY.fullmatch(name)
         and not _CREDENTIALS.fullmatch(name)
-        and not (name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name != "SLURM_CONF")
+        and not (name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name not in ("SLURM_CONF", "SLURM_JWT"))
     }
 
 

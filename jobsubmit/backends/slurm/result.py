@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def completed(told: JobStatus, folder: Folder, attempt: int) -> JobStatus:
     outcome = folder.outcome(attempt)
     if outcome is not None and told.reason not in _BY_THE_ENGINE:
         gang = told_status({**statuses[0], **outcome.as_status()}, ())
+        if told.reason == "OOM" and gang.failure and gang.failure.signal == signal.SIGKILL:
+            gang = replace(gang, reason="OOM")
         return replace(gang, steps=steps, recoveries=told.recoveries, details={**told.details, **gang.details})
     if told.state is State.FAILED and not told.message:
         return replace(told, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log says nothing")

@@ -9,6 +9,7 @@ import time
 
 from . import files, hang, memory, processes, report, verdict
 from .elastic import Membership
+from .job import USUAL_GRACE_SECONDS
 from .outcome import Outcome
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -189,13 +190,20 @@ class Attempt:
         now = time.monotonic()
         self.unclear_since = self.unclear_since or now
         self.failed_at = self.failed_at or min(failure["t"] for failure in failures)
-        clear = verdict.is_clear(failures[0]) or not self.gang.running()
-        if now - self.unclear_since < (SETTLE_SECONDS if clear else SETTLE_UNCLEAR_SECONDS):
+        if now - self.unclear_since < self._settle_seconds(failures[0]):
             return None
         for failure in failures:
             if failure["rank"] is not None:
                 report.keep_error_file(self.job, self.gang.ranks[failure["rank"]])
         return Outcome("FAILED", _TO_BE_JUDGED)
+
+    def _settle_seconds(self, first: dict[str, Any]) -> float:
+        """Return how long to wait for a better explanation; it may come from a node of another machine."""
+        if verdict.is_clear(first):
+            return SETTLE_SECONDS
+        if self.job.place is not None and self.job.request["nodes"] > 1:
+            return SETTLE_UNCLEAR_SECONDS + USUAL_GRACE_SECONDS
+        return SETTLE_UNCLEAR_SECONDS if self.gang.running() else SETTLE_SECONDS
 
     def _hang(self) -> Outcome | None:
         if not self.watch.seconds:
@@ -242,9 +250,12 @@ class Attempt:
         """Return the outcome with who failed first, by all that came in while the gang was stopping."""
         for event in self.job.events.new():
             self.gang.take(event)
+        failures = self.gang.failures()
+        if outcome.reason == files.STOPPED_BY_ENGINE and failures and not failures[0]["was_told"]:
+            outcome = Outcome("FAILED", _TO_BE_JUDGED)  # the engine came first: it saw a victim, or this failure
         if outcome.reason != _TO_BE_JUDGED:
             return outcome
-        first, *others = self.gang.failures()
+        first, *others = failures
         failure = report.failure(self.job, first)
         failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
         reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
