@@ -1,7 +1,8 @@
 """A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
 
-A line of the pod's log is `TIME [rank 3] TEXT`, `TIME [node 0] TEXT`; with `!` before the `]` it is of stderr. Pieces
-of the same lines are put into the store, for a pod that is gone, or started again, takes its log with it.
+A line of the pod's log is `TIME NUMBER [rank 3] TEXT`, `TIME NUMBER [node 0] TEXT`; with `!` before the `]` it is of
+stderr; the numbers count from 1. Pieces of the same lines are put into the store, for a pod that is gone, or started
+again, takes its log with it, and so is the pod's end, as status.json.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import urllib.parse
 import uuid
 
 from . import agent, sign
-from .gang import files
+from .gang import files, together
 from .gang.logs import LineReader
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .gang.logs import Line
 
 COLLECT = "collect.json"
+PIECE, STATUS = ".gz", "status.json"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
 _LONGEST_MESSAGE = 4000  # bytes; Kubernetes keeps 4096
 _LOOK_SECONDS = 0.1
@@ -43,9 +45,12 @@ def run(folder: str, job: str, request: dict[str, Any]) -> int:
     teller.start()
     agent.run_node(folder, request, None)
     outcome, attempt = agent.outcome_of(folder), agent.place_from_environment()["attempt"]
-    teller.finish()
-    _write_termination_message(files.read_status(job_dir))
-    return agent.final_code(outcome, request, attempt)
+    told = _shortened(files.read_status(job_dir))
+    teller.finish(told)
+    _write_termination_message(told)
+    code = agent.final_code(outcome, request, attempt)
+    # These two mean to Volcano that the pod was taken away; the rank's own code stands in the status.
+    return 1 if outcome.state == "FAILED" and code in (together.STOPPED, together.KILLED) else code
 
 
 def _collector(job: str) -> _Collector | None:
@@ -64,6 +69,7 @@ class _Teller(threading.Thread):
         self.reader = LineReader(job_dir)
         self.collector = collector
         self.is_over = threading.Event()
+        self.number = 0
 
     def run(self) -> None:
         while not self.is_over.wait(_LOOK_SECONDS):
@@ -79,23 +85,26 @@ class _Teller(threading.Thread):
             self.collector.send()
 
     def _tell(self, line: Line) -> None:
-        data = tagged(line)
+        self.number += 1
+        data = tagged(line, self.number)
         sys.stdout.buffer.write(data)
         if self.collector:
-            self.collector.add(data)
+            self.collector.add(data, self.number)
 
-    def finish(self) -> None:
-        """Tell the rest, and return when all is told."""
+    def finish(self, status: bytes) -> None:
+        """Tell the rest, and the end; return when all is told."""
         self.is_over.set()
         self.join()
+        if self.collector:
+            self.collector.store(STATUS, status)
 
 
-def tagged(line: Line) -> bytes:
+def tagged(line: Line, number: int) -> bytes:
     """Return a line as it stands in the pod's log."""
     moment, (node, rank, stream), text = line
     whose = "node %d" % node if rank is None else "rank %d" % rank
     mark = "!" if stream == "stderr" else ""
-    return b"%.3f [%s%s] %s\n" % (moment, whose.encode(), mark.encode(), text)
+    return b"%.3f %d [%s%s] %s\n" % (moment, number, whose.encode(), mark.encode(), text)
 
 
 class _Collector:
@@ -107,10 +116,12 @@ class _Collector:
         place = agent.place_from_environment()
         self.prefix = "%s%d/%d/" % (form["prefix"], place["attempt"], place["node"])
         self.lines: list[bytes] = []
-        self.size, self.number, self.began = 0, 0, time.monotonic()
+        self.size, self.first, self.began = 0, 1, time.monotonic()
 
-    def add(self, line: bytes) -> None:
+    def add(self, line: bytes, number: int) -> None:
         """Take a line."""
+        if not self.lines:
+            self.first = number
         self.lines.append(line)
         self.size += len(line)
         if self.size > _PIECE_BYTES:
@@ -127,20 +138,23 @@ class _Collector:
         if not self.lines:
             return
         data, self.lines, self.size = gzip.compress(b"".join(self.lines), 1), [], 0
-        key = "%s%06d.gz" % (self.prefix, self.number)
-        self.number += 1
-        problem = ""
+        self.store("%012d%s" % (self.first, PIECE), data)
+
+    def store(self, name: str, data: bytes) -> None:
+        """Put one object into the store, if it takes it."""
+        key, problem = self.prefix + name, ""
         for attempt in range(_TRIES):
             try:
                 if "region" in self.form:
-                    put(sign.signed("%s/%s" % (self.form["url"], key), "PUT", self.form["region"]), data)
+                    url = "%s/%s" % (self.form["url"].rstrip("/"), urllib.parse.quote(key))
+                    put(sign.signed(url, "PUT", self.form["region"]), data)
                 else:
                     post(self.form["url"], {**self.form["fields"], "key": key}, data)
                 return
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 problem = str(error)
                 time.sleep(0.5 * 2**attempt)
-        sys.stderr.write("jobsubmit: a piece of the log could not be collected: %s\n" % problem)
+        sys.stderr.write("jobsubmit: %s could not be put into the store: %s\n" % (name, problem))
 
 
 def post(url: str, fields: dict[str, str], data: bytes) -> None:
@@ -176,8 +190,17 @@ def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
         raise OSError("the store answered %d: %s" % (answer.status, text))
 
 
-def _write_termination_message(status: dict[str, Any]) -> None:
-    """Leave the status where Kubernetes takes it into the pod's own, as much of it as fits."""
+def _write_termination_message(data: bytes) -> None:
+    """Leave the status where Kubernetes takes it into the pod's own."""
+    try:
+        with open(_TERMINATION_LOG, "wb") as stream:
+            stream.write(data)
+    except OSError as error:
+        sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)
+
+
+def _shortened(status: dict[str, Any]) -> bytes:
+    """Return as much of a status as Kubernetes keeps."""
     kept = {name: value for name, value in status.items() if name in _TOLD}
     failure = dict(kept.get("failure") or {})
     failure.pop("words", None)
@@ -185,15 +208,9 @@ def _write_termination_message(status: dict[str, Any]) -> None:
         kept["failure"] = failure
     while len(_bytes(kept)) > _LONGEST_MESSAGE and failure.get("last_lines"):
         failure["last_lines"] = failure["last_lines"][1:]
-    data = _bytes(kept)
-    if len(data) > _LONGEST_MESSAGE:
-        kept["message"] = kept["message"][:500]
-        data = _bytes({**kept, "failure": None, "notes": []})
-    try:
-        with open(_TERMINATION_LOG, "wb") as stream:
-            stream.write(data)
-    except OSError as error:
-        sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)
+    if len(_bytes(kept)) > _LONGEST_MESSAGE:
+        return _bytes({**kept, "message": kept["message"][:500], "failure": None, "notes": []})
+    return _bytes(kept)
 
 
 _TOLD = ("state", "reason", "message", "failure", "started", "ended", "attempt", "last_step", "notes")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jobsubmit.errors import BackendError
@@ -14,6 +15,7 @@ from jobsubmit.errors import BackendError
 _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
 _PATCH = "application/merge-patch+json"
 _STATUS = {"not_found": 404, "conflict": 409}
+_PASSING = (429, 500, 502, 503, 504)
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
 CORE = "/api/v1/namespaces/{namespace}/"
@@ -29,7 +31,7 @@ class RefusedError(BackendError):
     """Say that the server refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
-        super().__init__(message, hint)
+        super().__init__(message, hint, may_pass=status in _PASSING)
         self.status = status
 
 
@@ -88,8 +90,15 @@ class Kubernetes:
         body: Mapping[str, Any] | None = None,
         content: str = "application/json",
     ) -> dict[str, Any]:
+        from urllib3.exceptions import HTTPError
+
         response = self._request(method, path, query, body, content)
-        found: dict[str, Any] = json.loads(response.data or b"{}")
+        try:
+            found: dict[str, Any] = json.loads(response.data or b"{}")
+        except HTTPError as error:
+            raise BackendError(f"Kubernetes: the answer broke off: {error}", _REACH_HINT, may_pass=True) from error
+        except ValueError as error:
+            raise BackendError("Kubernetes: the answer is no JSON: a proxy's?", _REACH_HINT) from error
         return found
 
     def _request(
@@ -115,7 +124,8 @@ class Kubernetes:
         except HTTPError as error:
             host = self._client.configuration.host
             reason = str(getattr(error, "reason", None) or error).rpartition(": ")[2]
-            raise BackendError(f"Kubernetes at {host} cannot be reached: {reason}", _REACH_HINT) from error
+            text = f"Kubernetes at {host} cannot be reached: {reason}"
+            raise BackendError(text, _REACH_HINT, may_pass=True) from error
 
 
 _REACH_HINT = "see `kubectl cluster-info`; backend.context chooses another cluster"
@@ -126,34 +136,54 @@ def _connected(context: str | None, kubeconfig: str | None) -> tuple[Any, str]:
     """Return a client and the namespace of a context; the library itself reads the kubeconfig's variable."""
     try:
         from kubernetes import client, config
+        from yaml import YAMLError
     except ImportError as error:
         hint = "pip install 'jobsubmit[volcano]'"
         raise BackendError("the client library for Kubernetes is not installed", hint) from error
     try:
+        configuration = client.Configuration()
+        configuration.retries = 0
+        if context is None and kubeconfig is None and not _has_own_kubeconfig():
+            config.load_incluster_config(client_configuration=configuration)
+            return client.ApiClient(configuration), _POD_NAMESPACE.read_text(encoding="utf-8").strip()
         contexts, active = config.list_kube_config_contexts()
         chosen = next((c for c in contexts if c["name"] == context), None) if context else active
         if chosen is None:
             names = ", ".join(sorted(c["name"] for c in contexts))
             raise BackendError(f"backend.context: there is no context {context}", f"your kubeconfig has: {names}")
-        configuration = client.Configuration()
-        configuration.retries = 0
         config.load_kube_config(context=chosen["name"], client_configuration=configuration)
         return client.ApiClient(configuration), str(chosen["context"].get("namespace") or "default")
-    except config.ConfigException as error:
+    except (config.ConfigException, OSError, TypeError, KeyError, YAMLError) as error:
         raise BackendError(f"no way to Kubernetes: {error}", "set KUBECONFIG, or log in to the cluster") from error
+
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def _has_own_kubeconfig() -> bool:
+    """Tell whether the user has one, or we are in no pod."""
+    return (Path.home() / ".kube" / "config").exists() or not _POD_NAMESPACE.exists()
 
 
 def _refused(status: int, body: Any, reason: Any) -> RefusedError:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or reason)
     with suppress(ValueError, KeyError, TypeError):
         text = json.loads(text)["message"]
-    return RefusedError(status, f"Kubernetes refuses: {text.strip()[:1000]}", _HINTS.get(status, "correct `backend`"))
+    hint = _HINTS.get(status, "correct `backend`")
+    if status == _STATUS["not_found"] and "namespaces" in text:
+        hint = "correct backend.namespace"
+    return RefusedError(status, f"Kubernetes refuses: {text.strip()[:1000]}", hint)
 
 
 def _lines(response: Any) -> Iterator[bytes]:
+    from urllib3.exceptions import HTTPError
+
     partial = b""
-    for block in response.stream(1 << 16):
-        *whole, partial = (partial + block).split(b"\n")
-        yield from whole
+    try:
+        for block in response.stream(1 << 16):
+            *whole, partial = (partial + block).split(b"\n")
+            yield from whole
+    except HTTPError as error:
+        raise BackendError(f"Kubernetes: the answer broke off: {error}", _REACH_HINT, may_pass=True) from error
     if partial:
         yield partial

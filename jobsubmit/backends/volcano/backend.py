@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ruamel.yaml import YAML
 
 from jobsubmit.address import StoreAddress
-from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request
+from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import asked_far, require_local_only
+from jobsubmit.backends.lines import patiently
 from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.collected import Collected
 from jobsubmit.backends.volcano.document import (
@@ -46,7 +49,11 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _CONFLICT = 409
-_TERMINATING_SECONDS, _LOOK_SECONDS = 5.0, 0.1
+_TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
+
+
+class ConflictError(BackendError):
+    """Say that there is such an object already."""
 
 
 class PostForms(Protocol):
@@ -106,18 +113,22 @@ class VolcanoBackend:
         objects[JOB]["metadata"]["annotations"][UNTIL] = "" if spec.credentials_secret else str(until)
         own_keys = spec.credentials_secret is not None
         objects[SECRET]["stringData"] = _secrets(request.job_id, delivery, 0 if own_keys else until)
-        created: list[str] = []
+        begun: list[str] = []
         try:
             for document, path in _PATHS:
-                found = _create(api, path.format(namespace=namespace), objects[document], request.job_id)
-                created.append(f"{path.format(namespace=namespace)}/{found['metadata']['name']}")
-        except JobSubmitError:
-            for path in created:
-                api.delete(path)
+                place = path.format(namespace=namespace)
+                begun.append(f"{place}/{objects[document]['metadata']['name']}")
+                found = _create(api, place, objects[document], request.job_id)
+            owner = {"apiVersion": found["apiVersion"], "kind": "Job", "name": name, "uid": found["metadata"]["uid"]}
+            for own in begun[:-1]:
+                api.patch(own, {"metadata": {"ownerReferences": [owner]}})
+        except BaseException as error:
+            if isinstance(error, ConflictError):
+                begun.pop()  # that one is somebody else's
+            for own in reversed(begun):
+                with suppress(JobSubmitError):
+                    api.delete(own)
             raise
-        owner = {"apiVersion": found["apiVersion"], "kind": "Job", "name": name, "uid": found["metadata"]["uid"]}
-        for path in created[:-1]:
-            api.patch(path, {"metadata": {"ownerReferences": [owner]}})
         return JobHandle("volcano", (f"{spec.context}@" if spec.context else "") + f"{namespace}/{name}")
 
     def find(self, job_id: str) -> JobHandle | None:
@@ -140,13 +151,12 @@ class VolcanoBackend:
         job = _Job(handle)
         pods = job.pods()
         has_place = bool(pods) and all(pod.machine for pod in pods)
-        return status_of(job.found, pods, ("", "") if has_place else job.why_queued())
+        return status_of(job.found, pods, ("", "") if has_place else job.why_queued(), job.collected().statuses)
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
-        job = _Job(handle)
-        collected = Collected(job.api, job.namespace, job.pods, *_store_of(job.found))
-        return collected.lines(query, lambda: follow and not self.status(handle).state.is_final)
+        look = patiently(lambda: follow and not self.status(handle).state.is_final)
+        return _Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what Kubernetes noted of the job, its gang and its pods, in order of time (see Backend)."""
@@ -155,11 +165,11 @@ class VolcanoBackend:
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Have Volcano end all pods (see Backend)."""
         job = _Job(handle)
-        if PHASES.get(job.phase, None) and PHASES[job.phase].is_final:
+        if PHASES.get(job.phase, State.RUNNING).is_final:
             return
         if CANCELLED not in job.found["metadata"].get("annotations", {}):
             job.api.patch(job.path, {"metadata": {"annotations": {CANCELLED: str(int(time.time()))}}})
-            job.terminate()
+        job.terminate()
         if grace is not None:
             job.hurry(grace)
 
@@ -170,9 +180,11 @@ class VolcanoBackend:
         except JobNotFoundError:
             return
         store, prefix = _store_of(job.found)
-        job.api.delete(job.path, {"propagationPolicy": "Foreground"})
+        if store is None:
+            raise JobNotFoundError(f"{handle}: that is no job of jobsubmit's", f"kubectl delete vcjob {job.name}")
         for item in list(store.list(prefix)):
             store.delete(item.key)
+        job.api.delete(job.path, {"propagationPolicy": "Foreground"})
 
 
 def _noted_at(event: Mapping[str, Any]) -> float:
@@ -191,7 +203,7 @@ def _create(
         if error.status != _CONFLICT:
             raise
         text = f"--job-id {job_id} was submitted before, or its name {body['metadata']['name']} is taken"
-        raise BackendError(text, "give another, or none") from error
+        raise ConflictError(text, "give another, or none") from error
 
 
 def _loaded(request: Request, name: str) -> dict[str, Any]:
@@ -221,9 +233,11 @@ def _log_prefix(job_id: str) -> str:
     return f"logs/{job_id}/"
 
 
-def _store_of(found: Mapping[str, Any]) -> tuple[ObjectStore, str]:
-    """Return the store that a job's lines are collected in, and the prefix of their keys."""
-    notes = found["metadata"]["annotations"]
+def _store_of(found: Mapping[str, Any]) -> tuple[ObjectStore | None, str]:
+    """Return the store that a job's lines are collected in, and the prefix of their keys; None if it is not ours."""
+    notes = found["metadata"].get("annotations", {})
+    if STORE not in notes:
+        return None, ""
     return open_store(StoreAddress(**json.loads(notes[STORE]))), _log_prefix(notes[JOB_ID])
 
 
@@ -274,8 +288,17 @@ class _Job:
                 found.append({"t": when, "event": item.get("reason", ""), **what})
         return sorted(found, key=lambda event: float(event["t"]))
 
+    def collected(self) -> Collected:
+        """Return what reads the lines of the job."""
+        return Collected(self.api, self.namespace, self.pods, *_store_of(self.found))
+
     def terminate(self) -> None:
         """Tell Volcano to end the job: deleting its pods would look like a loss to it."""
+        deadline = time.monotonic() + _RESTARTING_SECONDS
+        while self.phase == "Restarting" and time.monotonic() < deadline:  # in which it takes no orders
+            self.look_again()
+        if self.phase in ("Terminating", "Aborting"):
+            return
         target = {
             "apiVersion": self.found["apiVersion"],
             "kind": "Job",
@@ -294,6 +317,11 @@ class _Job:
             },
         )
 
+    def look_again(self) -> None:
+        """Take what the server has now, a moment later."""
+        time.sleep(_LOOK_SECONDS)
+        self.found = self.api.get(self.path)
+
     def hurry(self, grace: float) -> None:
         """Leave pods that are ending no more than so many seconds."""
         deadline = time.monotonic() + _TERMINATING_SECONDS
@@ -306,4 +334,4 @@ class _Job:
         for pod in self.pods():
             if not pod.is_over:
                 path = CORE.format(namespace=self.namespace) + f"pods/{pod.name}"
-                self.api.delete(path, {"gracePeriodSeconds": int(grace)})
+                self.api.delete(path, {"gracePeriodSeconds": max(1, math.ceil(grace))})

@@ -4,44 +4,46 @@ from __future__ import annotations
 
 import gzip
 import heapq
-import itertools
+import json
 import re
 import tempfile
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import LogLine, LogQuery, Stream
-from jobsubmit.backends.volcano.api import CORE, Kubernetes, RefusedError
+from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
+from jobsubmit.node.pod import PIECE, STATUS
 
 if TYPE_CHECKING:
     from jobsubmit.backends.volcano.pods import Pod
     from jobsubmit.stores import ObjectStore
 
-_TAGGED = re.compile(rb"(\d+\.\d+) \[(node|rank) (\d+)(!?)\] (.*)", re.DOTALL)
+_TAGGED = re.compile(rb"(\d+\.\d+) (\d+) \[(node|rank) (\d+)(!?)\] (.*)", re.DOTALL)
 _CONNECTIONS = 16
 _LOOK_SECONDS, _PODS_A_SECOND = 0.5, 64  # so that many pods are asked less often
-_MOST_LOOKS_AT_GONE = 20
+_MOST_LOOKS_AT_GONE = 10
+_NODE_PARTS = 2  # of a key: attempt and node
 
 
 @dataclass
 class _Source:
-    """Hold how far the lines of one node in one attempt are read; `stamp` is Kubernetes' time of the last one."""
+    """Hold how far the lines of one node in one attempt are read: up to line `count`, which the pod had `since`."""
 
     attempt: int
     node: int
-    pod: Pod | None = None
     count: int = 0
-    stamp: bytes = b""
+    since: float = 0.0
     is_read: bool = False
     looks_when_gone: int = 0
-    lines: deque[LogLine] = field(default_factory=deque)
 
 
 class Collected:
@@ -56,33 +58,33 @@ class Collected:
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""
-        found = (line for line in self._all(goes_on) if query.wants(line))
+        found = (line for line in self._all(query, goes_on) if query.wants(line))
         if query.tail is None:
             yield from found
             return
         follows = goes_on()
-        last = deque((line for line in self._round() if query.wants(line)), maxlen=query.tail)
+        last = deque((line for line in self._round(query) if query.wants(line)), maxlen=query.tail)
         yield from last
         if follows:
             yield from found
 
-    def _all(self, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
+    def _all(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         while True:
             is_over = not goes_on()
-            yield from self._round()
+            yield from self._round(query)
             if is_over:
                 return
             time.sleep(max(_LOOK_SECONDS, len(self.sources) / _PODS_A_SECOND))
 
-    def _round(self) -> Iterator[LogLine]:
+    def _round(self, query: LogQuery) -> Iterator[LogLine]:
         """Yield what is new, in order of time."""
         pods = {(pod.attempt, pod.node): pod for pod in self.pods()}
-        for key, pod in pods.items():
-            self.sources.setdefault(key, _Source(*key)).pod = pod
+        for key in pods:
+            self.sources.setdefault(key, _Source(*key))
         if not self.sources or any(key not in pods and not source.is_read for key, source in self.sources.items()):
             for key in self._stored():
                 self.sources.setdefault(key, _Source(*key))
-        unread = [source for source in self.sources.values() if not source.is_read]
+        unread = [s for s in self.sources.values() if not s.is_read and query.node in (None, s.node)]
         with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder, ThreadPoolExecutor(_CONNECTIONS) as pool:
             files = [Path(folder) / str(number) for number in range(len(unread))]
             list(pool.map(lambda pair: self._spool(pair[0], pair[1], pods), zip(unread, files, strict=True)))
@@ -92,45 +94,69 @@ class Collected:
     def _spool(self, source: _Source, file: Path, pods: dict[tuple[int, int], Pod]) -> None:
         pod = pods.get((source.attempt, source.node))
         with file.open("wb") as sink:
-            if pod is not None and pod.has_started:
-                self._from_pod(source, pod, sink.write)
-                source.is_read = pod.is_over
-            elif pod is None:
+            if pod is None:
+                source.looks_when_gone += 1
+                source.is_read = source.looks_when_gone > _MOST_LOOKS_AT_GONE
                 self._from_store(source, sink.write)
+            elif pod.has_started:
+                is_whole = self._from_pod(source, pod, sink.write)
+                source.is_read = is_whole and pod.is_over
+                if not is_whole and pod.lost[0]:
+                    self._from_store(source, sink.write)
 
-    def _from_pod(self, source: _Source, pod: Pod, write: Callable[[bytes], object]) -> None:
+    def _from_pod(self, source: _Source, pod: Pod, write: Callable[[bytes], object]) -> bool:
+        """Read what the pod's log has more; return whether that was all, for now."""
         query = {"container": "worker", "timestamps": "true"}
-        if source.stamp:
-            query["sinceTime"] = source.stamp.decode()[:19] + "Z"
+        if source.since:
+            query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(source.since))
         path = CORE.format(namespace=self.namespace) + f"pods/{pod.name}/log"
         try:
             with self.api.lines(path, query) as lines:
                 for line in lines:
                     stamp, _, text = line.partition(b" ")
-                    if stamp > source.stamp:
-                        source.stamp = stamp
-                        self._write(source, text, write)
-        except RefusedError:
-            return  # it is not there yet, or not any more: the next look tells
+                    moment = _moment(stamp)
+                    if not _TAGGED.fullmatch(text) and moment <= source.since:
+                        continue  # it has no number to know it by
+                    source.since = max(source.since, moment)
+                    self._take(source, text, moment, write)
         except BackendError:
-            return  # a line that breaks is tried again at the next look
+            return False  # it is not there yet, or not any more, or the line broke: the next look tells
+        return True
 
-    def _from_store(self, source: _Source, write: Callable[[bytes], object]) -> None:
-        """Read what a pod that is gone had said after what was read of it."""
-        source.looks_when_gone += 1
-        if source.looks_when_gone > _MOST_LOOKS_AT_GONE:
-            source.is_read = True
-        if self.store is None:
+    def _take(self, source: _Source, text: bytes, moment: float, write: Callable[[bytes], object]) -> None:
+        """Spool a line that was not read before, and first what the pod's log does not hold any more."""
+        found = _TAGGED.fullmatch(text)
+        if found is None:
+            write(b"%d %.3f 0 [node %d!] " % (source.node, moment, source.node) + text + b"\n")
             return
-        for line in itertools.islice(self._pieces(source), source.count, None):
-            self._write(source, line, write)
+        number = int(found[2])
+        if number > source.count + 1:
+            self._from_store(source, write, before=number)
+        if number > source.count:
+            source.count = number
+            write(b"%d " % source.node + text + b"\n")
+
+    def _from_store(self, source: _Source, write: Callable[[bytes], object], before: int | None = None) -> None:
+        """Spool the lines that are only in the store, up to a number if one is given."""
+        for text in self._pieces(source):
+            found = _TAGGED.fullmatch(text)
+            number = int(found[2]) if found else 0
+            if before is not None and number >= before:
+                return
+            if number > source.count:
+                source.count = number
+                write(b"%d " % source.node + text + b"\n")
 
     def _pieces(self, source: _Source) -> Iterator[bytes]:
-        assert self.store
+        if self.store is None:
+            return
         try:
-            for item in self.store.list(f"{self.prefix}{source.attempt}/{source.node}/"):
-                yield from gzip.decompress(self.store.get(item.key)).splitlines()
-        except (StoreError, OSError, zlib.error, EOFError):
+            keys = [item.key for item in self.store.list(f"{self.prefix}{source.attempt}/{source.node}/")]
+            keys = [key for key in keys if key.endswith(PIECE)]
+            for key, following in zip(keys, [*keys[1:], ""], strict=True):
+                if not following or _first_of(following) > source.count + 1:
+                    yield from gzip.decompress(self.store.get(key)).splitlines()
+        except (StoreError, OSError, ValueError, zlib.error, EOFError):
             return
 
     def _stored(self) -> Iterable[tuple[int, int]]:
@@ -141,15 +167,34 @@ class Collected:
             keys = [item.key.removeprefix(self.prefix).split("/") for item in self.store.list(self.prefix)]
         except StoreError:
             return set()
-        return {(int(parts[0]), int(parts[1])) for parts in keys}
+        return {(int(parts[0]), int(parts[1])) for parts in keys if len(parts) > _NODE_PARTS}
 
-    def _write(self, source: _Source, text: bytes, write: Callable[[bytes], object]) -> None:
-        """Spool a line with its node; what the agent did not say is of the node and of no known time."""
-        if _TAGGED.fullmatch(text):
-            source.count += 1
-            write(b"%d " % source.node + text + b"\n")
-        else:
-            write(b"%d %.3f [node %d!] " % (source.node, time.time(), source.node) + text + b"\n")
+    def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+        """Return how the parts of nodes ended whose pods cannot tell any more, as far as they told the store."""
+        if self.store is None:
+            return {}
+        found = {}
+        for node in nodes:
+            with suppress(StoreError, ValueError):
+                told = json.loads(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"))
+                found[node] = told
+        return found
+
+
+def _moment(stamp: bytes) -> float:
+    """Return a time of the kubelet's, in whichever zone its machine is, in seconds since the epoch."""
+    text = stamp.decode("ascii", "replace")
+    zone = "+00:00" if text.endswith("Z") else text[-6:]
+    try:
+        whole = datetime.fromisoformat(text[:19] + zone).timestamp()
+        return whole + float("0." + (re.findall(r"\.(\d+)", text) or ["0"])[0])
+    except ValueError:
+        return 0.0
+
+
+def _first_of(key: str) -> int:
+    """Return the number of the first line of a piece."""
+    return int(key.rpartition("/")[2].removesuffix(PIECE))
 
 
 def _read(file: Path) -> Iterator[LogLine]:
@@ -158,7 +203,7 @@ def _read(file: Path) -> Iterator[LogLine]:
             node, _, text = data.rstrip(b"\n").partition(b" ")
             found = _TAGGED.fullmatch(text)
             assert found
-            moment, kind, number, mark, words = found.groups()
+            moment, _, kind, number, mark, words = found.groups()
             stream_name: Stream = "stderr" if mark else "stdout"
             rank = int(number) if kind == b"rank" else None
             yield LogLine(int(node), rank, stream_name, float(moment), words.decode("utf-8", "replace"))

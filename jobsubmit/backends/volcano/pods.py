@@ -39,6 +39,7 @@ _ENDED = {
     "OutOfcpu": ("NODE_FAILED", "its machine could not give it what it was promised"),
 }
 _OOM = "OOMKilled"
+_OVERDUE_SECONDS = 5.0
 _FETCH, _WORKER = "fetch", "worker"
 
 
@@ -55,6 +56,7 @@ class Pod:
     is_over: bool
     waits: tuple[str, str]
     lost: tuple[str, str]
+    is_gone: bool
     told: Mapping[str, Any] | None
     times: Mapping[str, float | None]
 
@@ -75,6 +77,7 @@ class Pod:
             is_over=status.get("phase") in ("Succeeded", "Failed"),
             waits=_why_it_waits(status),
             lost=_why_it_is_lost(meta, status),
+            is_gone=_is_overdue(meta),
             told=_told(node, status, worker),
             times=_times(meta, status, worker),
         )
@@ -114,11 +117,16 @@ def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple
     for condition in status.get("conditions", ()):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             reason, text = _ENDED.get(condition.get("reason", ""), ("EVICTED", "it was taken away"))
-            is_gone = (
-                reason != "NODE_FAILED" or (moment(meta.get("deletionTimestamp")) or time.time() + 1) < time.time()
-            )
-            return (reason, f"{text}: {_short(condition.get('message', ''))}") if is_gone else ("", "")
+            return reason, f"{text}: {_short(condition.get('message', ''))}"
+    if _is_overdue(meta):
+        return "NODE_FAILED", "its machine does not end it"
     return "", ""
+
+
+def _is_overdue(meta: Mapping[str, Any]) -> bool:
+    """Tell whether a pod should have been gone for a while: nobody on its machine removes it."""
+    due = moment(meta.get("deletionTimestamp"))
+    return due is not None and due + _OVERDUE_SECONDS < time.time()
 
 
 def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -133,13 +141,18 @@ def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Ma
     try:
         told = json.loads(ended.get("message") or "")
         if isinstance(told, dict) and told.get("state"):
-            failure = told.get("failure")
-            return {**told, "failure": failure and {**failure, "words": failure.get("last_lines", [])}}
+            return told
     except ValueError:
         pass
     if ended.get("exitCode") == 0:
         return {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
     return _without_agent(node, ended)
+
+
+def with_words(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what a pod told, its last lines being the words by which a failure is explained."""
+    failure = told.get("failure")
+    return {**told, "failure": failure and {"words": failure.get("last_lines", []), **failure}}
 
 
 def _without_agent(node: int, ended: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from jobsubmit.backends import JobStatus, State
 from jobsubmit.backends.gang import told_status
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
-from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
+from jobsubmit.backends.volcano.pods import Pod, moment, steps_of, with_words
 from jobsubmit.duration import time_text
 from jobsubmit.node.gang import together
+
+Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
 # By Volcano's word for the phase of a job (its API, batch/v1alpha1).
 PHASES = {
@@ -30,8 +32,12 @@ PHASES = {
 }
 
 
-def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str]) -> JobStatus:
-    """Return how a job is; `why_queued` is reason and message of a gang that has no place yet."""
+def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str], stored: Stored) -> JobStatus:
+    """Return how a job is.
+
+    `why_queued` is reason and message of a gang that has no place yet; `stored` returns by attempt and nodes how those
+    nodes ended, where their pods are gone.
+    """
     phase = str(job.get("status", {}).get("state", {}).get("phase", ""))
     notes = job["metadata"].get("annotations", {})
     attempt = int(job.get("status", {}).get("retryCount") or 0)
@@ -49,13 +55,16 @@ def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str
     )
     is_cancelled = CANCELLED in notes
     if base.state.is_final:
-        return _ended(base, pods, nodes, is_cancelled=is_cancelled)
+        return _ended(base, pods, nodes, stored, is_cancelled=is_cancelled)
     if is_cancelled:
         return replace(base, state=State.CANCELLING)
     if lost := [pod for pod in pods if pod.lost[0]]:
         pod = lost[0]
-        message = f"node {pod.node} on {pod.machine}: {pod.lost[1]}; what is left of it runs on: jobsubmit cancel"
-        return replace(base, state=State.LOST, reason=pod.lost[0], message=message)
+        message = f"node {pod.node} on {pod.machine}: {pod.lost[1]}"
+        if pod.is_gone:  # Volcano waits for the word of a machine that is not there
+            message += "; what is left of it runs on: jobsubmit cancel"
+            return replace(base, state=State.LOST, reason=pod.lost[0], message=message)
+        return replace(base, message=message)
     return _under_way(base, pods, nodes, why_queued, notes.get(UNTIL, ""))
 
 
@@ -79,14 +88,17 @@ def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: tup
     return replace(base, reason=unscheduled[0], message=message)
 
 
-def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, *, is_cancelled: bool) -> JobStatus:
+def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, stored: Stored, *, is_cancelled: bool) -> JobStatus:
     if is_cancelled and base.state is not State.SUCCEEDED:
         return replace(base, state=State.CANCELLED)
     if base.state is State.SUCCEEDED:
         return base
     if base.state is State.CANCELLED:
         return replace(base, reason="ABORTED", message="somebody aborted it with Volcano's own tools")
-    outcome = together.judged([dict(pod.told) for pod in pods if pod.told], nodes)
+    told_by = {pod.node: dict(pod.told) for pod in pods if pod.told}
+    silent = [node for node in range(nodes) if node not in told_by]
+    told_by.update({node: dict(told) for node, told in stored(base.details["attempt"], silent).items()})
+    outcome = together.judged([with_words(told) for told in told_by.values()], nodes)
     if outcome is not None and outcome.state == "FAILED":
         told = told_status(outcome.as_status(), ())
         return replace(told, steps=base.steps, details={**base.details, **told.details})
