@@ -55,6 +55,7 @@ class Collected:
         self.api, self.namespace, self.pods = api, namespace, pods
         self.store, self.prefix = store, prefix
         self.sources: dict[tuple[int, int], _Source] = {}
+        self.has_looked = False  # into the store
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""
@@ -81,7 +82,9 @@ class Collected:
         pods = {(pod.attempt, pod.node): pod for pod in self.pods()}
         for key in pods:
             self.sources.setdefault(key, _Source(*key))
-        if not self.sources or any(key not in pods and not source.is_read for key, source in self.sources.items()):
+        is_gone = any(key not in pods and not source.is_read for key, source in self.sources.items())
+        if is_gone or not self.has_looked:  # a look into the store costs money
+            self.has_looked = True
             for key in self._stored():
                 self.sources.setdefault(key, _Source(*key))
         unread = [s for s in self.sources.values() if not s.is_read and query.node in (None, s.node)]
