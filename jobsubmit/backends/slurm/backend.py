@@ -117,7 +117,7 @@ class SlurmBackend:
         if state is State.QUEUED and job.restarts and not reason:
             state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
         told = JobStatus(state, reason, message, steps=_queue(job), details=details)
-        attempt = max(job.restarts, *folder.attempts()) if folder else 0
+        attempt = max([job.restarts, *folder.attempts()]) if folder else 0
         return completed(told, folder, attempt) if folder else told
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
