@@ -38,8 +38,10 @@ def _has(name: str) -> bool:
     if name == "torch":
         return importlib.util.find_spec("torch") is not None
     if name == "slurm":
-        return slurm.is_there()
+        return "JOBSUBMIT_TEST_SLURM_CONF" in os.environ or slurm.is_there()
     if name == "volcano":
+        if "JOBSUBMIT_TEST_KUBECONFIG" in os.environ:
+            return True
         return kubernetes_cluster.is_there() and sys.version_info[:2] == PYTHON_OF_IMAGE
     return "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there()
 
@@ -48,7 +50,7 @@ def _has(name: str) -> bool:
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep tests apart from each other and from the developer's own settings."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "JOBSUBMIT_")) and not name.startswith("JOBSUBMIT_TEST_S3_"):
+        if name.startswith(("AWS_", "JOBSUBMIT_")) and not name.startswith("JOBSUBMIT_TEST_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("JOBSUBMIT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -113,21 +115,31 @@ def line(s3: tuple[str, Server]) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="session")
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Run one Slurm of three virtual nodes for the whole session."""
+    """Run one Slurm of three virtual nodes for the whole session, or use the one that is named."""
+    if conf := os.environ.get("JOBSUBMIT_TEST_SLURM_CONF"):
+        yield Slurm({"SLURM_CONF": conf}, nodes=3)
+        return
     with slurm.running(tmp_path_factory.mktemp("slurm") / "cluster", nodes=3) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run one Kubernetes of two nodes, with Volcano, for the whole session."""
+    """Run one Kubernetes of two nodes, with Volcano, for the whole session, or use the one that is named."""
+    if config := os.environ.get("JOBSUBMIT_TEST_KUBECONFIG"):
+        yield Cluster(tmp_path_factory.mktemp("kube"), Path(config))
+        return
     with kubernetes_cluster.running(tmp_path_factory.mktemp("kube") / "k", nodes=2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def pods_store(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
-    """Run a MinIO where pods can reach it; return it with a bucket."""
+    """Run a MinIO where pods can reach it, or use the server that is named; return it with a bucket."""
+    if not kubernetes.processes:
+        endpoint, key, secret = (os.environ[f"JOBSUBMIT_TEST_S3_{name}"] for name in ("ENDPOINT", "KEY", "SECRET"))
+        yield Server(endpoint, key, secret), os.environ["JOBSUBMIT_TEST_S3_BUCKET"]
+        return
     import boto3
 
     with minio_server.running(tmp_path_factory.mktemp("minio"), host=kubernetes_cluster.GATEWAY) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,15 +41,17 @@ class Engine:
 def volcano_fields(store: Server, bucket: str) -> dict[str, Any]:
     """Return what a job file needs for pods of the test's image, with this machine's Python packages."""
     packages = {"host_path": sysconfig.get_path("purelib"), "path": cluster_programs.PACKAGES, "read_only": True}
+    image = os.environ.get("JOBSUBMIT_TEST_IMAGE", cluster_programs.IMAGE)
+    is_ours = image == cluster_programs.IMAGE
     return {
-        "image": cluster_programs.IMAGE,
+        "image": image,
         "store": {"uri": f"s3://{bucket}/jobs", "endpoint_url": store.endpoint},
         "backend": {
             "kind": "volcano",
-            "image": cluster_programs.IMAGE,
-            "image_pull_policy": "Never",
+            "image": image,
+            "image_pull_policy": "Never" if is_ours else "IfNotPresent",
             "placement": "spread",
             "resources": {"cpu": "1900m", "memory": "2Gi"},
-            "volumes": [packages],
+            "volumes": [packages] if is_ours else [],
         },
     }

@@ -15,7 +15,7 @@ from jobsubmit.cli.output import counted, out
 from jobsubmit.duration import time_text
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecords
-from jobsubmit.listing import Filter, Summary, summaries
+from jobsubmit.listing import UNKNOWN, Filter, Summary, summaries
 from jobsubmit.settings import Settings, load_settings
 
 _SHOWN = 50
@@ -92,7 +92,7 @@ def _table(jobs: list[Summary]) -> Any:
 
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for job in jobs:
-        state = report.state_text(State(job.state), job.reason)
+        state = report.state_text(job.state, job.reason)
         table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
     return table
 
@@ -142,7 +142,7 @@ def prune(
     settings = load_settings()
     wanted = tuple(State(one.value) for one in state or ())
     chosen = Filter(wanted, before=moment("--older-than", older_than))
-    ended = [job for job in summaries(settings, chosen) if State(job.state).is_final]
+    ended = [job for job in summaries(settings, chosen) if job.state != UNKNOWN and State(job.state).is_final]
     removed = []
     for job in ended:
         record = JobRecords(settings).read(job.id)

@@ -15,7 +15,7 @@ from jobsubmit.backends import JobStatus, LogLine, Recovery, State
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord
 
-_STATE_STYLES = {
+_STATE_STYLES: dict[str, str] = {
     State.SUCCEEDED: "bold green",
     State.FAILED: "bold red",
     State.LOST: "bold red",
@@ -64,9 +64,9 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
     }
 
 
-def state_text(state: State, reason: str) -> Text:
+def state_text(state: str, reason: str) -> Text:
     """Return state and reason in the state's colour."""
-    return Text(state.value + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
+    return Text(state + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
 
 
 def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
@@ -74,7 +74,7 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
     console.print(
         Text.assemble(
             f"job {record.id} ",
-            state_text(status.state, status.reason),
+            state_text(status.state.value, status.reason),
             f": {status.message}" if status.message else "",
         )
     )

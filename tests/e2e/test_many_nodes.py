@@ -85,7 +85,9 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.lock, self.running, self.most = threading.Lock(), 0, 0
-        said = (f"2026-11-21T12:00:00.{n:09d}Z {n + 1}.000 {n + 1} [rank 0] line {n} {'x' * 80}\n" for n in range(LINES))
+        said = (
+            f"2026-11-21T12:00:00.{n:09d}Z {n + 1}.000 {n + 1} [rank 0] line {n} {'x' * 80}\n" for n in range(LINES)
+        )
         self.log = "".join(said).encode()
         self.pods = json.dumps({"items": [_pod(number) for number in range(NODES)]}).encode()
 

@@ -250,6 +250,8 @@ def test_a_server_that_is_down_or_does_not_know_us(
 
 
 def test_a_machine_that_is_lost(on_volcano: Engine, kubernetes: Cluster, jobsubmit: Command, tmp_path: Path) -> None:
+    if not kubernetes.processes:
+        pytest.skip("machines of a cluster that is not ours are left alone")
     text = "import time\nprint('here', flush=True)\ntime.sleep(300)\n"
     file = job(on_volcano, tmp_path, text, resources={"nodes": 2, "nproc_per_node": 1})
     name = handle(jobsubmit("create", file, "--detach").stdout)

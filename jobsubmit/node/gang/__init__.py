@@ -1,4 +1,6 @@
-"""The processes behind a local job; standard library only, started with `python -I -S`, for start-up time.
+"""The processes behind a job: all its nodes on one machine (the local backend), or one node of it (see agent.py).
+
+Standard library only; locally started with `python -I -S`, for start-up time.
 
     keeper ── supervisor ── one leader a node (bash start.sh → exec launcher) ── ranks
 
