@@ -137,6 +137,28 @@ def test_a_time_to_save_before_the_end(on_slurm: Engine, jobsubmit: Command, tmp
     assert "saved" in jobsubmit("logs", name).stdout
 
 
+def test_a_job_that_is_not_ours_is_left_alone(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    command = ["sbatch", "--parsable", f"--output={tmp_path}/mine/slurm.log", "--wrap=sleep 30"]
+    number = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    for verb in ("status", "cancel", "delete", "logs"):
+        jobsubmit(verb, f"slurm://jobsubmit/{number}", code=102)
+    assert (tmp_path / "mine").is_dir()
+    assert "JobState=RUNNING" in scontrol("show", "job", number)
+    subprocess.run(["scancel", number], check=True)
+
+
+def test_slurm_restarts_only_what_the_policy_names(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
+    file = job(on_slurm, tmp_path, SLEEPING, restarts={"max": 3, "on": ["exit:75"]})
+    name = handle(jobsubmit("create", file, "--detach").stdout)
+    wait_for_line(jobsubmit, name, "sleeping")
+    scontrol("requeue", name.rpartition("/")[2])
+    status = wait_until(jobsubmit, name, ("FAILED", "SUCCEEDED", "CANCELLED"), seconds=90)
+    assert status["state"] == "FAILED"
+    assert "not started again" in status["message"]
+    assert jobsubmit("logs", name).stdout.count("sleeping") == 1
+
+
 def test_a_preempted_job_says_so(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     low = job(on_slurm, tmp_path, SLEEPING, resources={"nodes": 3, "nproc_per_node": 1}, backend={"mem": "8000M"})
     name = handle(jobsubmit("create", low, "--detach").stdout)

@@ -19,6 +19,7 @@ from kubernetes_cluster import Cluster, kubeconfig_text, revive_node
 pytestmark = pytest.mark.needs("volcano", "minio")
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+MISSING = {"host_path": "/etc/hostname/below-a-file", "path": "/data"}
 SLEEPING = "import time\nprint('sleeping', flush=True)\ntime.sleep(300)\n"
 
 
@@ -150,6 +151,30 @@ def test_a_claim_that_is_not_there(on_volcano: Engine, jobsubmit: Command, tmp_p
     name = handle(jobsubmit("create", job(on_volcano, tmp_path, backend={"volumes": volumes}), "--detach").stdout)
     deadline = time.monotonic() + 30
     while "nosuch" not in (status := jobsubmit.json("status", name))["message"]:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.3)
+    jobsubmit("cancel", name)
+
+
+def test_a_quota_that_is_used_up(
+    on_volcano: Engine, kubernetes: Cluster, space: str, jobsubmit: Command, tmp_path: Path
+) -> None:
+    kubernetes.kubectl("create", "quota", "nothing", "--hard=pods=0", "-n", space)
+    name = handle(jobsubmit("create", job(on_volcano, tmp_path, backend={"namespace": space}), "--detach").stdout)
+    deadline = time.monotonic() + 30
+    while (status := jobsubmit.json("status", name))["reason"] != "REFUSED":
+        assert time.monotonic() < deadline, status
+        time.sleep(0.3)
+    assert "exceeded quota: nothing" in status["message"]
+    jobsubmit("cancel", name)
+
+
+def test_a_volume_that_cannot_be_mounted(
+    on_volcano: Engine, kubernetes: Cluster, jobsubmit: Command, tmp_path: Path
+) -> None:
+    name = handle(jobsubmit("create", job(on_volcano, tmp_path, backend={"volumes": [MISSING]}), "--detach").stdout)
+    deadline = time.monotonic() + 40
+    while (status := jobsubmit.json("status", name))["reason"] not in ("VOLUME", "CONTAINER"):
         assert time.monotonic() < deadline, status
         time.sleep(0.3)
     jobsubmit("cancel", name)

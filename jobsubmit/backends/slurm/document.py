@@ -42,7 +42,7 @@ def document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id:
 def _options(plan: LaunchPlan, folder: Path, job_id: str) -> list[str]:
     spec: SlurmBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
     given = {
-        "job-name": plan.name,
+        "job-name": job_id,
         "comment": MARK + job_id,
         "nodes": plan.nodes,
         "ntasks-per-node": 1,

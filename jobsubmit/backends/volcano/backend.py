@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -31,7 +31,7 @@ from jobsubmit.backends.volcano.document import (
     documents,
 )
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
-from jobsubmit.backends.volcano.pods import Pod, moment, why_it_has_no_pods
+from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
 from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
 from jobsubmit.node.agent import ORDER
@@ -150,8 +150,7 @@ class VolcanoBackend:
         """Return what Volcano says, made exact by what the pods told (see Backend)."""
         job = _Job(handle)
         pods = job.pods()
-        has_place = bool(pods) and all(pod.machine for pod in pods)
-        return status_of(job.found, pods, ("", "") if has_place else job.why_queued(), job.collected().statuses)
+        return status_of(job.found, pods, job.why_it_waits(pods), job.collected().statuses)
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
@@ -268,12 +267,17 @@ class _Job:
     def _core(self, kind: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         return self.api.get(CORE.format(namespace=self.namespace) + kind, query)
 
-    def why_queued(self) -> tuple[str, str]:
-        """Return reason and message for a gang without pods, or without a place, by what Volcano noted last."""
-        for name in (self.name, f"{self.name}-{self.found['metadata']['uid']}"):
+    def why_it_waits(self, pods: Sequence[Pod]) -> tuple[str, str]:
+        """Return why there are no pods, no place for them, or why one does not start, by what was noted last."""
+        waiting = [pod for pod in pods if not pod.has_started]
+        if pods and not waiting:
+            return "", ""
+        has_place = bool(pods) and all(pod.machine for pod in pods)
+        gang = (self.name, f"{self.name}-{self.found['metadata']['uid']}")
+        for name in [pod.name for pod in waiting[:1]] if has_place else gang:
             noted = self._core("events", {"fieldSelector": f"involvedObject.name={name}"})["items"]
             for event in sorted(noted, key=_noted_at, reverse=True):
-                if known := why_it_has_no_pods(event.get("reason", ""), event.get("message", "")):
+                if known := noted_reason(event.get("reason", ""), event.get("message", "")):
                     return known
         return "", ""
 

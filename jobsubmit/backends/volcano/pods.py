@@ -99,8 +99,12 @@ def _why_it_waits(status: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def why_it_has_no_pods(reason: str, message: str) -> tuple[str, str] | None:
-    """Return reason and message of a note about a job or its gang, None for one that explains nothing."""
+def noted_reason(reason: str, message: str) -> tuple[str, str] | None:
+    """Return reason and message of a note about a job, its gang or a pod, None for one that explains nothing."""
+    if reason in ("FailedMount", "FailedAttachVolume"):
+        return "VOLUME", f"a volume cannot be mounted: {_short(message)}"
+    if reason == "FailedCreatePodSandBox":
+        return "SANDBOX", f"its machine cannot make the pod: {_short(message)}"
     if reason == "FailedCreate":
         said = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', message) or [message]
         text = said[0].replace('\\"', '"')

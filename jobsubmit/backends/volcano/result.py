@@ -78,6 +78,8 @@ def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: tup
         if pod.waits[0] and pod.waits[0] != "UNSCHEDULABLE":
             return replace(base, state=State.QUEUED, reason=pod.waits[0], message=f"node {pod.node}: {pod.waits[1]}")
     if base.state is State.RUNNING or (pods and all(pod.machine for pod in pods)):
+        if why_queued[0] and why_queued[0] != "UNSCHEDULABLE":
+            return replace(base, state=State.QUEUED, reason=why_queued[0], message=why_queued[1])
         return replace(base, state=State.STARTING if base.state is not State.RECOVERING else base.state)
     if until and float(until) < time.time():
         return replace(base, reason="EXPIRED", message="the addresses of its code have expired: submit it again")
