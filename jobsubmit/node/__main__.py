@@ -11,7 +11,7 @@ with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder:
     with zipfile.ZipFile(source) as program:
         program.extractall(folder)
     sys.path.insert(0, folder)
-    from node.agent import main  # type: ignore[import-not-found]
+    from node.command import main  # type: ignore[import-not-found]
 
     code = main()
 sys.exit(code)

@@ -1,21 +1,9 @@
-"""See one node of a job through, where an engine has started us: `agent COMMAND FOLDER [JOB]`, standard library only.
-
-    node FOLDER         run this node's part of the job, as the node contract in the environment says
-    verdict FOLDER      say by the exit code what became of an attempt on nodes that share FOLDER: 75 to start it again
-    again FOLDER        say by the exit code whether an attempt may follow the one before: 0 if so
-    fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
-    pod FOLDER JOB      like `node`, in a pod: see pod.py
-
-JOB (FOLDER unless given) holds request.json: what the job is. Unless the code was fetched before, JOBSUBMIT_ORDER in
-the environment says what to fetch. In FOLDER each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the
-form of a local job's.
-"""
+"""See one node of a job through, where an engine has started us; standard library only (see command.py)."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -32,30 +20,7 @@ if TYPE_CHECKING:
 
 REQUEST = "request.json"
 ORDER = "order.json"
-ORDER_VARIABLE = "JOBSUBMIT_ORDER"
 RESTART = 75  # EX_TEMPFAIL
-
-
-def main() -> int:
-    """Do what the command line says; return the exit code."""
-    command, folder, *place = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(together.STOPPED))  # the first process has no default
-    job = place[0] if place else folder
-    if command == "fetch":
-        return fetch(folder, job)
-    with open(os.path.join(job, REQUEST), encoding="utf-8") as stream:
-        request = json.load(stream)
-    if command == "verdict":
-        return verdict(folder, request)
-    if command == "again":
-        return again(folder, request)
-    if command == "pod":
-        from . import pod
-
-        return pod.run(folder, job, request)
-    text = os.environ.pop(ORDER_VARIABLE, "")  # its addresses are nothing for the job's own processes
-    run_node(folder, request, json.loads(text) if text else None)
-    return together.exit_code(outcome_of(folder))
 
 
 def node_dir(folder: str, attempt: int, node: int) -> str:

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ruamel.yaml import YAML
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import asked_far, require_local_only
 from jobsubmit.backends.lines import patiently
-from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes, RefusedError
-from jobsubmit.backends.volcano.collected import Collected
+from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.document import (
     CANCELLED,
     CONFIG_MAP,
     CONTEXT,
     JOB,
-    JOB_ID,
     SECRET,
     SECRET_PREFIX,
-    STORE,
     UNTIL,
     documents,
 )
+from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
-from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
 from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
 from jobsubmit.node.agent import ORDER
 from jobsubmit.node.pod import COLLECT
 from jobsubmit.spec.document import as_yaml
-from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.order import VALID_SECONDS
 
 if TYPE_CHECKING:
@@ -49,7 +42,6 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _CONFLICT = 409
-_TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
 
 
 class ConflictError(BackendError):
@@ -148,22 +140,22 @@ class VolcanoBackend:
 
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what Volcano says, made exact by what the pods told (see Backend)."""
-        job = _Job(handle)
+        job = Job(handle)
         pods = job.pods()
         return status_of(job.found, pods, job.why_it_waits(pods), job.collected().statuses)
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
         look = patiently(lambda: follow and not self.status(handle).state.is_final)
-        return _Job(handle).collected().lines(query, look)
+        return Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what Kubernetes noted of the job, its gang and its pods, in order of time (see Backend)."""
-        return iter(_Job(handle).events())
+        return iter(Job(handle).events())
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Have Volcano end all pods (see Backend)."""
-        job = _Job(handle)
+        job = Job(handle)
         if PHASES.get(job.phase, State.RUNNING).is_final:
             return
         if CANCELLED not in job.found["metadata"].get("annotations", {}):
@@ -175,19 +167,15 @@ class VolcanoBackend:
     def delete(self, handle: JobHandle) -> None:
         """Remove the job, with all that it owns, and the collected lines (see Backend)."""
         try:
-            job = _Job(handle)
+            job = Job(handle)
         except JobNotFoundError:
             return
-        store, prefix = _store_of(job.found)
+        store, prefix = store_of(job.found)
         if store is None:
             raise JobNotFoundError(f"{handle}: that is no job of jobsubmit's", f"kubectl delete vcjob {job.name}")
         for item in list(store.list(prefix)):
             store.delete(item.key)
         job.api.delete(job.path, {"propagationPolicy": "Foreground"})
-
-
-def _noted_at(event: Mapping[str, Any]) -> float:
-    return moment(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
 
 
 _PATHS = ((SECRET, CORE + "secrets"), (CONFIG_MAP, CORE + "configmaps"), (JOB, JOBS))
@@ -212,7 +200,7 @@ def _loaded(request: Request, name: str) -> dict[str, Any]:
 
 def _secrets(job_id: str, delivery: Delivery, until: int) -> dict[str, str]:
     """Return what only the pods may see; `until` is when its signatures end, 0 where the pods sign themselves."""
-    form = cast("PostForms", delivery.store).post_form(_log_prefix(job_id), VALID_SECONDS)
+    form = cast("PostForms", delivery.store).post_form(log_prefix(job_id), VALID_SECONDS)
     order: dict[str, Any] = {**delivery.order, "expires": until}
     if not until:
         region = form["fields"]["x-amz-credential"].split("/")[2]
@@ -226,116 +214,3 @@ def _unsigned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _unsigned(inner) for name, inner in value.items()}
     return value.partition("?")[0] if isinstance(value, str) and value.startswith(("http://", "https://")) else value
-
-
-def _log_prefix(job_id: str) -> str:
-    return f"logs/{job_id}/"
-
-
-def _store_of(found: Mapping[str, Any]) -> tuple[ObjectStore | None, str]:
-    """Return the store that a job's lines are collected in, and the prefix of their keys; None if it is not ours."""
-    notes = found["metadata"].get("annotations", {})
-    if STORE not in notes:
-        return None, ""
-    return open_store(StoreAddress(**json.loads(notes[STORE]))), _log_prefix(notes[JOB_ID])
-
-
-class _Job:
-    """Hold one job as the server has it now. Raises JobNotFoundError."""
-
-    def __init__(self, handle: JobHandle) -> None:
-        context, _, path = handle.path.rpartition("@")
-        self.namespace, _, self.name = path.partition("/")
-        if not self.name or "/" in self.name:
-            raise JobNotFoundError(f"{handle}: a handle looks like volcano://namespace/name", "see `jobsubmit list`")
-        self.api = Kubernetes(context or None)
-        self.path = JOBS.format(namespace=self.namespace) + f"/{self.name}"
-        found = self.api.find(self.path)
-        if found is None:
-            text = f"{handle}: there is no such Volcano job (any more)"
-            raise JobNotFoundError(text, f"see `kubectl get vcjob -n {self.namespace}`")
-        self.found = found
-
-    @property
-    def phase(self) -> str:
-        return str(self.found.get("status", {}).get("state", {}).get("phase", ""))
-
-    def pods(self) -> list[Pod]:
-        query = {"labelSelector": f"volcano.sh/job-name={self.name}"}
-        return [Pod.of(item) for item in self._core("pods", query)["items"]]
-
-    def _core(self, kind: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        return self.api.get(CORE.format(namespace=self.namespace) + kind, query)
-
-    def why_it_waits(self, pods: Sequence[Pod]) -> tuple[str, str]:
-        """Return why there are no pods, no place for them, or why one does not start, by what was noted last."""
-        waiting = [pod for pod in pods if not pod.has_started]
-        if pods and not waiting:
-            return "", ""
-        has_place = bool(pods) and all(pod.machine for pod in pods)
-        gang = (self.name, f"{self.name}-{self.found['metadata']['uid']}")
-        for name in [pod.name for pod in waiting[:1]] if has_place else gang:
-            noted = self._core("events", {"fieldSelector": f"involvedObject.name={name}"})["items"]
-            for event in sorted(noted, key=_noted_at, reverse=True):
-                if known := noted_reason(event.get("reason", ""), event.get("message", "")):
-                    return known
-        return "", ""
-
-    def events(self) -> list[Mapping[str, Any]]:
-        names = re.compile(rf"{re.escape(self.name)}(-.*)?")
-        found = []
-        for item in self._core("events")["items"]:
-            about = item["involvedObject"]
-            if names.fullmatch(about.get("name", "")):
-                when = _noted_at(item)
-                what = {"object": f"{about['kind']}/{about['name']}", "message": item.get("message", "")}
-                found.append({"t": when, "event": item.get("reason", ""), **what})
-        return sorted(found, key=lambda event: float(event["t"]))
-
-    def collected(self) -> Collected:
-        """Return what reads the lines of the job."""
-        return Collected(self.api, self.namespace, self.pods, *_store_of(self.found))
-
-    def terminate(self) -> None:
-        """Tell Volcano to end the job: deleting its pods would look like a loss to it."""
-        deadline = time.monotonic() + _RESTARTING_SECONDS
-        while self.phase == "Restarting" and time.monotonic() < deadline:  # in which it takes no orders
-            self.look_again()
-        if self.phase in ("Terminating", "Aborting"):
-            return
-        target = {
-            "apiVersion": self.found["apiVersion"],
-            "kind": "Job",
-            "name": self.name,
-            "uid": self.found["metadata"]["uid"],
-            "controller": True,
-        }
-        self.api.create(
-            COMMANDS.format(namespace=self.namespace),
-            {
-                "apiVersion": "bus.volcano.sh/v1alpha1",
-                "kind": "Command",
-                "metadata": {"generateName": f"{self.name}-", "ownerReferences": [target]},
-                "action": "TerminateJob",
-                "target": target,
-            },
-        )
-
-    def look_again(self) -> None:
-        """Take what the server has now, a moment later."""
-        time.sleep(_LOOK_SECONDS)
-        self.found = self.api.get(self.path)
-
-    def hurry(self, grace: float) -> None:
-        """Leave pods that are ending no more than so many seconds."""
-        deadline = time.monotonic() + _TERMINATING_SECONDS
-        while (
-            not (self.api.find(self.path) or {}).get("status", {}).get("state", {}).get("phase", "").startswith("Term")
-        ):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.1)
-        for pod in self.pods():
-            if not pod.is_over:
-                path = CORE.format(namespace=self.namespace) + f"pods/{pod.name}"
-                self.api.delete(path, {"gracePeriodSeconds": max(1, math.ceil(grace))})
