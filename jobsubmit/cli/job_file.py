@@ -56,7 +56,14 @@ Nodes: TypeAlias = Annotated[
 ModeChoice: TypeAlias = Annotated[
     ModeOption | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
 ]
-BackendKind: TypeAlias = Annotated[str | None, typer.Option("--backend", metavar="KIND", help="Set backend.kind.")]
+BackendKind: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="KIND",
+        help="Set backend.kind: local, slurm or volcano; fields of another kind are dropped.",
+    ),
+]
 StoreUri: TypeAlias = Annotated[
     str | None, typer.Option("--store", metavar="URI", help="Set store.uri: s3://…, obs://… or a folder.")
 ]

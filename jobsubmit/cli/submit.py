@@ -38,6 +38,8 @@ from jobsubmit.jobs import JobRecords
 from jobsubmit.pipeline import Prepared
 from jobsubmit.settings import Settings, load_settings
 
+_LONGEST_LINE = 4000
+
 
 def create(
     job: JobFile = DEFAULT_JOB_FILE,
@@ -184,7 +186,13 @@ def _show_dry_run(prepared: Prepared) -> None:
     out.script(prepared.script.text)
     for name, text in prepared.request.documents.items():
         out.data(f"# ── request {name}")
-        out.data(text.rstrip("\n"))
+        out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
+
+
+def _cut(line: str) -> str:
+    """Return a line as a person can read it: a program in a document is one of many thousand letters."""
+    rest = len(line) - _LONGEST_LINE
+    return line if rest <= 0 else f"{line[:_LONGEST_LINE]}… ({rest:,} more letters: -o json shows all)"
 
 
 def validate(
