@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Command, handle
+from command import Command, handle, job_id, processes_left
 from engine import Engine
 from hostile import HOSTILE
 
@@ -43,11 +43,16 @@ def assert_trained(log: str, ranks: int) -> None:
 def test_training(mode: str, nodes: int, nproc: int, engine: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     resources = {"nodes": nodes, "nproc_per_node": nproc}
     code = {"code_dir": str(SAMPLE_CODE), "boot_file": BOOT_FILES[mode]}
-    job = engine.job(tmp_path, mode=mode, **code, resources=resources, hyperparameters={"lr": 0.001})
+    layout = "tree" if (nodes + nproc) % 2 else "archive"
+    job = engine.job(tmp_path, mode=mode, **code, resources=resources, hyperparameters={"lr": 0.001}, layout=layout)
     done = jobsubmit("create", job, "--follow", timeout=240)
     assert_trained(done.stderr, nodes * nproc)
     status = jobsubmit.json("status", handle(done.stdout))
     assert status["state"] == "SUCCEEDED"
+    shown = jobsubmit("render", job).stdout
+    assert status["script_sha256"] == hashlib.sha256(shown.encode()).hexdigest()
+    if engine.kind == "local":
+        assert processes_left(job_id(done.stdout)) == []
 
 
 RECORDER = """
