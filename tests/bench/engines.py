@@ -139,9 +139,9 @@ def _by_hand_volcano(fields: dict[str, Any], order: dict[str, Any], number: int)
     container = {"image": fields["image"], "imagePullPolicy": "Never"}
     limits, packages = fields["backend"]["resources"], fields["backend"]["volumes"][0]
     container["resources"] = {"requests": limits, "limits": limits}
-    work, own = {"name": "work", "mountPath": "/work"}, {"name": "own", "mountPath": "/own"}
-    fetch = ["sh", "-c", "python3 -I -S /own/fetch.py /work </own/order.json"]
-    env = {"MA_NUM_HOSTS": "2", "MA_NUM_GPUS": "1", "MA_JOB_DIR": "/work"}
+    work, own = {"name": "work", "mountPath": "/job"}, {"name": "own", "mountPath": "/own"}
+    fetch = ["sh", "-c", "python3 -I -S /own/fetch.py /job </own/order.json"]
+    env = {"MA_NUM_HOSTS": "2", "MA_NUM_GPUS": "1", "MA_JOB_DIR": "/job"}
     term = {"labelSelector": {"matchLabels": {"volcano.sh/job-name": name}}, "topologyKey": "kubernetes.io/hostname"}
     pod = {
         "restartPolicy": "Never",
@@ -156,7 +156,7 @@ def _by_hand_volcano(fields: dict[str, Any], order: dict[str, Any], number: int)
             {
                 **container,
                 "name": "worker",
-                "command": ["bash", "/work/start.sh"],
+                "command": ["bash", "/job/start.sh"],
                 "env": [{"name": key, "value": value} for key, value in env.items()],
                 "volumeMounts": [work, {"name": "packages", "mountPath": packages["path"], "readOnly": True}],
             }

@@ -19,7 +19,7 @@ from jobsubmit.stores.folder import FolderStore
 
 POD = Pod.of(
     {
-        "metadata": {"name": "j-worker-0", "uid": "u", "annotations": {"volcano.sh/job-retry-count": "0"}},
+        "metadata": {"name": "j-worker-0", "annotations": {"volcano.sh/job-retry-count": "0"}},
         "spec": {"nodeName": "m"},
         "status": {"phase": "Running", "containerStatuses": [{"name": "worker", "state": {"running": {}}}]},
     }

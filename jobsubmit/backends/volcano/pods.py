@@ -50,7 +50,6 @@ class Pod:
     name: str
     node: int
     attempt: int
-    uid: str
     machine: str
     has_started: bool
     is_over: bool
@@ -71,7 +70,6 @@ class Pod:
             name=meta["name"],
             node=node,
             attempt=int(notes.get("volcano.sh/job-retry-count") or 0),
-            uid=meta["uid"],
             machine=item["spec"].get("nodeName", ""),
             has_started="running" in worker.get("state", {}) or "terminated" in worker.get("state", {}),
             is_over=status.get("phase") in ("Succeeded", "Failed"),
