@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
-from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.backends.patience import Patience
+from jobsubmit.errors import JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings
 
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS, _SLOWER = 0.5, 1.05  # so that watching a long job costs next to nothing
-_PATIENCE_SECONDS = 60.0  # with an engine that does not answer for once
 _WAITING = (State.PENDING, State.QUEUED)
 
 OnWait: TypeAlias = Callable[[JobStatus, float], object]
@@ -83,15 +84,10 @@ def wait(
 ) -> JobStatus:
     """Return the status once it is final, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
     begun, pause = time.monotonic(), _POLL_SECONDS
-    failing_since: float | None = None
+    patience = Patience()
     while True:
-        try:
-            now = status(record, settings)
-            failing_since = None
-        except BackendError as error:
-            failing_since = failing_since or time.monotonic()
-            if not error.may_pass or time.monotonic() - failing_since > _PATIENCE_SECONDS:
-                raise
+        now = patience.ask(partial(status, record, settings))
+        if now is None:
             time.sleep(_LONGEST_POLL_SECONDS)
             continue
         waited = time.monotonic() - begun

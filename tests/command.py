@@ -54,6 +54,23 @@ class Command:
         )
 
 
+def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: float = 60) -> dict[str, Any]:
+    """Return the status of a job once it is in one of some states."""
+    deadline = time.monotonic() + seconds
+    while (status := jobsubmit.json("status", name))["state"] not in states:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.3)
+    return dict(status)
+
+
+def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60) -> None:
+    """Return once a job's logs hold a text."""
+    deadline = time.monotonic() + seconds
+    while text not in jobsubmit("logs", name).stdout:
+        assert time.monotonic() < deadline, jobsubmit("status", name).stdout
+        time.sleep(0.3)
+
+
 def handle(printed: str) -> str:
     """Return the handle in what `create` printed."""
     return printed.splitlines()[0]

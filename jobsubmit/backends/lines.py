@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from jobsubmit.backends import LogLine, LogQuery, Stream
-from jobsubmit.errors import BackendError
 from jobsubmit.node.gang.logs import LineReader
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
 _LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on
-PATIENCE_SECONDS = 60.0
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
@@ -43,24 +41,6 @@ def chosen_lines(
         yield from readers.rest()
     finally:
         readers.close()
-
-
-def patiently(look: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a look that bears what may pass for a while, and takes it for a yes."""
-    failing_since: list[float] = []
-
-    def look_again() -> bool:
-        try:
-            found = look()
-        except BackendError as error:
-            failing_since.append(time.monotonic())
-            if not error.may_pass or time.monotonic() - failing_since[0] > PATIENCE_SECONDS:
-                raise
-            return True
-        failing_since.clear()
-        return found
-
-    return look_again
 
 
 class _Readers:

@@ -79,11 +79,16 @@ def place_from_environment() -> dict[str, Any]:
     }
 
 
-def verdict(folder: str, request: dict[str, Any]) -> int:
-    """Write down what became of the last attempt; return its exit code, or RESTART."""
-    attempt = int(os.environ.get("JOBSUBMIT_RESTART_COUNT") or 0)
+def _outcome_of_all(folder: str, request: dict[str, Any], attempt: int) -> Outcome | None:
+    """Return what became of an attempt on all nodes, or None where they cannot tell."""
     statuses = [files.read_status(node_dir(folder, attempt, node)) for node in range(request["nodes"])]
-    outcome = together.judged([status for status in statuses if status], request["nodes"])
+    return together.judged([status for status in statuses if status], request["nodes"])
+
+
+def verdict(folder: str, request: dict[str, Any]) -> int:
+    """Return the exit code of the last attempt, or RESTART."""
+    attempt = int(os.environ.get("JOBSUBMIT_RESTART_COUNT") or 0)
+    outcome = _outcome_of_all(folder, request, attempt)
     if outcome is None:
         return 1
     if files.cancel_grace(folder, 0) is not None:
@@ -94,8 +99,7 @@ def verdict(folder: str, request: dict[str, Any]) -> int:
 def again(folder: str, request: dict[str, Any]) -> int:
     """Return 0 if the job's policy wants an attempt after the one before, which nobody may have asked for."""
     attempt = int(os.environ["JOBSUBMIT_RESTART_COUNT"])
-    before = [files.read_status(node_dir(folder, attempt - 1, node)) for node in range(request["nodes"])]
-    outcome = together.judged([status for status in before if status], request["nodes"])
+    outcome = _outcome_of_all(folder, request, attempt - 1)
     if outcome is None:
         outcome = Outcome("FAILED", "NODE_FAILED", "a node was lost, or taken away")
     if together.wants_restart(outcome, request["restarts"], attempt - 1):

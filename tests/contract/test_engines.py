@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Command, handle, job_id, processes_left
+from command import Command, handle, job_id, processes_left, wait_for_line
 from engine import Engine
 from hostile import HOSTILE
 
@@ -118,13 +118,6 @@ def test_cancel_twice(engine: Engine, jobsubmit: Command, tmp_path: Path) -> Non
     assert status["state"] == "CANCELLED"
     jobsubmit("wait", name, code=103)
     assert "sleeping" in jobsubmit("logs", name).stdout
-
-
-def wait_for_line(jobsubmit: Command, job: str, text: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while text not in jobsubmit("logs", job).stdout:
-        assert time.monotonic() < deadline, jobsubmit("status", job).stdout
-        time.sleep(0.5)
 
 
 COUNTING = """

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import slurm
-from command import Command, handle
+from command import Command, handle, wait_for_line, wait_until
 from engine import Engine
 from slurm import Slurm
 
@@ -28,21 +28,6 @@ def job(on_slurm: Engine, folder: Path, text: str = "print('hello')\n", **fields
     (folder / "code" / "main.py").write_text(text)
     backend = {**on_slurm.fields["backend"], **fields.pop("backend", {})}
     return on_slurm.job(folder, **{"mode": "spawn", "boot_file": "main.py", "backend": backend, **fields})
-
-
-def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: float = 60) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
-    while (status := jobsubmit.json("status", name))["state"] not in states:
-        assert time.monotonic() < deadline, status
-        time.sleep(0.3)
-    return dict(status)
-
-
-def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while text not in jobsubmit("logs", name).stdout:
-        assert time.monotonic() < deadline, jobsubmit("status", name).stdout
-        time.sleep(0.3)
 
 
 def scontrol(*args: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import Command, handle
+from command import Command, handle, wait_for_line, wait_until
 from engine import Engine
 from kubernetes_cluster import Cluster, kubeconfig_text, revive_node
 
@@ -38,21 +38,6 @@ def job(on_volcano: Engine, folder: Path, text: str = "print('hello')\n", **fiel
     backend = {**on_volcano.fields["backend"], "resources": {"cpu": "100m", "memory": "200Mi"}}
     backend |= fields.pop("backend", {})
     return on_volcano.job(folder, **{"mode": "spawn", "boot_file": "main.py", "backend": backend, **fields})
-
-
-def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: float = 60) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
-    while (status := jobsubmit.json("status", name))["state"] not in states:
-        assert time.monotonic() < deadline, status
-        time.sleep(0.3)
-    return dict(status)
-
-
-def wait_for_line(jobsubmit: Command, name: str, text: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while text not in jobsubmit("logs", name).stdout:
-        assert time.monotonic() < deadline, jobsubmit("status", name).stdout
-        time.sleep(0.3)
 
 
 def assert_within(shown: Any, received: Any, place: str = "") -> None:

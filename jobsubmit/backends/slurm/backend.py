@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
 from jobsubmit.backends.gang import asked_far, require_local_only
-from jobsubmit.backends.lines import patiently
 from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.patience import patiently
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.document import NAME, agent_path, document
 from jobsubmit.backends.slurm.folder import Folder

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import asked_far, require_local_only
-from jobsubmit.backends.lines import patiently
+from jobsubmit.backends.patience import patiently
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.document import (
     CANCELLED,
@@ -121,7 +121,7 @@ class VolcanoBackend:
                 with suppress(JobSubmitError):
                     api.delete(own)
             raise
-        return JobHandle("volcano", (f"{spec.context}@" if spec.context else "") + f"{namespace}/{name}")
+        return _handle(spec.context, namespace, name)
 
     def find(self, job_id: str) -> JobHandle | None:
         """Return the handle of the job with this id, by what was asked for it (see Backend)."""
@@ -134,7 +134,7 @@ class VolcanoBackend:
         namespace = metadata.get("namespace") or api.namespace
         if api.find(JOBS.format(namespace=namespace) + f"/{metadata['name']}") is None:
             return None
-        return JobHandle("volcano", (f"{context}@" if context else "") + f"{namespace}/{metadata['name']}")
+        return _handle(context, namespace, metadata["name"])
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,6 +179,10 @@ class VolcanoBackend:
 
 
 _PATHS = ((SECRET, CORE + "secrets"), (CONFIG_MAP, CORE + "configmaps"), (JOB, JOBS))
+
+
+def _handle(context: str | None, namespace: str, name: str) -> JobHandle:
+    return JobHandle("volcano", (f"{context}@" if context else "") + f"{namespace}/{name}")
 
 
 def _create(

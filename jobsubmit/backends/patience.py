@@ -1,0 +1,40 @@
+"""Bear an engine that does not answer for once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from jobsubmit.errors import BackendError
+
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 60.0
+
+
+class Patience:
+    """Ask an engine again and again; one that has answered before may fail for a minute, where that may pass."""
+
+    def __init__(self, *, has_answered: bool = False) -> None:
+        self.has_answered = has_answered
+        self.failing_since: float | None = None
+
+    def ask(self, question: Callable[[], T]) -> T | None:
+        """Return the answer, or None where there was none for once. Raises what the question raises otherwise."""
+        try:
+            answer = question()
+        except BackendError as error:
+            self.failing_since = self.failing_since or time.monotonic()
+            is_borne = self.has_answered and error.may_pass
+            if not is_borne or time.monotonic() - self.failing_since > _PATIENCE_SECONDS:
+                raise
+            return None
+        self.has_answered, self.failing_since = True, None
+        return answer
+
+
+def patiently(look: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a look at an engine that has answered before; no answer for once counts as a yes."""
+    patience = Patience(has_answered=True)
+    return lambda: patience.ask(look) is not False
