@@ -18,7 +18,7 @@ demo: $(TRAIN)
 test: $(DEV) $(TRAIN)
 	$(MAKE) --no-print-directory static
 	$(MAKE) --no-print-directory engines
-	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest
+	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest -n 2
 
 # Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
 engines: $(DEV)

@@ -39,6 +39,11 @@ class Mount(NamedTuple):
     every: int = 0
 
     @property
+    def field(self) -> str:
+        """Return the field of the job file that it is from."""
+        return {"input": "inputs", "output": "outputs", "checkpoint": "checkpoint_dir"}[self.kind]
+
+    @property
     def declaration(self) -> str:
         """Return the pattern of the words that declare it as an argument, where the boot file is to be asked."""
         name = re.sub("[-_]", "[-_]", self.name.replace(".", "[.]"))
@@ -58,12 +63,17 @@ def mounts(spec: JobSpec) -> tuple[Mount, ...]:
 
 def arguments(spec: JobSpec) -> tuple[str, ...]:
     """Return what follows the boot file on its command line, known before the nodes are."""
-    words = [word for name, value in hyperparameters(spec).items() for word in _spelled(name, value)]
+    words = hyperparameter_words(spec)
     match spec:
         case SpawnSpec():
-            return tuple(words)
+            return words
         case _:
             return (*words, *spec.args)
+
+
+def hyperparameter_words(spec: JobSpec) -> tuple[str, ...]:
+    """Return the words that the hyperparameters are."""
+    return tuple(word for name, value in hyperparameters(spec).items() for word in _spelled(name, value))
 
 
 def hyperparameters(spec: JobSpec) -> dict[str, HyperparameterValue]:

@@ -22,7 +22,7 @@ from jobsubmit.backends import (
     open_backend,
 )
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import Finding, check_boot_file, check_data
+from jobsubmit.check import Finding, check_code, check_data
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import with_handle
@@ -85,23 +85,53 @@ def prepare(
     plan = planning.plan(loaded.spec, settings, tuple(faults))
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
-    _stop_at_errors(tuple(_placed(f, loaded) for f in check_data(plan)) if checks else ())
     with clock.step("bundle"):
-        bundle = None if isinstance(plan.code_dir, str) else _scanned(plan.code_dir, loaded, plan, settings)
+        bundle = _scanned(plan, loaded, settings)
     script = render(plan)
     with clock.step("check"):
-        findings = tuple(_placed(f, loaded) for f in check_boot_file(plan, bundle)) if bundle and checks else ()
+        findings = _findings(plan, bundle, loaded) if checks else ()
     _stop_at_errors(findings)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
         code = place_ref(str(plan.code_dir), plan.code_name)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
-    notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
+    notes = _notes(loaded, plan, backend)
     return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes)
 
 
-def _scanned(code_dir: Path, loaded: LoadedSpec, plan: LaunchPlan, settings: Settings) -> Bundle:
+@dataclass(frozen=True)
+class Examination:
+    """Hold what was found out about a job without sending it: errors, too."""
+
+    plan: LaunchPlan
+    bundle: Bundle | None
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def examine(loaded: LoadedSpec, settings: Settings) -> Examination:
+    """Find out whether a job can work; touch nothing. Raises SpecError where it cannot even be rendered."""
+    plan = planning.plan(loaded.spec, settings)
+    backend = open_backend(plan.backend.kind, settings)
+    bundle = _scanned(plan, loaded, settings)
+    render(plan)
+    return Examination(plan, bundle, _findings(plan, bundle, loaded), _notes(loaded, plan, backend))
+
+
+def _findings(plan: LaunchPlan, bundle: Bundle | None, loaded: LoadedSpec) -> tuple[Finding, ...]:
+    found = [*check_data(plan), *(check_code(plan, bundle) if bundle else ())]
+    return tuple(_placed(finding, loaded) for finding in found)
+
+
+def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
+    return (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, _missing_secrets(loaded, plan)))
+
+
+def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:
+    code_dir = plan.code_dir
+    if isinstance(code_dir, str):
+        return None
     if problem := directory_problem(code_dir):
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
@@ -111,10 +141,10 @@ def _scanned(code_dir: Path, loaded: LoadedSpec, plan: LaunchPlan, settings: Set
 
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
     """Return a finding about a field with the line where that field is written."""
-    if finding.where not in loaded.document.values:
+    path = tuple(finding.where.split(".", 1))
+    if path[0] not in loaded.document.values:
         return finding
-    where = loaded.document.where((finding.where,))
-    return replace(finding, where=where, text=f"{finding.where}: {finding.text}")
+    return replace(finding, where=loaded.document.where(path), text=f"{finding.where}: {finding.text}")
 
 
 def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
@@ -126,8 +156,15 @@ def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
 def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        hint = next((finding.hint for finding in errors if finding.hint), "")
-        raise CheckError("\n".join(str(error) for error in errors), hint, errors[0].where)
+        raise check_error(errors)
+
+
+def check_error(errors: Sequence[Finding]) -> CheckError:
+    """Return the error that lists what was found wrong, each with what to do."""
+    if len(errors) == 1:
+        return CheckError(str(errors[0]), errors[0].hint, errors[0].where)
+    lines = [f"{error}\n    {error.hint}" if error.hint else str(error) for error in errors]
+    return CheckError("\n".join(lines), "", errors[0].where)
 
 
 def _ignored(plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from jobsubmit.fault import Fault, require_fit
 from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
 from jobsubmit.spec.backends import BackendSpec
-from jobsubmit.spec.model import JobSpec, Layout, Mode, RestartsSpec, SpawnSpec
+from jobsubmit.spec.model import JobSpec, LaunchSpec, Layout, LocalRank, Mode, RestartsSpec, SpawnSpec
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
@@ -21,7 +21,10 @@ _ELASTIC_RESTARTS = 3
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Hold a job with nothing left open but what only a node can know."""
+    """Hold a job with nothing left open but what only a node can know.
+
+    `arguments` are the words of the hyperparameters and, `args_from` there on, those of `args`.
+    """
 
     name: str
     mode: Mode
@@ -33,8 +36,10 @@ class LaunchPlan:
     boot_file: str | None
     command: tuple[str, ...] | None
     arguments: tuple[str, ...]
+    args_from: int
     mounts: tuple[Mount, ...]
     requirements: str | None
+    local_rank: LocalRank
     rdzv: Rendezvous | None
     env: tuple[tuple[str, str], ...]
     secrets: tuple[tuple[str, str], ...]
@@ -71,8 +76,10 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         boot_file=spec.boot_file,
         command=None if isinstance(spec, SpawnSpec) else spec.command,
         arguments=launch.arguments(spec),
+        args_from=len(launch.hyperparameter_words(spec)),
         mounts=launch.mounts(spec),
         requirements=spec.requirements,
+        local_rank=spec.local_rank if isinstance(spec, LaunchSpec) else "env",
         rdzv=launch.rendezvous(spec),
         env=tuple(spec.env.items()),
         secrets=tuple((name, ref.removeprefix("env:")) for name, ref in spec.secrets.items()),

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kubernetes_cluster
 import minio_server
@@ -21,6 +22,11 @@ from kubernetes_cluster import Cluster
 from minio_server import Server
 from proxy import Proxy
 from slurm import Slurm
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler.protocol import Scheduling
 
 REQUIRED = set(filter(None, os.environ.get("JOBSUBMIT_REQUIRE", "").split(",")))
 
@@ -44,6 +50,18 @@ def _has(name: str) -> bool:
             return True
         return kubernetes_cluster.is_there() and sys.version_info[:2] == PYTHON_OF_IMAGE
     return "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there()
+
+
+class _ByEngine(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Let one worker run all tests of an engine: there is one cluster of each."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((engine for engine in ("slurm", "volcano") if engine in nodeid), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Share the tests out among the workers of `pytest -n`."""
+    return _ByEngine(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 from jobsubmit.bundle import Bundle, BundleFile, LeftOut
 from jobsubmit.check.finding import Finding
+from jobsubmit.check.program.modules import parsed
 from jobsubmit.plan import LaunchPlan
 
 
@@ -27,12 +25,13 @@ def _missing(bundle: Bundle, field: str, path: str) -> Iterator[Finding]:
     if left_out := _left_out(bundle, path):
         yield Finding(
             "error",
+            "boot-file",
             field,
             f"{path} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
             "change the rule, or bring it back with a line like !" + path,
         )
     else:
-        yield Finding("error", field, f"{path} is not in {bundle.root}", _nearby(bundle, field, path))
+        yield Finding("error", "boot-file", field, f"{path} is not in {bundle.root}", _nearby(bundle, field, path))
 
 
 def _left_out(bundle: Bundle, path: str) -> LeftOut | None:
@@ -58,10 +57,8 @@ def _syntax(file: BundleFile) -> Iterator[Finding]:
     if not file.path.endswith(".py"):
         return
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(Path(file.source).read_bytes(), filename=file.path)
+        parsed(file.source)
     except SyntaxError as error:
-        yield Finding("error", f"{file.path}:{error.lineno or 1}", f"is not Python: {error.msg}")
+        yield Finding("error", "boot-file", f"{file.path}:{error.lineno or 1}", f"is not Python: {error.msg}")
     except (ValueError, RecursionError) as error:
-        yield Finding("error", file.path, f"is not Python: {error}")
+        yield Finding("error", "boot-file", file.path, f"is not Python: {error}")

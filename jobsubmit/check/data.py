@@ -9,21 +9,23 @@ from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.check.finding import Finding
 from jobsubmit.plan import LaunchPlan
 
-_FIELDS = {"input": "inputs", "output": "outputs", "checkpoint": "checkpoint_dir"}
-
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield what is wrong with the places of inputs, outputs and checkpoints; nothing in a bucket is looked at."""
     written: set[str] = set()
     for mount in plan.mounts:
-        field = _FIELDS[mount.kind]
+        field = mount.field
         if mount.kind != "input" and mount.uri in written:
-            yield Finding("error", field, f"{mount.uri} is written to by two of them", "give each a place of its own")
+            yield Finding(
+                "error", "data", field, f"{mount.uri} is written to by two of them", "give each a place of its own"
+            )
         if mount.kind != "input":
             written.add(mount.uri)
         if mount.uri.startswith(REMOTE_SCHEMES):
             continue
         if mount.kind == "input" and not Path(mount.uri).is_dir():
-            yield Finding("error", field, f"{mount.uri} is not a folder", "a path is relative to the job file")
+            yield Finding("error", "data", field, f"{mount.uri} is not a folder", "a path is relative to the job file")
         if mount.kind != "input" and Path(mount.uri).exists() and not Path(mount.uri).is_dir():
-            yield Finding("error", field, f"{mount.uri} is a file, not a folder", "a path is relative to the job file")
+            yield Finding(
+                "error", "data", field, f"{mount.uri} is a file, not a folder", "a path is relative to the job file"
+            )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Level: TypeAlias = Literal["error", "warning"]
+Level: TypeAlias = Literal["error", "warning", "hint", "unknown"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Say what a check found: an error stops the submission, a warning does not."""
+    """Say what a check found: an error stops the submission; unknown is what the check could not tell, and why."""
 
     level: Level
+    check: str
     where: str
     text: str
     hint: str = ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit import pipeline
 from jobsubmit.again import prepare_again
+from jobsubmit.check import Finding, Level
 from jobsubmit.cli import output, report
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
@@ -32,13 +35,15 @@ from jobsubmit.cli.job_file import (
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
-from jobsubmit.errors import INTERRUPTED
+from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.fault import Fault
 from jobsubmit.jobs import JobRecords
 from jobsubmit.pipeline import Prepared
 from jobsubmit.settings import Settings, load_settings
 
 _LONGEST_LINE = 4000
+_LEVELS: tuple[Level, ...] = ("error", "warning", "hint", "unknown")
+_SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "hint": "hint", "unknown": "cannot tell"}
 
 
 def create(
@@ -78,7 +83,7 @@ def create(
     faults = [Fault.parse(text) for text in fault or ()]
     loaded = read_job(job, mode, changes)
     prepared = pipeline.prepare(loaded, settings, job_id=job_id, checks=check, faults=faults)
-    _show_notes(prepared)
+    _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
         return
@@ -115,7 +120,7 @@ def rerun(
     faults = [Fault.parse(text) for text in fault or ()]
     changes = overrides(assignments=set_, nodes=nodes, env=env)
     prepared = prepare_again(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
-    _show_notes(prepared)
+    _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
         return
@@ -153,11 +158,15 @@ def _submit(
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
 
 
-def _show_notes(prepared: Prepared) -> None:
-    for note in prepared.notes:
+def _show_notes(notes: Sequence[str], findings: Sequence[Finding], *, least: Level = "warning") -> None:
+    """Say what was found: a submission is not the moment for hints, nor for what nobody can tell."""
+    for note in notes:
         out.talk(f"note: {note}")
-    for finding in prepared.findings:
-        out.talk(f"{finding.level}: {finding}")
+    for finding in findings:
+        if finding.level in _LEVELS[: _LEVELS.index(least) + 1]:
+            out.talk(f"{_SAID[finding.level]}: {finding}", "yellow" if finding.level == "warning" else "")
+            if finding.hint:
+                out.talk(f"  hint: {finding.hint}")
 
 
 def _show_dry_run(prepared: Prepared) -> None:
@@ -207,23 +216,34 @@ def validate(
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
-    """Check a job file and its code.
+    """Check a job file and its code, and tell what cannot work.
 
-    Touches nothing.
+    Reads your code and never runs it: its arguments against the hyperparameters, its imports against what is uploaded,
+    its use of ranks, devices and collectives against the mode. What cannot be told is said so. Touches nothing.
 
-    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 the code cannot work.
+    Exit codes: 0 nothing wrong (warnings and hints do not count), 2 the job file is wrong, 3 the code cannot work.
 
     Example: jobsubmit validate job.yaml
     """
     changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
-    prepared = pipeline.prepare(read_job(job, mode, changes), load_settings())
-    _show_notes(prepared)
+    found = pipeline.examine(read_job(job, mode, changes), load_settings())
+    errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
-        findings = [{"level": f.level, "where": f.where, "text": f.text, "hint": f.hint} for f in prepared.findings]
-        out.document({"valid": True, "notes": list(prepared.notes), "findings": findings})
-    else:
-        files = "code that is uploaded already"
-        if prepared.bundle:
-            files = f"{output.counted(len(prepared.bundle.files), 'file')}, {prepared.bundle.size:,} bytes"
-        out.data(f"{job} is valid: mode {prepared.plan.mode}, {output.counted(prepared.plan.nodes, 'node')}, {files}")
-        out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))
+        out.document(
+            {
+                "valid": not errors,
+                "notes": list(found.notes),
+                "findings": [asdict(finding) for finding in found.findings],
+            }
+        )
+        if errors:
+            raise typer.Exit(CheckError.code)
+        return
+    _show_notes(found.notes, [f for f in found.findings if f.level != "error"], least="unknown")
+    if errors:
+        raise pipeline.check_error(errors)
+    files = "code that is uploaded already"
+    if found.bundle:
+        files = f"{output.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"
+    out.data(f"{job} is valid: mode {found.plan.mode}, {output.counted(found.plan.nodes, 'node')}, {files}")
+    out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))

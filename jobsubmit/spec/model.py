@@ -34,6 +34,7 @@ from jobsubmit.spec.values import (
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
 Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
+LocalRank: TypeAlias = Literal["env", "argument"]
 PassedAs: TypeAlias = Literal["hyperparameter", "env"]
 
 MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
@@ -258,7 +259,12 @@ class _ImageSpec(_CommonSpec):
 class LaunchSpec(_ImageSpec):
     """Custom image, started by torch.distributed.launch."""
 
-    mode: Literal["launch"] = Field(description="Custom image; started by torch.distributed.launch --use_env.")
+    mode: Literal["launch"] = Field(description="Custom image; started by torch.distributed.launch.")
+    local_rank: LocalRank = Field(
+        "env",
+        description="How a process learns its local rank: as the variable LOCAL_RANK only (env: --use_env), or as "
+        "--local-rank=N, too (argument).",
+    )
 
 
 class TorchrunSpec(_ImageSpec):

@@ -244,7 +244,7 @@ def test_a_lost_node_and_a_controller_that_forgets(
     on_slurm = Engine("slurm", {"backend": {"kind": "slurm"}})
     fields: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 1}, "checkpoint_dir": "ckpt"}
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, RESUMING, **fields, restarts=1), "--detach").stdout)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(list((tmp_path / "ckpt").rglob("[01]"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -34,6 +34,8 @@ def completed(told: JobStatus, folder: Folder, attempt: int) -> JobStatus:
         if told.reason == "OOM" and gang.failure and gang.failure.signal == signal.SIGKILL:
             gang = replace(gang, reason="OOM")
         return replace(gang, steps=steps, recoveries=told.recoveries, details={**told.details, **gang.details})
+    if told.state is State.CANCELLED and not told.message and not (folder.directory / files.CANCEL).exists():
+        return replace(told, message="scancel ended it, or Slurm itself because a node could not launch it")
     if told.state is State.FAILED and not told.message:
         return replace(told, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log says nothing")
     return told

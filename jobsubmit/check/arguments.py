@@ -1,0 +1,132 @@
+"""The words a boot file is given, against those that it accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jobsubmit.check.finding import Finding
+from jobsubmit.check.parsers import CommandLine, Option, Refusal
+
+_NO = ("false", "0", "no", "off", "none")
+_HINTS = {
+    "flag": "it is a switch: write {flag: true} for it, or leave it out",
+    "choice": "",
+    "type": "",
+}
+
+
+class Word(NamedTuple):
+    """Hold a word of the command line and the field of the job file it is from; empty where the platform adds it."""
+
+    text: str
+    field: str
+
+    @property
+    def name(self) -> str:
+        """Return `--name`, or nothing for a plain word."""
+        return self.text.partition("=")[0] if self.text.startswith("-") else ""
+
+
+def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
+    """Yield the words that the boot file refuses or misunderstands, and those that it misses."""
+    for gap in line.gaps[:1]:
+        yield Finding("unknown", "arguments", gap.where, f"which arguments it takes: {gap.why}")
+    if line.kind == "none":
+        yield from _unread(words, boot_file)
+    if line.kind in ("none", "unknown"):
+        return
+    for word in words:
+        if word.name:
+            yield from _refused(line, word)
+    if line.gaps or not line.is_strict:
+        return
+    yield from _missing(line, words)
+    plain = [word.text for word in words]
+    for text in line.leftover(plain):
+        if not text.startswith("-") and any(word.text == text and not word.name for word in words):
+            yield Finding("error", "argument-unknown", "args", f"{text!r}: nothing in {line.parsed_at} takes this word")
+
+
+def _unread(words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
+    given = [word for word in words if word.field]
+    if given:
+        names = ", ".join(word.name or word.text for word in given[:3])
+        yield Finding("unknown", "arguments", boot_file, f"who reads {names}: no argument parser was found")
+
+
+def _refused(line: CommandLine, word: Word) -> Iterator[Finding]:
+    refusal = line.refusal(word.text)
+    if refusal is None:
+        option = line.option(word.name)
+        if option is not None and _is_trap(option, word):
+            yield Finding(
+                "error",
+                "argument-bool",
+                word.field,
+                f"{word.text} means True: {option.where} declares it with type=bool, and bool('false') is True",
+                "leave it out for False, or declare it with action=argparse.BooleanOptionalAction",
+            )
+    elif refusal.kind == "unknown":
+        yield from _unknown(line, word)
+    elif (
+        refusal.option is not None and _is_certain(line, refusal.option) and ("=" in word.text or word.field != "args")
+    ):
+        yield _wrong_value(refusal, refusal.option, word)
+
+
+def _is_certain(line: CommandLine, option: Option) -> bool:
+    """Tell whether a value is refused in any case: an option that is perhaps not declared would not be known then."""
+    return option.is_sure or (line.is_strict and not line.gaps)
+
+
+def _is_trap(option: Option, word: Word) -> bool:
+    return option.is_sure and option.type == "bool" and word.text.partition("=")[2].lower() in _NO
+
+
+def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
+    who = "" if word.field else ": the platform adds it"
+    text = f"{word.text}: {option.where} says: {refusal.text}{who}"
+    return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, _HINTS[refusal.kind])
+
+
+def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
+    if line.gaps or not line.is_strict:
+        return
+    if not word.field:
+        yield Finding(
+            "error",
+            "injected-argument",
+            line.parsed_at,
+            f"it refuses {word.name}, which is added on every node (unrecognized arguments)",
+            f"declare {word.name}, or use parse_known_args(): a platform may add more",
+        )
+        return
+    similar = _similar(line, word.name)
+    hint = f"it has {similar}" if similar else "remove it, or declare it there"
+    where = word.field
+    yield Finding("error", "argument-unknown", where, f"{line.parsed_at} does not know {word.name}", hint)
+
+
+def _similar(line: CommandLine, name: str) -> str:
+    import difflib
+
+    names = [own for option in line.options for own in option.names if own.startswith("-")]
+    same = [own for own in names if own.replace("_", "-") == name.replace("_", "-")]
+    return next(iter(same or difflib.get_close_matches(name, names, 1)), "")
+
+
+def _missing(line: CommandLine, words: Sequence[Word]) -> Iterator[Finding]:
+    for option in line.missing([word.text for word in words]):
+        if not option.is_sure:
+            continue
+        name = max(option.names, key=len)
+        field = "args" if option.is_positional else f"hyperparameters: {{{name.lstrip('-')}: …}}"
+        yield Finding(
+            "error", "argument-missing", option.where, f"{name} is required, and is not given", f"give it in {field}"
+        )
+
+
+def values_of(line: CommandLine, words: Sequence[Word]) -> dict[str, Any]:
+    """Return what the program finds in its parsed arguments, as far as that can be told."""
+    return line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}

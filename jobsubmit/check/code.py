@@ -1,0 +1,146 @@
+"""A user's code, looked at: what is read out of it once, for all checks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from jobsubmit.check.arguments import Word, values_of
+from jobsubmit.check.parsers import CommandLine, find_command_line
+from jobsubmit.check.program import Facts, Module, Program, Reach, Reached, Values, explore
+
+# They start, place or synchronise processes themselves, in ways that no look at the script shows.
+_FRAMEWORKS = (
+    "accelerate",
+    "colossalai",
+    "composer",
+    "deepspeed",
+    "detectron2",
+    "fairscale",
+    "fastai",
+    "fvcore",
+    "horovod",
+    "ignite",
+    "lightning",
+    "lightning_fabric",
+    "mmcv",
+    "mmengine",
+    "pytorch_lightning",
+    "ray",
+    "torchtitan",
+    "transformers",
+    "trl",
+)
+INIT = "torch.distributed.init_process_group"
+SPAWN = "torch.multiprocessing.spawn"
+_SPAWN_POSITION = 2
+_STARTERS = frozenset(
+    ["spawn", "Process", "start_processes", "ProcessPoolExecutor", "Popen", "subprocess", "fork", "system", "launch"]
+)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Hold a program together with what a job does with it."""
+
+    program: Program
+    facts: Facts
+    line: CommandLine
+    reached: Reached
+    values: Values
+
+    @cached_property
+    def has_framework(self) -> bool:
+        """Tell whether a library may do what the script does not."""
+        return self.program.imports(*_FRAMEWORKS)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return every attribute, variable and text in the program: what is not among them is not used."""
+        found: set[str] = set()
+        for _, node in self.program.nodes:
+            match node:
+                case ast.Attribute():
+                    found.add(node.attr)
+                case ast.Name():
+                    found.add(node.id)
+                case ast.alias():
+                    found.add(node.name.rpartition(".")[2])
+                case ast.Constant(value=str(text)):
+                    found.add(text)
+        return frozenset(found)
+
+    def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
+        """Yield the calls of functions that are reached."""
+        for module, call, name in self._reached:
+            if name in names and self.reached.of(call, module) >= least:
+                yield module, call
+
+    @cached_property
+    def _reached(self) -> list[tuple[Module, ast.Call, str]]:
+        return list(self.reached.calls())
+
+    def all_calls(self) -> list[tuple[Module, ast.Call, str]]:
+        """Return the calls that are reached, with their whole names."""
+        return self._reached
+
+    def is_sure(self, node: ast.AST, module: Module) -> bool:
+        """Tell whether something is surely executed."""
+        return self.reached.of(node, module) is Reach.SURELY
+
+    @cached_property
+    def processes(self) -> int | None:
+        """Return how many processes a node has: in mode spawn, those that the boot file starts."""
+        if self.facts.mode != "spawn":
+            return self.facts.nproc
+        if not self.starts_processes:
+            return 1
+        for module, call in self.calls(SPAWN):
+            value = self.values.of(argument(call, "nprocs", _SPAWN_POSITION), module)
+            return value if isinstance(value, int) else self.facts.nproc
+        return self.facts.nproc
+
+    @cached_property
+    def starts_processes(self) -> bool:
+        """Tell whether anything here may start processes."""
+        return bool(_STARTERS & self.names) or self.has_framework
+
+    @cached_property
+    def world_size(self) -> int | None:
+        """Return how many processes the job has."""
+        return None if self.processes is None else self.processes * self.facts.nodes
+
+    @cached_property
+    def is_distributed(self) -> bool:
+        """Tell whether the processes train together."""
+        return any(name == INIT or is_ddp(name) for _, _, name in self._reached)
+
+
+def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
+    """Read a program: first without its arguments, then knowing what they are."""
+    blank = Values(program, facts)
+    line = find_command_line(program, explore(program, blank), blank)
+    stored = {
+        node.attr for _, node in program.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    told = {name: value for name, value in values_of(line, words).items() if name not in stored}
+    values = replace(blank, arguments=told, namespaces=line.namespaces)
+    reached = explore(program, values)
+    return Code(program, facts, find_command_line(program, reached, values), reached, values)
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """Return an argument of a call, by name or by position."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is not None and len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args):
+        return call.args[position]
+    return None
+
+
+def is_ddp(name: str) -> bool:
+    """Tell whether a name is DistributedDataParallel's, torch's or apex's."""
+    return name.startswith(("torch.", "apex.")) and name.endswith(".DistributedDataParallel")

@@ -1,0 +1,157 @@
+"""What is written down in the code, and differs from process to process or from job to job."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import INIT, Code, argument
+from jobsubmit.check.finding import Finding, Level
+from jobsubmit.check.program import UNKNOWN, Module, Reach
+from jobsubmit.check.ranks import uses_environment
+
+_HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
+_DEVICE = re.compile(r"cuda:\d+")
+_FREE_DEVICE = re.compile(r"cuda:?({|%|$)")
+
+
+def check_fixed(code: Code) -> Iterator[Finding]:
+    """Yield what should not be fixed: device, world size, rank, meeting point, NCCL where there is no GPU."""
+    yield from _device(code)
+    for module, call in code.calls(INIT, least=Reach.SURELY):
+        yield from _world(code, module, call)
+        yield from _nccl(code, module, call)
+        yield from _meeting(code, module, call)
+
+
+def _device(code: Code) -> Iterator[Finding]:
+    if (code.processes or 0) <= 1 or not code.is_distributed or code.has_framework or code.facts.gpus == 0:
+        return
+    if "CUDA_VISIBLE_DEVICES" in code.names or _places_by_rank(code):
+        return
+    for module, call, name in code.all_calls():
+        node = _device_of(call, name)
+        value = code.values.of(node, module) if node is not None else UNKNOWN
+        is_fixed = value is not UNKNOWN and (
+            bool(_DEVICE.fullmatch(str(value)))
+            or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+        )
+        if is_fixed and code.is_sure(call, module):
+            yield Finding(
+                "error",
+                "fixed-device",
+                module.where(call),
+                f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}: "
+                f"{code.processes} processes of a node share one GPU",
+                "choose it by the local rank: torch.cuda.set_device(local_rank)",
+            )
+            return
+
+
+def _device_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the expression that chooses a device, if a call has one."""
+    if name in ("torch.device", "torch.cuda.set_device"):
+        return call.args[1] if len(call.args) > 1 else (call.args[0] if call.args else None)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
+        return call.args[0] if call.args else argument(call, "device")
+    return None
+
+
+def _places_by_rank(code: Code) -> bool:
+    """Tell whether any line chooses a device by something that is not written down."""
+    for module, node in code.program.nodes:
+        if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
+            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant):
+            if isinstance(node.left.value, str) and _FREE_DEVICE.match(node.left.value):
+                return True
+        if isinstance(node, ast.keyword) and node.arg in ("device_ids", "output_device"):
+            items = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+            if not all(isinstance(item, ast.Constant) for item in items):
+                known = [code.values.of(item, module) for item in items]
+                if UNKNOWN in known and not all(ast.unparse(item) == "device" for item in items):
+                    return True
+        if isinstance(node, ast.Call):
+            chosen = _device_of(node, code.program.name_of(node.func, module))
+            name = ast.unparse(chosen) if chosen is not None else ""
+            is_written = isinstance(chosen, ast.Constant) or chosen is None
+            is_rank = "rank" in name or "gpu" in name or "device_id" in name or "local" in name
+            is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
+            if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):
+                return True
+    return "get_rank" in code.names and "device_count" in code.names
+
+
+def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
+    size = code.values.of(argument(call, "world_size", 3), module)
+    rank = argument(call, "rank", 4)
+    expected = code.world_size
+    if isinstance(size, int) and size > 0 and expected not in (None, size):
+        spelled = ast.unparse(argument(call, "world_size", 3) or call)
+        why = f"world_size={spelled} is {size}, and the job has {expected} processes"
+        hint = "world_size counts processes here"
+        if code.facts.mode == "spawn":
+            hint += "; the argument --world_size counts nodes: multiply it by the processes of a node"
+        else:
+            hint += ": leave it out, it is in the environment"
+        yield Finding("error", "fixed-world-size", module.where(call), why, hint)
+    if isinstance(rank, ast.Constant) and isinstance(rank.value, int) and rank.value >= 0 and (expected or 2) > 1:
+        yield Finding(
+            "error",
+            "fixed-world-size",
+            module.where(call),
+            f"every process says that it has rank {rank.value}",
+            "leave rank and world_size out, they are in the environment; under mp.spawn work it out",
+        )
+
+
+def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
+    backend = code.values.of(argument(call, "backend", 0), module)
+    if code.facts.gpus == 0 and str(backend).lower() == "nccl":
+        yield Finding(
+            "error",
+            "nccl-on-cpu",
+            module.where(call),
+            "backend nccl needs GPUs, and these nodes have none",
+            'take "gloo" there: backend = "nccl" if torch.cuda.is_available() else "gloo"',
+        )
+
+
+def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
+    method = code.values.of(argument(call, "init_method", 1), module)
+    if isinstance(method, str) and method.startswith("tcp://") and code.facts.nodes > 1:
+        if method.removeprefix("tcp://").rpartition(":")[0] in _HERE:
+            yield _fixed_master(module.where(call), f"each node would meet itself at {method}")
+    if not uses_environment(code, module, call):
+        return
+    for home, node in code.program.nodes:
+        if not isinstance(node, ast.Assign) or not code.is_sure(node, home):
+            continue
+        for target in node.targets:
+            is_variable = isinstance(target, ast.Subscript)
+            if not is_variable or code.program.name_of(target.value, home) != "os.environ":  # type: ignore[attr-defined]
+                continue
+            name = code.values.of(target.slice, home)  # type: ignore[attr-defined]
+            value = code.values.of(node.value, home)
+            if name == "MASTER_ADDR" and value in _HERE and code.facts.nodes > 1:
+                yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself")
+            elif name == "MASTER_ADDR" and isinstance(value, str) and value not in _HERE:
+                yield _fixed_master(
+                    home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
+                )
+            elif name == "MASTER_PORT" and value is not UNKNOWN and code.facts.mode != "spawn":
+                yield _fixed_master(
+                    home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
+                )
+
+
+def _fixed_master(where: str, text: str, level: Level = "error") -> Finding:
+    return Finding(
+        level,
+        "fixed-master",
+        where,
+        text,
+        "leave MASTER_ADDR and MASTER_PORT to the launcher; in mode spawn use --init_method. "
+        "os.environ.setdefault keeps the script usable by hand",
+    )

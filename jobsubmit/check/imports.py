@@ -1,0 +1,184 @@
+"""The modules that the code imports, against the files that are uploaded."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from jobsubmit.bundle import Bundle
+from jobsubmit.check.code import Code
+from jobsubmit.check.finding import Finding
+from jobsubmit.check.program import Module
+from jobsubmit.check.program.modules import MAIN, find_module, origin
+
+
+def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
+    """Yield the local modules that are imported and not uploaded; packages of others are not looked for."""
+    search = _Search(code, bundle)
+    seen: set[str] = set()
+    for module in code.program.modules.values():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)) or _is_optional(node, module):
+                continue
+            for finding in search.of(node, module):
+                if finding.text not in seen:
+                    seen.add(finding.text)
+                    yield finding
+
+
+class _Search:
+    def __init__(self, code: Code, bundle: Bundle) -> None:
+        self.code, self.bundle = code, bundle
+        self.program = code.program
+        self.paths = self.program.paths
+        self.left_out = {left.path: left.reason for left in bundle.left_out}
+        self.has_more_places = "path" in code.names and any(
+            code.program.name_of(node, module) == "sys.path" for module, node in code.program.nodes
+        )
+
+    def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding]:
+        where = module.where(node)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield from self._relative(node, module, where)
+            return
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        for name in names:
+            yield from self._absolute(name, module, where)
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield from self._member(node.module or "", alias.name, where)
+
+    def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding]:
+        if module.name == MAIN:
+            dots = "." * node.level + (node.module or "")
+            yield Finding(
+                "error",
+                "imports",
+                where,
+                f"`from {dots} import …` fails in the boot file: it is started as a script and is in no package",
+                "import it without the dot: Python looks beside the boot file",
+            )
+            return
+        base = origin(node, module)
+        if base and node.module:
+            yield from self._absolute(base, module, where, is_local=True)
+
+    def _absolute(self, name: str, module: Module, where: str, *, is_local: bool = False) -> Iterator[Finding]:
+        top = name.partition(".")[0]
+        if find_module(name, self.program.roots, self.paths) or self._is_folder(name):
+            return
+        if missing := self._left_out(name):
+            yield self._ignored(name, *missing, where)
+        elif is_local or (self._is_local(top) and "." in name):
+            if not self.has_more_places and not self._defines(name) and not self._is_built(name):
+                yield Finding(
+                    "error", "imports", where, f"there is no module {name} in {self.bundle.root}", "correct its name"
+                )
+        elif top not in sys.stdlib_module_names and "." not in name:
+            yield from self._elsewhere(top, where)
+
+    def _member(self, base: str, name: str, where: str) -> Iterator[Finding]:
+        """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
+        full = f"{base}.{name}"
+        if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
+            if (missing := self._left_out(full)) and not self._defines(full):
+                yield self._ignored(full, *missing, where)
+
+    def _ignored(self, name: str, path: str, reason: str, where: str) -> Finding:
+        return Finding(
+            "error",
+            "imports",
+            where,
+            f"module {name} is in the code directory but is not uploaded: {path} is {reason}",
+            "change the rule, or bring it back with a line like !" + path,
+        )
+
+    def _is_local(self, top: str) -> bool:
+        return bool(find_module(top, self.program.roots, self.paths)) or self._is_folder(top)
+
+    def _is_folder(self, name: str) -> bool:
+        folders = _folders(self.paths)
+        return any(root + name.replace(".", "/") in folders for root in self.program.roots)
+
+    def _defines(self, full: str) -> bool:
+        """Tell whether a name may be an attribute of the module above it."""
+        owner = self.program.modules.get(full.rpartition(".")[0])
+        if owner is None:
+            return False
+        name = full.rpartition(".")[2]
+        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions
+        stored = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(owner.tree))
+        return dynamic or stored or name in owner.definitions or name in owner.aliases
+
+    def _is_built(self, name: str) -> bool:
+        """Tell whether a module may be compiled, from sources beside it."""
+        tops = tuple(root + name.partition(".")[0] + "/" for root in self.program.roots)
+        endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto")
+        return any(file.path.startswith(tops) and file.path.endswith(endings) for file in self.bundle.files)
+
+    def _left_out(self, name: str) -> tuple[str, str] | None:
+        """Return what left a module out that is on the disk, and why."""
+        for root in self.program.roots:
+            base = root + name.replace(".", "/")
+            for path in (f"{base}.py", f"{base}/__init__.py"):
+                if not (self.bundle.root / path).is_file():
+                    continue
+                parts = path.split("/")
+                tried = [path, *("/".join(parts[:end]) + "/" for end in range(1, len(parts)))]
+                for candidate in tried:
+                    if candidate in self.left_out:
+                        return candidate, self.left_out[candidate]
+        return None
+
+    def _elsewhere(self, top: str, where: str) -> Iterator[Finding]:
+        """Yield where a module that is not in the bundle lies on this machine, if it is the user's own."""
+        boot_folder = self.program.roots[0]
+        for folder, advice in ((Path(), ""), (Path(".."), "")):
+            path = folder / f"{top}.py"
+            if (folder == Path() and not boot_folder) or not _is_own(self.bundle.root, path, top) or _installed(top):
+                continue
+            if self.has_more_places:
+                return
+            place = "beside the boot file" if folder == Path() else "in code_dir"
+            hint = advice or (
+                "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
+            )
+            yield Finding("warning", "imports", where, f"module {top} is at {path}, and not {place}", hint)
+            return
+
+
+@cache
+def _folders(paths: frozenset[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for path in paths:
+        parts = path.split("/")[:-1]
+        found |= {"/".join(parts[: end + 1]) for end in range(len(parts))}
+    return frozenset(found)
+
+
+def _is_own(root: Path, path: Path, top: str) -> bool:
+    return (root / path).is_file() or (root / path.parent / top / "__init__.py").is_file()
+
+
+def _installed(top: str) -> bool:
+    """Tell whether a package of this name is installed here: then it is taken to be meant."""
+    import importlib.metadata
+
+    return top in importlib.metadata.packages_distributions()
+
+
+def _is_optional(node: ast.AST, module: Module) -> bool:
+    """Tell whether an import may fail, or is for type checkers, or is not executed as the file is."""
+    inside: ast.AST = node
+    for above in module.above(node):
+        if isinstance(above, ast.Try) and inside not in above.orelse:
+            return True
+        if isinstance(above, ast.If):
+            return True
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return True
+        inside = above
+    return False

@@ -1,0 +1,69 @@
+"""All checks of a job's code, and what the job tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jobsubmit.bundle import Bundle
+from jobsubmit.check.arguments import Word, check_arguments
+from jobsubmit.check.boot_file import check_boot_file
+from jobsubmit.check.code import look_at
+from jobsubmit.check.collectives import check_collectives
+from jobsubmit.check.finding import Finding
+from jobsubmit.check.fixed import check_fixed
+from jobsubmit.check.hardware import gpus_per_node
+from jobsubmit.check.imports import check_imports
+from jobsubmit.check.program import UNKNOWN, Facts, load_program
+from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
+from jobsubmit.expand import boot_words, expand
+from jobsubmit.plan import LaunchPlan
+
+
+def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
+    """Yield what is wrong with the code of a job, or cannot be told; a start command of the user's own is not read."""
+    found = list(check_boot_file(plan, bundle))
+    yield from found
+    if plan.mode == "launch":
+        yield _deprecated(plan)
+    if plan.boot_file is None or any(finding.level == "error" for finding in found):
+        return
+    roots = ("",) if "PYTHONPATH" in dict(plan.env) else ()
+    program = load_program(bundle, plan.boot_file, roots)
+    if program is None:
+        return
+    words = _words(plan)
+    code = look_at(program, _facts(plan, words), words)
+    yield from check_imports(code, bundle)
+    yield from check_arguments(code.line, words, plan.boot_file)
+    yield from check_ranks(code)
+    yield from check_fixed(code)
+    yield from check_collectives(code)
+
+
+def _deprecated(plan: LaunchPlan) -> Finding:
+    return Finding(
+        "hint",
+        "deprecated-launch",
+        "mode",
+        "torch.distributed.launch is deprecated by torch; torchrun starts the same processes",
+        "jobsubmit create JOB_FILE --mode torchrun"
+        + (", and read LOCAL_RANK from the environment" if plan.local_rank == "argument" else ""),
+    )
+
+
+def _words(plan: LaunchPlan) -> tuple[Word, ...]:
+    return tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in boot_words(plan))
+
+
+def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
+    expansion = expand(plan, only=0)
+    node = expansion.nodes[0]
+    environment: dict[str, Any] = {
+        name: UNKNOWN if value.is_open else value.text for name, value in expansion.environment.items()
+    }
+    environment |= dict.fromkeys((*node.environment, *node.processes[0].environment), UNKNOWN)
+    if plan.mode == "spawn":
+        environment |= dict.fromkeys(LAUNCHER_VARIABLES)
+    argv = tuple(word.text for word in words)
+    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus_per_node(plan), environment, argv)

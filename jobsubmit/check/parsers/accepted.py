@@ -1,0 +1,206 @@
+"""What a program accepts on its command line, and what it says to given words: argparse itself is asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from jobsubmit.check.program import UNKNOWN
+
+# What a `type` of the standard library does with a word; any other is taken to accept every word.
+CONVERTERS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "complex": complex,
+    "json.loads": json.loads,
+}
+_TAKES_NO_VALUE = "ignored explicit argument"
+
+
+@dataclass(frozen=True)
+class Option:
+    """Hold an option, or a positional argument, in argparse's terms; `is_sure` unless it may not be declared.
+
+    `settings` are action, nargs, choices, required and dest; `type` is the name of a converter, empty for any.
+    """
+
+    names: tuple[str, ...]
+    where: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    type: str = ""
+    default: Any = UNKNOWN
+    is_sure: bool = True
+
+    @property
+    def is_positional(self) -> bool:
+        """Tell whether it has no name on the command line."""
+        return not self.names[0].startswith("-")
+
+    @property
+    def is_required(self) -> bool:
+        """Tell whether a command line without it is surely refused."""
+        return self.is_sure and self.settings.get("required") is True
+
+
+class Gap(NamedTuple):
+    """Say where a program may accept more than was found, and why."""
+
+    where: str
+    why: str
+
+
+class Refusal(NamedTuple):
+    """Say what a program answers to a word."""
+
+    kind: str
+    text: str
+    option: Option | None
+
+
+_NONE = Refusal("", "", None)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Hold what a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
+
+    `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed.
+    """
+
+    kind: str
+    options: tuple[Option, ...] = ()
+    is_strict: bool = False
+    parsed_at: str = ""
+    gaps: tuple[Gap, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()
+
+    def option(self, name: str) -> Option | None:
+        """Return the option of a name."""
+        return next((option for option in self.options if name in option.names), None)
+
+    def refusal(self, word: str) -> Refusal | None:
+        """Return why one word `--name=value` is refused, if it is; one that is not known is of kind `unknown`."""
+        parser = _Parser(**self.settings)
+        options = [option for option in self._merged() if not option.is_positional]
+        for option in options:
+            _add(parser, option, is_checked=True)
+        try:
+            _, rest = parser.parse_known_args([word])
+        except _RefusedError as error:
+            kind = "flag" if _TAKES_NO_VALUE in str(error) else "choice" if "invalid choice" in str(error) else "type"
+            return Refusal(
+                "unknown" if "ambiguous" in str(error) else kind, _without_prefix(str(error)), self._of(word)
+            )
+        except Exception:  # a converter of ours met what it does not know
+            return None
+        if rest:
+            return Refusal("unknown", f"unrecognized arguments: {word}", None)
+        return None
+
+    def missing(self, words: Sequence[str]) -> tuple[Option, ...]:
+        """Return the options and positionals that must be given and are not."""
+        parser = _Parser(**self.settings)
+        for option in self._merged():
+            _add(parser, option, is_checked=False)
+        try:
+            parser.parse_known_args([word for word in words if (self.refusal(word) or _NONE).kind != "flag"])
+        except _RefusedError as error:
+            match = re.search(r"the following arguments are required: (.*)", str(error))
+            names = match[1].split(", ") if match else []
+            given = [name for shown in names for name in shown.split("/")]
+            return tuple(option for option in self.options if set(option.names) & set(given))
+        except Exception:
+            return ()
+        return ()
+
+    def leftover(self, words: Sequence[str]) -> list[str]:
+        """Return the plain words that nothing takes."""
+        parser = _Parser(**self.settings)
+        for option in self._merged():
+            _add(parser, option, is_checked=False, is_optional=True)
+        try:
+            return parser.parse_known_args(list(words))[1]
+        except Exception:
+            return []
+
+    def values(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return what the program finds in its namespace, as far as that can be told."""
+        parser = _Parser(**self.settings)
+        sure = [option for option in self._merged() if option.is_sure]
+        for option in sure:
+            _add(parser, option, is_checked=True, is_optional=True)
+        try:
+            found = vars(parser.parse_known_args(list(words))[0])
+        except Exception:
+            return {}
+        return {name: value for name, value in found.items() if value is not UNKNOWN}
+
+    def _merged(self) -> Iterator[Option]:
+        """Yield each option once; one that is declared in two ways accepts anything."""
+        by_name: dict[str, Option] = {}
+        for option in self.options:
+            name = max(option.names, key=len)
+            other = by_name.get(name)
+            if other is None:
+                by_name[name] = option
+            elif (other.settings, other.type) != (option.settings, option.type):
+                by_name[name] = Option(option.names, option.where, {"nargs": "?"}, is_sure=False)
+        yield from by_name.values()
+
+    def _of(self, word: str) -> Option | None:
+        name = word.partition("=")[0]
+        exact = self.option(name)
+        if exact is not None:
+            return exact
+        begun = [option for option in self.options if any(own.startswith(name) for own in option.names)]
+        return begun[0] if len(begun) == 1 else None
+
+
+class _RefusedError(Exception):
+    pass
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(prog="", conflict_handler="resolve", **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise _RefusedError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _RefusedError(message or "")
+
+
+def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, is_optional: bool = False) -> None:
+    settings = dict(option.settings)
+    takes_value = settings.get("action", "store") in ("store", "append", "extend")
+    settings["default"] = option.default
+    if takes_value:
+        if is_checked and option.type in CONVERTERS:
+            settings["type"] = CONVERTERS[option.type]
+        if "choices" in settings and (not is_checked or (option.type and option.type not in CONVERTERS)):
+            del settings["choices"]
+    if option.is_positional:
+        settings.pop("required", None)
+        settings.pop("dest", None)
+        if is_optional and settings.get("nargs") in (None, "+"):
+            settings["nargs"] = "?" if settings.get("nargs") is None else "*"
+    elif is_optional or is_checked or not option.is_sure:
+        settings["required"] = False
+    names = option.names[:1] if option.is_positional else option.names
+    try:
+        parser.add_argument(*names, **settings)
+    except Exception:  # settings that argparse refuses: the user's program would not come that far
+        if not option.is_positional:
+            parser.add_argument(*names, nargs="?", default=UNKNOWN)
+
+
+def _without_prefix(text: str) -> str:
+    return re.sub(r"^argument \S+: ", "", text)

@@ -1,0 +1,50 @@
+"""Find out which parser a program has."""
+
+from __future__ import annotations
+
+from jobsubmit.check.parsers import click, hf, native, typer
+from jobsubmit.check.parsers.accepted import CommandLine, Gap
+from jobsubmit.check.program import Program, Reached, Values
+
+# They read the command line by rules of their own.
+_READERS = {
+    "hydra": "hydra takes NAME=VALUE without dashes: give such words as `args`",
+    "absl": "absl.flags declares what it takes as it goes",
+    "fire": "fire makes options of whatever it is given",
+    "jsonargparse": "jsonargparse makes options of signatures",
+    "tyro": "tyro makes options of types",
+    "tap": "its options are the fields of a class",
+    "simple_parsing": "simple_parsing makes options of dataclasses",
+    "configargparse": "configargparse reads files and variables, too",
+    "docopt": "docopt reads its options from a text",
+    "plac": "plac makes options of signatures",
+    "sacred": "sacred takes `with NAME=VALUE`",
+    "gin": "gin binds parameters by their names",
+    "optparse": "optparse is not looked into",
+    "getopt": "getopt is not looked into",
+    "mmengine": "mmengine has options of its own",
+    "lightning.pytorch.cli": "LightningCLI makes options of signatures",
+    "pytorch_lightning.cli": "LightningCLI makes options of signatures",
+}
+
+
+def find_command_line(program: Program, reached: Reached, values: Values) -> CommandLine:
+    """Return what the program accepts; with a gap where that cannot be told."""
+    found = (
+        hf.command_line(program, reached, values)
+        or native.command_line(program, reached, values)
+        or click.command_line(program, reached, values)
+        or typer.command_line(program, reached, values)
+    )
+    if found is not None:
+        return found
+    for package, why in _READERS.items():
+        if program.imports(package):
+            return CommandLine("unknown", gaps=(Gap(program.boot.path, why),))
+    for module, node in program.nodes:
+        if reached.of(node, module) and program.name_of(node, module) == "sys.argv":
+            return CommandLine("unknown", gaps=(Gap(module.where(node), "sys.argv is read directly"),))
+    for module, call, name in reached.calls():
+        if name == "exec":
+            return CommandLine("unknown", gaps=(Gap(module.where(call), "another file is executed here"),))
+    return CommandLine("none")

@@ -1,0 +1,106 @@
+"""Programs that use typer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
+from jobsubmit.check.program import UNKNOWN, Function, Module, Program, Reached, Values
+
+
+def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
+    """Return what a program with one typer command accepts; None if it has none."""
+    if not program.imports("typer"):
+        return None
+    commands = list(dict.fromkeys(_commands(program)))
+    if len(commands) != 1 or _is_nested(program):
+        where = commands[0][0].where(commands[0][1]) if commands else program.boot.path
+        return CommandLine("typer", gaps=(Gap(where, "it has several commands, or none that was found"),))
+    module, function = commands[0]
+    own = function.args
+    positional = [*own.posonlyargs, *own.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
+    parameters = [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
+    options = tuple(found for arg, default in parameters for found in _options(arg, default, program, module, values))
+    is_plain = own.vararg is None and own.kwarg is None
+    gaps = () if is_plain else (Gap(module.where(function), "it takes what it is not told of"),)
+    return CommandLine("typer", options, is_plain, module.where(function), gaps, {"allow_abbrev": False})
+
+
+def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
+    for module, node in program.nodes:
+        if isinstance(node, ast.Call) and program.name_of(node.func, module) == "typer.run" and node.args:
+            found = program.definition(program.name_of(node.args[0], module))
+            if found and isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield found[0], found[1]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for decorator in node.decorator_list:
+                target = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(target, ast.Attribute) and target.attr in ("command", "callback"):
+                    yield module, node
+
+
+def _is_nested(program: Program) -> bool:
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr in ("add_typer", "callback")
+        for _, call, _ in program.calls
+    )
+
+
+def _options(
+    arg: ast.arg, default: ast.expr | None, program: Program, module: Module, values: Values
+) -> Iterator[Option]:
+    kind, extra = _annotation(arg.annotation, program, module)
+    maker = default if _maker(default, program, module) else extra
+    made = _maker(maker, program, module)
+    plain = default if maker is not default else None
+    if made == "typer.Context" or kind == "typer.Context":
+        return
+    names: tuple[str, ...] = ()
+    is_required = default is None
+    if isinstance(maker, ast.Call):
+        told = [values.of(item, module) for item in maker.args]
+        names = tuple(name for name in told if isinstance(name, str) and name.startswith("-"))
+        if maker is default:
+            first = maker.args[0] if maker.args else next((k.value for k in maker.keywords if k.arg == "default"), None)
+            is_required = first is None or (isinstance(first, ast.Constant) and first.value is ...)
+    where = module.where(arg)
+    if made == "typer.Argument" or (not made and default is None):
+        yield Option((arg.arg,), where, {} if is_required else {"nargs": "?"}, kind if kind in ("int", "float") else "")
+        return
+    names = names or (f"--{arg.arg.replace('_', '-')}",)
+    if kind == "bool":
+        parts = [part for name in names for part in name.split("/")]
+        if parts == list(names):
+            parts += [f"--no-{name[2:]}" for name in names if name.startswith("--")]
+        yield from (Option((part,), where, {"action": "store_true"}, is_sure=False) for part in parts)
+        return
+    value = values.of(plain, module) if plain is not None else UNKNOWN
+    yield Option(names, where, {"required": is_required}, kind if kind in ("int", "float", "str") else "", value)
+
+
+def _maker(node: ast.AST | None, program: Program, module: Module) -> str:
+    name = program.name_of(node.func, module) if isinstance(node, ast.Call) else ""
+    return name if name in ("typer.Option", "typer.Argument") else ""
+
+
+def _annotation(node: ast.expr | None, program: Program, module: Module) -> tuple[str, ast.expr | None]:
+    """Return the type of a parameter, and what Annotated adds to it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            node = ast.parse(node.value, mode="eval").body
+        except SyntaxError:
+            return "?", None
+    if isinstance(node, ast.Subscript) and program.name_of(node.value, module).rpartition(".")[2] == "Annotated":
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        extra = next((item for item in items[1:] if isinstance(item, ast.Call)), None)
+        return _annotation(items[0], program, module)[0], extra
+    if isinstance(node, ast.Subscript):
+        owner = program.name_of(node.value, module).rpartition(".")[2]
+        return (_annotation(node.slice, program, module)[0] if owner == "Optional" else "?"), None
+    if isinstance(node, ast.BinOp):
+        sides = [ast.unparse(side) for side in (node.left, node.right)]
+        known = [side for side in sides if side != "None"]
+        return (known[0] if len(known) == 1 else "?"), None
+    return (program.name_of(node, module) if node is not None else "str"), None

@@ -1,0 +1,265 @@
+"""The boot file and the local modules that it imports, as syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from jobsubmit.bundle import Bundle
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+MAIN = "__main__"
+_MOST_MODULES = 2000
+_LARGEST = 4 << 20
+_LONGEST_CHAIN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Hold one file: its tree, what its imports call things, and what it defines at its top."""
+
+    path: str
+    name: str
+    tree: ast.Module
+    is_package: bool
+    aliases: Mapping[str, str] = field(repr=False)
+    stars: tuple[str, ...] = field(repr=False)
+    definitions: Mapping[str, Definition] = field(repr=False)
+    parents: Mapping[ast.AST, ast.AST] = field(repr=False)
+
+    @cached_property
+    def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
+        """Return the places that set each variable, by function (or the module's tree) and name."""
+        found: dict[tuple[ast.AST, str], list[ast.Name]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                functions = [n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                for scope in (*functions, self.tree):
+                    found.setdefault((scope, node.id), []).append(node)
+        return found
+
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """Return all functions by name, those inside others included."""
+        found: dict[str, list[Function]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.setdefault(node.name, []).append(node)
+        return found
+
+    @cached_property
+    def assigned_calls(self) -> Mapping[str, Sequence[ast.Call]]:
+        """Return the calls whose results are assigned to each variable."""
+        found: dict[str, list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found.setdefault(target.id, []).append(node.value)
+        return found
+
+    def where(self, node: ast.AST) -> str:
+        """Return `train.py:12`."""
+        return f"{self.path}:{getattr(node, 'lineno', 1)}"
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what a node is in, from the inside out."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def package_of(self, level: int) -> str:
+        """Return the package that so many dots of a relative import mean; empty where there is none."""
+        parts = self.name.split(".")
+        up = level - 1 if self.is_package else level
+        return ".".join(parts[: len(parts) - up]) if up < len(parts) and self.name != MAIN else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Hold the modules that a boot file leads to; `roots` are the folders its imports are looked up in."""
+
+    boot: Module
+    modules: Mapping[str, Module]
+    roots: tuple[str, ...]
+    paths: frozenset[str] = field(repr=False)
+
+    @cached_property
+    def nodes(self) -> Sequence[tuple[Module, ast.AST]]:
+        """Return every node of every module."""
+        return [(module, node) for module in self.modules.values() for node in ast.walk(module.tree)]
+
+    @cached_property
+    def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
+        """Return every call, with the whole name of what is called."""
+        return [(m, node, self.name_of(node.func, m)) for m, node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def calls_of(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:
+        """Return the calls of each whole name."""
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for module, call, name in self.calls:
+            found.setdefault(name, []).append((module, call))
+        return found
+
+    @cached_property
+    def methods(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
+        """Return the methods of all classes at the top of modules, by their names."""
+        found: dict[str, list[tuple[Module, ast.ClassDef, Function]]] = {}
+        for module in self.modules.values():
+            classes = [owner for owner in module.definitions.values() if isinstance(owner, ast.ClassDef)]
+            for owner in classes:
+                for item in owner.body:
+                    if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        found.setdefault(item.name, []).append((module, owner, item))
+        return found
+
+    def name_of(self, node: ast.AST, module: Module) -> str:
+        """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
+        if isinstance(node, ast.Attribute):
+            base = self.name_of(node.value, module)
+            return f"{base}.{node.attr}" if base else ""
+        if not isinstance(node, ast.Name):
+            return ""
+        if node.id in module.definitions:
+            return f"{module.name}.{node.id}"
+        if node.id in module.aliases:
+            return self._followed(module.aliases[node.id])
+        for star in module.stars:
+            if star in self.modules and node.id in self.modules[star].definitions:
+                return f"{star}.{node.id}"
+            if star.startswith("torch"):
+                return f"{star}.{node.id}"
+        return node.id
+
+    def _followed(self, name: str, depth: int = 0) -> str:
+        """Return what a name of a local module means where that module imported it from elsewhere."""
+        owner, _, last = name.rpartition(".")
+        module = self.modules.get(owner)
+        if module is None or last in module.definitions or last not in module.aliases or depth > _LONGEST_CHAIN:
+            return name
+        return self._followed(module.aliases[last], depth + 1)
+
+    def definition(self, name: str) -> tuple[Module, Definition] | None:
+        """Return the function or class of a local module that a whole name means."""
+        owner, _, last = name.rpartition(".")
+        module = self.modules.get(owner)
+        return (module, module.definitions[last]) if module and last in module.definitions else None
+
+    def imports(self, *packages: str) -> bool:
+        """Tell whether any module imports one of these packages."""
+        return any(
+            name == package or name.startswith(f"{package}.")
+            for module in self.modules.values()
+            for name in (*module.aliases.values(), *module.stars)
+            for package in packages
+        )
+
+
+def parsed(source: str | Path) -> ast.Module:
+    """Return the tree of a file; raise SyntaxError, ValueError, RecursionError or OSError where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(Path(source).read_bytes(), filename=str(source))
+
+
+def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = ()) -> Program | None:
+    """Read the boot file and all that it imports locally; None where the boot file is not Python."""
+    sources = {file.path: file.source for file in bundle.files if file.path.endswith(".py") and file.size < _LARGEST}
+    if boot_file not in sources:
+        return None
+    folder = PurePosixPath(boot_file).parent.as_posix()
+    roots = ("" if folder == "." else f"{folder}/", *more_roots)
+    modules: dict[str, Module] = {}
+    waiting = [(MAIN, boot_file)]
+    while waiting and len(modules) < _MOST_MODULES:
+        name, path = waiting.pop(0)
+        if name in modules:
+            continue
+        try:
+            tree = parsed(sources[path])
+        except (SyntaxError, ValueError, RecursionError, OSError):
+            continue
+        modules[name] = module = _module(name, path, tree)
+        for imported in imported_names(module):
+            found = find_module(imported, roots, frozenset(sources))
+            if found and found != boot_file and imported not in modules:
+                waiting.append((imported, found))
+    if MAIN not in modules:
+        return None
+    return Program(modules[MAIN], modules, roots, frozenset(sources))
+
+
+def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:
+    """Return the file that a dotted name imports, if it is among the paths."""
+    for root in roots:
+        base = root + name.replace(".", "/")
+        for path in (f"{base}/__init__.py", f"{base}.py"):
+            if path in paths:
+                return path
+    return None
+
+
+def imported_names(module: Module) -> list[str]:
+    """Return the dotted names of every module that may be imported, packages above them first."""
+    names: list[str] = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = origin(node, module)
+            if base:
+                names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    found: list[str] = []
+    for name in names:
+        parts = name.split(".")
+        found += [".".join(parts[: end + 1]) for end in range(len(parts))]
+    return list(dict.fromkeys(found))
+
+
+def origin(node: ast.ImportFrom, module: Module) -> str:
+    """Return the module that names are imported from, relative ones resolved; empty where that is nowhere."""
+    if not node.level:
+        return node.module or ""
+    package = module.package_of(node.level)
+    return ".".join(filter(None, [package, node.module])) if package else ""
+
+
+def _module(name: str, path: str, tree: ast.Module) -> Module:
+    bare = Module(path, name, tree, path.endswith("/__init__.py"), {}, (), {}, {})
+    aliases: dict[str, str] = {}
+    stars: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                aliases[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            base = origin(node, bare)
+            for alias in node.names:
+                if alias.name == "*":
+                    stars.append(base)
+                else:
+                    aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    return Module(path, name, tree, bare.is_package, aliases, tuple(stars), dict(_defined(tree.body)), parents)
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
+    """Yield the functions and classes of a module, those in its branches included."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name, node
+        elif isinstance(node, (ast.If, ast.Try, ast.With)):
+            for name in ("body", "orelse", "finalbody"):
+                yield from _defined(getattr(node, name, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _defined(handler.body)

@@ -1,0 +1,277 @@
+"""What an expression is worth on a node of this job, as far as it can be told without running anything."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jobsubmit.check.program.modules import MAIN, Function, Module, Program
+from jobsubmit.spec.model import Mode
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final[Any] = _Unknown()
+
+_DEEPEST = 12
+_LONGEST_RANGE = 10_000
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+_CONVERT: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "len": len,
+    "list": list,
+    "tuple": list,
+    "sorted": sorted,
+}
+_TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Hold what a job tells each of its processes.
+
+    `environment` maps a variable to its value, to UNKNOWN where that differs, and to None where nobody sets it;
+    `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
+    """
+
+    mode: Mode
+    nodes: int
+    nproc: int | None
+    gpus: int | None
+    environment: Mapping[str, Any]
+    argv: tuple[str, ...]
+
+    @property
+    def world_size(self) -> int | None:
+        """Return how many processes the job has."""
+        return None if self.nproc is None else self.nodes * self.nproc
+
+
+@dataclass(frozen=True)
+class Values:
+    """Tell what expressions are worth; `arguments` are parsed ones, held by variables of these `namespaces`."""
+
+    program: Program
+    facts: Facts
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()
+
+    def of(self, node: ast.AST | None, module: Module, depth: int = 0) -> Any:
+        """Return the value of an expression, or UNKNOWN."""
+        if node is None or depth > _DEEPEST:
+            return UNKNOWN
+        try:
+            return self._of(node, module, depth + 1)
+        except Exception:  # whatever an operation on a user's literals may raise: then the program would raise it, too
+            return UNKNOWN
+
+    def truth(self, node: ast.AST, module: Module) -> bool | None:
+        """Return whether a condition holds; None where that cannot be told."""
+        value = self.of(node, module)
+        return None if value is UNKNOWN else bool(value)
+
+    def _of(self, node: ast.AST, module: Module, depth: int) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self._name(node, module, depth)
+            case ast.Attribute():
+                return self._attribute(node, module)
+            case ast.Dict():
+                keys = [self.of(key, module, depth) for key in node.keys]
+                return UNKNOWN if UNKNOWN in keys else dict.fromkeys(keys, UNKNOWN)
+            case ast.Tuple() | ast.List() | ast.Set():
+                items = [self.of(item, module, depth) for item in node.elts]
+                return UNKNOWN if UNKNOWN in items else items
+            case ast.UnaryOp():
+                return self._unary(node, module, depth)
+            case ast.BoolOp():
+                return self._bool(node, module, depth)
+            case ast.BinOp():
+                values = [self.of(side, module, depth) for side in (node.left, node.right)]
+                known = UNKNOWN not in values and type(node.op) in _BINARY
+                return _BINARY[type(node.op)](*values) if known else UNKNOWN
+            case ast.Compare():
+                return self._compare(node, module, depth)
+            case ast.IfExp():
+                test = self.of(node.test, module, depth)
+                return UNKNOWN if test is UNKNOWN else self.of(node.body if test else node.orelse, module, depth)
+            case ast.Call():
+                return self._call(node, module, depth)
+            case ast.Subscript():
+                return self._subscript(node, module, depth)
+            case ast.JoinedStr():
+                parts = [self.of(part, module, depth) for part in node.values]
+                return UNKNOWN if UNKNOWN in parts else "".join(map(str, parts))
+            case ast.FormattedValue():
+                return self.of(node.value, module, depth)
+        return UNKNOWN
+
+    def _unary(self, node: ast.UnaryOp, module: Module, depth: int) -> Any:
+        value = self.of(node.operand, module, depth)
+        if value is UNKNOWN:
+            return UNKNOWN
+        return not value if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else UNKNOWN
+
+    def _bool(self, node: ast.BoolOp, module: Module, depth: int) -> Any:
+        decisive = isinstance(node.op, ast.Or)
+        values = [self.of(item, module, depth) for item in node.values]
+        known = [value for value in values if value is not UNKNOWN]
+        if any(bool(value) is decisive for value in known):
+            return decisive
+        return UNKNOWN if len(known) < len(values) else values[-1]
+
+    def _compare(self, node: ast.Compare, module: Module, depth: int) -> Any:
+        if len(node.ops) != 1:
+            return UNKNOWN
+        op, right_node = node.ops[0], node.comparators[0]
+        if isinstance(op, (ast.In, ast.NotIn)) and self.program.name_of(right_node, module) == "os.environ":
+            told = self._variable(node.left, module, depth)
+            return told if told is UNKNOWN else (told is not None) is isinstance(op, ast.In)
+        if isinstance(node.left, ast.Attribute) and node.left.attr == "grad" and isinstance(op, (ast.Is, ast.IsNot)):
+            return isinstance(op, ast.IsNot)  # a parameter is taken to be trained
+        left, right = self.of(node.left, module, depth), self.of(right_node, module, depth)
+        if UNKNOWN in (left, right):
+            return UNKNOWN
+        return _COMPARE[type(op)](left, right)
+
+    def _variable(self, node: ast.AST, module: Module, depth: int) -> Any:
+        """Return whether a variable of the environment is set: None where it is not, something else where it is."""
+        name = self.of(node, module, depth)
+        if name not in self.facts.environment:
+            return UNKNOWN
+        return None if self.facts.environment[name] is None else name
+
+    def _call(self, node: ast.Call, module: Module, depth: int) -> Any:
+        name = self.program.name_of(node.func, module)
+        if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
+            gpus = UNKNOWN if self.facts.gpus is None else self.facts.gpus
+            return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
+        if name in ("os.environ.get", "os.getenv") and node.args:
+            value = self.facts.environment.get(self.of(node.args[0], module, depth), UNKNOWN)
+            if value is None:
+                return self.of(node.args[1], module, depth) if len(node.args) > 1 else None
+            return value
+        if name == "torch.distributed.is_available":
+            return True
+        if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
+            return UNKNOWN if self.facts.world_size is None or self.facts.mode == "spawn" else self.facts.world_size
+        if name == "range" and not node.keywords:
+            bounds = [self.of(item, module, depth) for item in node.args]
+            is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
+            return list(range(*bounds)) if is_short else UNKNOWN
+        values = [self.of(item, module, depth) for item in node.args]
+        if UNKNOWN in values or node.keywords:
+            return UNKNOWN
+        if name in _CONVERT and len(values) == 1:
+            return _CONVERT[name](*values)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "keys":
+            mapping = self.of(node.func.value, module, depth)
+            return list(mapping) if isinstance(mapping, dict) else UNKNOWN
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS:
+            text = self.of(node.func.value, module, depth)
+            return getattr(text, node.func.attr)(*values) if isinstance(text, str) else UNKNOWN
+        return UNKNOWN
+
+    def _subscript(self, node: ast.Subscript, module: Module, depth: int) -> Any:
+        if self.program.name_of(node.value, module) == "os.environ":
+            value = self.facts.environment.get(self.of(node.slice, module, depth), UNKNOWN)
+            return UNKNOWN if value is None else value
+        items, index = self.of(node.value, module, depth), self.of(node.slice, module, depth)
+        return UNKNOWN if UNKNOWN in (items, index) else items[index]
+
+    def _attribute(self, node: ast.Attribute, module: Module) -> Any:
+        if isinstance(node.value, ast.Name) and node.value.id in self.namespaces:
+            return self.arguments.get(node.attr, UNKNOWN)
+        if node.attr == "requires_grad":
+            return True
+        name = self.program.name_of(node, module)
+        if name == "sys.argv":
+            return ["", *self.facts.argv]
+        owner, _, last = name.rpartition(".")
+        elsewhere = self.program.modules.get(owner)
+        return self._at_top(last, elsewhere) if elsewhere else UNKNOWN
+
+    def _name(self, node: ast.Name, module: Module, depth: int) -> Any:
+        if node.id == "__name__":
+            return MAIN if module.name == MAIN else module.name
+        function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+        if function is not None and (node.id in parameters(function) or (function, node.id) in module.stores):
+            return self._once(node.id, function, module, depth)
+        if node.id in module.aliases:
+            owner, _, last = self.program.name_of(node, module).rpartition(".")
+            elsewhere = self.program.modules.get(owner)
+            return self._at_top(last, elsewhere) if elsewhere else UNKNOWN
+        return self._once(node.id, module.tree, module, depth)
+
+    def _at_top(self, name: str, module: Module) -> Any:
+        return self._once(name, module.tree, module, 1)
+
+    def _once(self, name: str, scope: ast.Module | Function, module: Module, depth: int) -> Any:
+        """Return the value of a variable that is set in one place only, and not in a branch or a loop."""
+        if not isinstance(scope, ast.Module) and name in parameters(scope):
+            return self._parameter(name, scope, module, depth)
+        places = module.stores.get((scope, name), ())
+        if len(places) != 1:
+            return UNKNOWN
+        parent = module.parents.get(places[0])
+        if not isinstance(parent, (ast.Assign, ast.AnnAssign)) or parent not in scope.body or parent.value is None:
+            return UNKNOWN
+        if isinstance(parent, ast.Assign) and places[0] not in parent.targets:
+            return UNKNOWN
+        return self.of(parent.value, module, depth)
+
+    def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
+        """Return the value of a parameter of a function that is called in one place only."""
+        calls = self.program.calls_of.get(f"{module.name}.{function.name}", ())
+        if (
+            len(calls) != 1
+            or (function, name) in module.stores
+            or module.definitions.get(function.name) is not function
+        ):
+            return UNKNOWN
+        home, call = calls[0]
+        own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+        if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
+            return UNKNOWN
+        given = dict(zip(own, call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
+        if name in given:
+            return self.of(given[name], home, depth)
+        defaults = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
+        return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
+
+
+def parameters(function: Function) -> set[str]:
+    """Return the names of a function's parameters."""
+    own = function.args
+    rest = [item for item in (own.vararg, own.kwarg) if item]
+    return {item.arg for item in (*own.posonlyargs, *own.args, *own.kwonlyargs, *rest)}

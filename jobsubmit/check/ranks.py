@@ -1,0 +1,205 @@
+"""How a boot file comes to its processes and their ranks, against what its mode gives."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import INIT, SPAWN, Code, argument
+from jobsubmit.check.finding import Finding
+from jobsubmit.check.parsers import Option
+from jobsubmit.check.program import UNKNOWN, Module, Reach
+
+# What launchers set and mode spawn does not (torch.distributed.run's environment).
+LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+_SETTERS = ("setdefault", "update", "putenv")
+_PICKS_DEVICE = ("set_device", "device", "cuda", "to")
+_INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
+
+
+def check_ranks(code: Code) -> Iterator[Finding]:
+    """Yield what is wrong with the ways to rank and processes."""
+    if code.facts.mode == "spawn":
+        yield from _reads_a_launchers_words(code)
+        yield from _no_processes(code)
+    else:
+        yield from _local_rank(code)
+        yield from _spawns_inside(code)
+
+
+def _local_rank(code: Code) -> Iterator[Finding]:
+    declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
+    is_passed = any(word.startswith("--local-rank=") for word in code.facts.argv)
+    if not declared or "LOCAL_RANK" in code.names or code.has_framework or code.line.gaps:
+        return
+    option = declared[0]
+    if is_passed and (code.line.is_strict or any("--local-rank" in o.names for o in declared)):
+        return
+    used = next(_device_uses(code, option), "")
+    is_stored = any(
+        isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Store)
+        for _, node in code.program.nodes
+    )
+    if used and not is_stored:
+        hint = 'read it: int(os.environ["LOCAL_RANK"])'
+        if code.facts.mode == "launch" and "--local-rank" in option.names:
+            hint += ", or set `local_rank: argument` in the job file"
+        elif code.facts.mode == "launch":
+            hint += ', or declare "--local-rank" beside it and set `local_rank: argument` in the job file'
+        yield Finding(
+            "error",
+            "local-rank",
+            option.where,
+            f"{option.names[0]} is never given in mode {code.facts.mode}, so every process takes its default "
+            f"and all of a node use one device ({used})",
+            hint,
+        )
+
+
+def _device_uses(code: Code, option: Option) -> Iterator[str]:
+    """Yield where the parsed local rank chooses a device."""
+    for module, node in code.program.nodes:
+        is_it = isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
+        if not is_it:
+            continue
+        for above in module.above(node):
+            if isinstance(above, ast.stmt):
+                break
+            is_choice = isinstance(above, ast.keyword) and above.arg in ("device_ids", "output_device", "device")
+            if isinstance(above, ast.Call):
+                is_choice = ast.unparse(above.func).rpartition(".")[2] in _PICKS_DEVICE
+            if isinstance(above, ast.Call) and not is_choice:
+                is_choice = _is_passed_on(code, module, above, node)
+            if is_choice or (isinstance(above, ast.JoinedStr) and "cuda" in ast.unparse(above)):
+                yield module.where(node)
+
+
+def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> bool:
+    """Tell whether a function that is given the local rank chooses a device by it."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None or node not in call.args or isinstance(found[1], ast.ClassDef):
+        return False
+    own = [*found[1].args.posonlyargs, *found[1].args.args]
+    position = call.args.index(node)
+    name = own[position].arg if position < len(own) else ""
+    return any(
+        isinstance(inner, ast.Call)
+        and ast.unparse(inner.func).rpartition(".")[2] in _PICKS_DEVICE
+        and any(isinstance(arg, ast.Name) and arg.id == name for arg in inner.args)
+        for inner in ast.walk(found[1])
+    )
+
+
+def _spawns_inside(code: Code) -> Iterator[Finding]:
+    for module, call in code.calls(SPAWN, least=Reach.SURELY):
+        if code.values.of(argument(call, "nprocs", 2), module) == 1:
+            continue
+        yield Finding(
+            "error",
+            "nested-spawn",
+            module.where(call),
+            f"mp.spawn starts processes in each process that mode {code.facts.mode} has started",
+            "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
+        )
+
+
+def _no_processes(code: Code) -> Iterator[Finding]:
+    told = code.facts.nproc or 1
+    if told > 1 and code.is_distributed and not code.starts_processes:
+        yield Finding(
+            "warning",
+            "no-processes",
+            code.program.boot.path,
+            f"starts no processes: one trains on each node, and resources.nproc_per_node is {told}",
+            "use mode: torchrun, which starts them, or mp.spawn in the boot file",
+        )
+    for module, call in code.calls(SPAWN):
+        value = code.values.of(argument(call, "nprocs", 2), module)
+        if isinstance(value, int) and value > 0 and code.facts.nproc not in (None, value):
+            yield Finding(
+                "warning",
+                "fixed-world-size",
+                module.where(call),
+                f"starts {value} processes on each node, and resources.nproc_per_node is {code.facts.nproc}",
+                "give one of them, and read the other from it (NPROC_PER_NODE is in the environment)",
+            )
+    for module, call in code.calls(SPAWN):
+        if code.values.of(argument(call, "nprocs", 2), module) == 0:
+            yield Finding(
+                "error",
+                "no-processes",
+                module.where(call),
+                "nprocs is torch.cuda.device_count(), and these nodes have no GPU: it would start no process, train "
+                "nothing and end with exit code 0",
+                "choose nodes with GPUs, or another number of processes where there is none",
+            )
+
+
+def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
+    written = _written(code)
+    for module, node in code.program.nodes:
+        name = _read_variable(code, module, node)
+        if name in LAUNCHER_VARIABLES and name not in written and code.is_sure(node, module):
+            if not _is_guarded(node, module):
+                yield _unset(module.where(node), name)
+    for module, call in code.calls(INIT, least=Reach.SURELY):
+        is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
+        if is_from_environment and "RANK" not in written and not code.has_framework:
+            yield _unset(module.where(call), "RANK")
+
+
+def _unset(where: str, name: str) -> Finding:
+    return Finding(
+        "error",
+        "rank-env",
+        where,
+        f"{name} is read from the environment, and in mode spawn nobody sets it",
+        "use mode: torchrun, or work it out from --rank, --world_size (they count nodes) and the number of the process",
+    )
+
+
+def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
+    """Tell whether a process group meets by MASTER_ADDR and MASTER_PORT."""
+    method = argument(call, "init_method", _INIT_METHOD)
+    if argument(call, "store", 5) is not None:
+        return False
+    if method is None:
+        return True
+    value = code.values.of(method, module)
+    return value is not UNKNOWN and (value is None or str(value).startswith("env://"))
+
+
+def _written(code: Code) -> set[str]:
+    """Return the environment variables that the program sets itself."""
+    names: set[str] = set()
+    for module, node in code.program.nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            value = code.values.of(node.slice, module)
+            if code.program.name_of(node.value, module) == "os.environ":
+                names |= {value} if isinstance(value, str) else set(LAUNCHER_VARIABLES)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SETTERS:
+            names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+            names |= {k.arg for k in node.keywords if k.arg}
+    return names
+
+
+def _read_variable(code: Code, module: Module, node: ast.AST) -> str:
+    """Return the variable whose absence is an error here: environ[X], or int(environ.get(X))."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        if code.program.name_of(node.value, module) == "os.environ":
+            return str(code.values.of(node.slice, module))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
+        inner = node.args[0]
+        if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords:
+            if code.program.name_of(inner.func, module) in ("os.environ.get", "os.getenv"):
+                return str(code.values.of(inner.args[0], module))
+    return ""
+
+
+def _is_guarded(node: ast.AST, module: Module) -> bool:
+    inside: ast.AST = node
+    for above in module.above(node):
+        if isinstance(above, ast.Try) and above.handlers and inside in above.body:
+            return True
+        inside = above
+    return False

@@ -1,0 +1,213 @@
+"""LaunchPlan → what every process of a job is given: its command line and environment, and where each value is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from jobsubmit.plan import LaunchPlan
+from jobsubmit.spec.rules import SINGLE_NODE_RANKS
+
+Origin: TypeAlias = Literal["spec", "platform", "jobsubmit", "launcher"]
+
+DEFAULT_PORT = 6060
+_DOCUMENTED_FOLDER = "/home/ma-user/modelarts/user-job-dir"
+
+
+class Value(NamedTuple):
+    """Hold a word or a variable's value and who gives it; an open one is known on the node only, and is described.
+
+    `field` is the one of the job file that it is from, if it is.
+    """
+
+    text: str
+    origin: Origin
+    is_open: bool = False
+    field: str = ""
+
+
+Environment: TypeAlias = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Process:
+    """Hold a process that runs the boot file; `rank` is None in mode spawn, where it starts the ranks itself."""
+
+    node: int
+    rank: int | None
+    local_rank: int | None
+    argv: tuple[Value, ...]
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Node:
+    """Hold a node's own variables and its processes."""
+
+    index: int
+    environment: Environment
+    processes: tuple[Process, ...]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Hold the variables that all processes share, and the nodes with what is their own."""
+
+    environment: Environment
+    nodes: tuple[Node, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Hold what is decided when a job starts; what is left out stays open."""
+
+    hosts: Sequence[str] = ()
+    port: int | None = None
+    job_id: str = ""
+    accelerators: int | None = None
+
+
+def expand(plan: LaunchPlan, start: Start = Start(), only: int | None = None) -> Expansion:
+    """Return what each process sees; with `only` those of one node."""
+    nproc = plan.nproc_per_node or start.accelerators
+    nodes = range(plan.nodes) if only is None else [only]
+    notes = []
+    if plan.rdzv and plan.rdzv.backend == "c10d" and plan.nodes > 1:
+        notes.append("c10d gives ranks in the order of the nodes' addresses as text: shown as if that were theirs")
+    if nproc is None:
+        notes.append("resources.nproc_per_node is left out: one process is shown, a node starts one per accelerator")
+    if plan.min_nodes < plan.nodes:
+        notes.append(f"an elastic job: shown with {plan.nodes} nodes")
+    shared = dict(_shared(plan, start, nproc))
+    return Expansion(shared, tuple(_node(plan, start, node, nproc) for node in nodes), tuple(notes))
+
+
+def boot_words(plan: LaunchPlan, node: int = 0, local_rank: int = 0, start: Start = Start()) -> list[Value]:
+    """Return the words after the boot file (or the user's own command)."""
+    words = [
+        Value(word, _origin(plan, word), field="args" if index >= plan.args_from else f"hyperparameters.{_name(word)}")
+        for index, word in enumerate(plan.arguments)
+    ]
+    given = [
+        Value(f"--{mount.name}=<the directory of {mount.kind} {mount.name}>", "spec", is_open=True, field=mount.field)
+        for mount in plan.mounts
+        if mount.passed_as == "hyperparameter"
+    ]
+    words = given + words
+    if plan.command is not None:
+        return words
+    if plan.mode == "launch" and plan.local_rank == "argument":
+        return [Value(f"--local-rank={local_rank}", "launcher"), *words]
+    if plan.mode == "spawn":
+        address, port = _host(start, 0), _port(start)
+        is_open = address.is_open or port.is_open
+        words.append(Value(f"--init_method=tcp://{address.text}:{port.text}", "platform", is_open))
+        if plan.nodes > 1:
+            words += [Value(f"--world_size={plan.nodes}", "platform"), Value(f"--rank={node}", "platform")]
+    return words
+
+
+def _name(word: str) -> str:
+    return word.removeprefix("--").partition("=")[0]
+
+
+def _origin(plan: LaunchPlan, word: str) -> Origin:
+    injected = [f"--{name}={value}" for name, value in SINGLE_NODE_RANKS.items()]
+    return "jobsubmit" if plan.mode == "spawn" and plan.nodes == 1 and word in injected else "spec"
+
+
+def _host(start: Start, node: int) -> Value:
+    if node < len(start.hosts):
+        return Value(start.hosts[node], "platform")
+    return Value(f"<address of node {node}>", "platform", is_open=True)
+
+
+def _port(start: Start) -> Value:
+    if start.port is None:
+        return Value(f"<port, {DEFAULT_PORT} unless the backend leases one>", "jobsubmit", is_open=True)
+    return Value(str(start.port), "jobsubmit")
+
+
+def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple[str, Value]]:
+    """Yield the variables that are the same for every process (platform documentation; torch.distributed.run)."""
+    yield from ((name, Value(text, "spec")) for name, text in plan.env)
+    yield from ((name, Value(f"<secret {source}>", "spec", is_open=True)) for name, source in plan.secrets)
+    hosts = [_host(start, node) for node in range(plan.nodes)]
+    is_open = any(host.is_open for host in hosts)
+    listed = "<addresses of all nodes>" if is_open else ",".join(host.text for host in hosts)
+    yield "VC_WORKER_HOSTS", Value(listed, "platform", is_open)
+    yield "VC_WORKER_NUM", Value(str(plan.nodes), "platform")
+    yield "MA_NUM_HOSTS", Value(str(plan.nodes), "platform")
+    count = Value("<accelerators of the node>", "platform", is_open=True)
+    yield "MA_NUM_GPUS", count if start.accelerators is None else Value(str(start.accelerators), "platform")
+    yield "MA_JOB_DIR", Value(f"<folder that holds the code, e.g. {_DOCUMENTED_FOLDER}>", "platform", is_open=True)
+    job_id = Value(start.job_id, "jobsubmit") if start.job_id else Value("<id of the job>", "jobsubmit", is_open=True)
+    yield "JOBSUBMIT_JOB_ID", job_id
+    yield "JOBSUBMIT_MASTER_PORT", _port(start)
+    yield "JOBSUBMIT_RESTART_COUNT", Value("0", "jobsubmit")
+    for mount in plan.mounts:
+        yield mount.variable, Value(f"<the directory of {mount.kind} {mount.name}>", "platform", is_open=True)
+        if mount.passed_as == "env" and mount.kind != "checkpoint":
+            yield mount.name, Value(f"<the directory of {mount.kind} {mount.name}>", "spec", is_open=True)
+    yield "NNODES", Value(str(plan.nodes), "jobsubmit")
+    yield "NPROC_PER_NODE", Value(count.text if nproc is None else str(nproc), "jobsubmit", nproc is None)
+    yield "RDZV_ID", job_id
+    if "PYTHONUNBUFFERED" not in dict(plan.env):
+        yield "PYTHONUNBUFFERED", Value("1", "jobsubmit")
+    if plan.mode == "spawn" or plan.command is not None:
+        yield "MASTER_ADDR", hosts[0]._replace(origin="jobsubmit")
+        yield "MASTER_PORT", _port(start)
+        return
+    yield from _of_launcher(plan, start, nproc)
+
+
+def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple[str, Value]]:
+    is_static = plan.mode == "launch" or (plan.rdzv is not None and plan.rdzv.backend == "static")
+    if is_static:
+        yield "MASTER_ADDR", _host(start, 0)._replace(origin="launcher")
+        yield "MASTER_PORT", _port(start)._replace(origin="launcher")
+    else:
+        yield "MASTER_ADDR", Value("<address of the node with rank 0>", "launcher", is_open=True)
+        yield "MASTER_PORT", Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
+    local, world = str(nproc or 1), str(plan.nodes * (nproc or 1))
+    for name, text in (
+        ("LOCAL_WORLD_SIZE", local),
+        ("WORLD_SIZE", world),
+        ("GROUP_WORLD_SIZE", str(plan.nodes)),
+        ("ROLE_WORLD_SIZE", world),
+        ("ROLE_NAME", "default"),
+        ("TORCHELASTIC_RESTART_COUNT", "0"),
+        ("TORCHELASTIC_MAX_RESTARTS", str(plan.restarts.max) if _is_elastic(plan) and plan.restarts else "0"),
+    ):
+        yield name, Value(text, "launcher", is_open=nproc is None and name not in ("GROUP_WORLD_SIZE", "ROLE_NAME"))
+
+
+def _is_elastic(plan: LaunchPlan) -> bool:
+    return plan.min_nodes < plan.nodes
+
+
+def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
+    own = {
+        "VC_TASK_INDEX": Value(str(node), "platform"),
+        "NODE_RANK": Value(str(node), "jobsubmit"),
+        "NODE_ADDR": _host(start, node)._replace(origin="jobsubmit"),
+    }
+    boot = [Value(word, "spec") for word in plan.command] if plan.command else [Value(str(plan.boot_file), "spec")]
+    if plan.mode == "spawn" or plan.command is not None:
+        return Node(node, own, (Process(node, None, None, (*boot, *boot_words(plan, node, 0, start)), {}),))
+    each = nproc or 1
+    words = None if plan.mode == "launch" and plan.local_rank == "argument" else boot_words(plan, node, 0, start)
+    processes = []
+    for local in range(each):
+        rank = str(node * each + local)
+        environment = {
+            "RANK": Value(rank, "launcher"),
+            "LOCAL_RANK": Value(str(local), "launcher"),
+            "GROUP_RANK": Value(str(node), "launcher"),
+            "ROLE_RANK": Value(rank, "launcher"),
+        }
+        argv = (*boot, *(words if words is not None else boot_words(plan, node, local, start)))
+        processes.append(Process(node, node * each + local, local, argv, environment))
+    return Node(node, own, tuple(processes))

@@ -1,0 +1,1 @@
+"""options of the training and test scripts"""

@@ -1,0 +1,74 @@
+"""What the checks find in boot files with known answers; see tests/corpus/boot_files/cases.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobsubmit import plan as planning
+from jobsubmit.check import Finding, check_code
+from jobsubmit.scan import scan
+from jobsubmit.settings import BUILT_IN
+from jobsubmit.spec.load import load_mapping
+
+CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
+CASES: list[dict[str, Any]] = yaml.safe_load((CORPUS / "cases.yaml").read_text())
+
+
+def findings(case: dict[str, Any]) -> list[Finding]:
+    """Check a case as a job on nodes with so many GPUs."""
+    resources = {"nvidia.com/gpu": case["gpus"]} if case["gpus"] else {"cpu": 8}
+    job = {
+        "name": "checked",
+        "mode": case["mode"],
+        "code_dir": str(CORPUS / case["name"]),
+        "boot_file": "train.py",
+        "resources": {"nodes": case["nodes"], **({"nproc_per_node": case["nproc"]} if case["nproc"] else {})},
+        "hyperparameters": case["hyperparameters"],
+        "backend": {"kind": "volcano", "resources": resources},
+        **({"local_rank": case["local_rank"]} if case["mode"] == "launch" else {}),
+    }
+    plan = planning.plan(load_mapping(job, []).spec, BUILT_IN)
+    plan = replace(plan, arguments=(*plan.arguments, *map(str, case["args"])))  # in mode spawn there are none
+    return list(check_code(plan, scan(CORPUS / case["name"])))
+
+
+def told(found: list[Finding]) -> list[Finding]:
+    return [f for f in found if f.level != "unknown" and f.check != "deprecated-launch"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
+def test_there_is_no_false_alarm(case: dict[str, Any]) -> None:
+    planted = {error["id"] for error in case["wrong"]}
+    assert [str(f) for f in told(findings(case)) if f.check not in planted] == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["wrong"]], ids=lambda case: str(case["name"]))
+def test_what_is_planted_is_found(case: dict[str, Any]) -> None:
+    found = told(findings(case))
+    for error in case["wrong"]:
+        if error.get("missed"):
+            continue
+        same = [f for f in found if f.check == error["id"]]
+        assert same, f"{error} is not found"
+        if "line" in error:
+            place = f"{error.get('file', 'train.py')}:{error['line']}"
+            assert any(place in f"{f.where} {f.text}" for f in same), [f"{f.where} {f.text}" for f in same]
+
+
+def test_nine_of_ten_are_found() -> None:
+    planted = [error for case in CASES for error in case["wrong"]]
+    assert len(CASES) >= 40
+    assert sum(not error.get("missed") for error in planted) >= 0.9 * len(planted)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["unknown"]], ids=lambda case: str(case["name"]))
+def test_what_cannot_be_told_is_said_so(case: dict[str, Any]) -> None:
+    found = findings(case)
+    assert not [f for f in found if f.check.startswith("argument-") and f.level == "error"]
+    is_understood = case["name"] in ("typer_app", "click_command")
+    assert is_understood or any(f.level == "unknown" and f.check == "arguments" for f in found)
