@@ -142,6 +142,8 @@ def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple
     yield "MA_NUM_HOSTS", Value(str(plan.nodes), "platform")
     count = Value("<accelerators of the node>", "platform", is_open=True)
     yield "MA_NUM_GPUS", count if start.accelerators is None else Value(str(start.accelerators), "platform")
+    yield "MA_TASK_NAME", Value("worker", "platform")
+    yield "MA_LOG_DIR", Value("<folder of the platform's logs>", "platform", is_open=True)
     yield "MA_JOB_DIR", Value(f"<folder that holds the code, e.g. {_DOCUMENTED_FOLDER}>", "platform", is_open=True)
     job_id = Value(start.job_id, "jobsubmit") if start.job_id else Value("<id of the job>", "jobsubmit", is_open=True)
     yield "JOBSUBMIT_JOB_ID", job_id
@@ -154,16 +156,18 @@ def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple
     yield "NNODES", Value(str(plan.nodes), "jobsubmit")
     yield "NPROC_PER_NODE", Value(count.text if nproc is None else str(nproc), "jobsubmit", nproc is None)
     yield "RDZV_ID", job_id
+    if "OMP_NUM_THREADS" not in dict(plan.env):
+        yield "OMP_NUM_THREADS", Value("<CPUs of the node, divided by its processes>", "jobsubmit", is_open=True)
     if "PYTHONUNBUFFERED" not in dict(plan.env):
         yield "PYTHONUNBUFFERED", Value("1", "jobsubmit")
     if plan.mode == "spawn" or plan.command is not None:
         yield "MASTER_ADDR", hosts[0]._replace(origin="jobsubmit")
         yield "MASTER_PORT", _port(start)
         return
-    yield from _of_launcher(plan, start, nproc)
+    yield from _of_launcher(plan, start, nproc, job_id)
 
 
-def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple[str, Value]]:
+def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None, job_id: Value) -> Iterator[tuple[str, Value]]:
     is_static = plan.mode == "launch" or (plan.rdzv is not None and plan.rdzv.backend == "static")
     if is_static:
         yield "MASTER_ADDR", _host(start, 0)._replace(origin="launcher")
@@ -171,6 +175,9 @@ def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[
     else:
         yield "MASTER_ADDR", Value("<address of the node with rank 0>", "launcher", is_open=True)
         yield "MASTER_PORT", Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
+    yield "TORCHELASTIC_RUN_ID", job_id._replace(origin="launcher")
+    yield "TORCHELASTIC_USE_AGENT_STORE", Value("<True or False>", "launcher", is_open=True)
+    yield "TORCHELASTIC_ERROR_FILE", Value("<a file of the launcher>", "launcher", is_open=True)
     local, world = str(nproc or 1), str(plan.nodes * (nproc or 1))
     for name, text in (
         ("LOCAL_WORLD_SIZE", local),
@@ -191,6 +198,8 @@ def _is_elastic(plan: LaunchPlan) -> bool:
 def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
     own = {
         "VC_TASK_INDEX": Value(str(node), "platform"),
+        "MA_CURRENT_IP": _host(start, node),
+        "MA_CURRENT_INSTANCE_NAME": Value("<name of the instance>", "platform", is_open=True),
         "NODE_RANK": Value(str(node), "jobsubmit"),
         "NODE_ADDR": _host(start, node)._replace(origin="jobsubmit"),
     }

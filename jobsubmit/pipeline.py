@@ -22,7 +22,7 @@ from jobsubmit.backends import (
     open_backend,
 )
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import Finding, check_code, check_data
+from jobsubmit.check import Finding, check_code, check_data, check_secrets
 from jobsubmit.errors import CancelledError, CheckError, JobSubmitError, Problem, SpecError, UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import with_handle
@@ -89,7 +89,7 @@ def prepare(
         bundle = _scanned(plan, loaded, settings)
     script = render(plan)
     with clock.step("check"):
-        findings = _findings(plan, bundle, loaded) if checks else ()
+        findings = _findings(plan, bundle, loaded, checks=checks)
     _stop_at_errors(findings)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
@@ -119,8 +119,20 @@ def examine(loaded: LoadedSpec, settings: Settings) -> Examination:
     return Examination(plan, bundle, _findings(plan, bundle, loaded), _notes(loaded, plan, backend))
 
 
-def _findings(plan: LaunchPlan, bundle: Bundle | None, loaded: LoadedSpec) -> tuple[Finding, ...]:
-    found = [*check_data(plan), *(check_code(plan, bundle) if bundle else ())]
+def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
+    """Return what would be uploaded, and the secrets in it; None where the code is in a bucket already."""
+    plan = planning.plan(loaded.spec, settings)
+    bundle = _scanned(plan, loaded, settings)
+    return bundle, tuple(check_secrets(bundle, plan.allow_secrets)) if bundle else ()
+
+
+def _findings(
+    plan: LaunchPlan, bundle: Bundle | None, loaded: LoadedSpec, *, checks: bool = True
+) -> tuple[Finding, ...]:
+    """Return what was found; without `checks`, which may be wrong about code, the secrets only."""
+    found = list(check_secrets(bundle, plan.allow_secrets)) if bundle else []
+    if checks:
+        found += [*check_data(plan), *(check_code(plan, bundle) if bundle else ())]
     return tuple(_placed(finding, loaded) for finding in found)
 
 

@@ -39,6 +39,7 @@ class LaunchPlan:
     args_from: int
     mounts: tuple[Mount, ...]
     requirements: str | None
+    allow_secrets: tuple[str, ...]
     local_rank: LocalRank
     rdzv: Rendezvous | None
     env: tuple[tuple[str, str], ...]
@@ -79,6 +80,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         args_from=len(launch.hyperparameter_words(spec)),
         mounts=launch.mounts(spec),
         requirements=spec.requirements,
+        allow_secrets=spec.allow_secrets,
         local_rank=spec.local_rank if isinstance(spec, LaunchSpec) else "env",
         rdzv=launch.rendezvous(spec),
         env=tuple(spec.env.items()),

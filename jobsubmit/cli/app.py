@@ -26,6 +26,7 @@ _COMMANDS = {
     "submit": ("submit", "create"),
     "render": ("preview", "render"),
     "validate": ("submit", "validate"),
+    "bundle": ("bundle", "bundle"),
     "upload": ("app", "upload"),
     "download": ("app", "download"),
     "rerun": ("submit", "rerun"),

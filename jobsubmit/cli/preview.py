@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jobsubmit.assets import starter_job
+from jobsubmit.cli.expansion import show_expansion
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
     Env,
@@ -45,6 +46,13 @@ def render(
         str | None,
         typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one."),
     ] = None,
+    expand: Annotated[
+        bool,
+        typer.Option("--expand", help="Print what each process is given instead: its words and its environment."),
+    ] = False,
+    node: Annotated[
+        str, typer.Option("--node", metavar="all|K", help="With --expand: of all nodes, or of one.")
+    ] = "all",
     set_: Set = None,
     nodes: Nodes = None,
     env: Env = None,
@@ -54,15 +62,22 @@ def render(
 ) -> None:
     """Print the start script of a job.
 
-    It is exactly what every node will run.
+    It is exactly what every node will run. With --expand, what each of its processes will see: argv, RANK, MASTER_ADDR
+    and the rest, and who gives each value.
     Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
 
-    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --hosts gpu1,gpu2
+    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --expand --node 1 · jobsubmit render
+    job.yaml --hosts gpu1,gpu2
     """
+    if expand and hosts is not None:
+        raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")
     machines = _machines(hosts) if hosts is not None else []
     changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
     job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
+    if expand:
+        show_expansion(job_plan, node)
+        return
     for note in (*loaded.notes, *job_plan.notes):
         out.talk(f"note: {note}")
     script = render_script(job_plan)

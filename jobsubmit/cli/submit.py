@@ -65,7 +65,10 @@ def create(
         typer.Option("--idempotency-key", metavar="KEY", help="Submitted before under this key? Then it is that job."),
     ] = None,
     fault: Faults = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Check the code before anything is sent.")] = True,
+    check: Annotated[
+        bool,
+        typer.Option("--check/--no-check", help="Check the code before anything is sent; for secrets in any case."),
+    ] = True,
     propagate: Propagate = False,
     format_: Format = OutputFormat.text,
     debug: Debug = False,

@@ -210,6 +210,9 @@ class _CommonSpec(FrozenModel):
         None,
         description="File of Python packages, relative to code_dir, that each node installs before its first start.",
     )
+    allow_secrets: tuple[Location, ...] = Field(
+        (), description="Files, as patterns like in .gitignore, that are uploaded although they look like keys."
+    )
     inputs: tuple[InputSpec, ...] = Field((), description="Data the nodes find as local directories.")
     outputs: tuple[OutputSpec, ...] = Field((), description="Local directories that are uploaded.")
     checkpoint_dir: CheckpointDir | None = Field(

@@ -80,6 +80,7 @@ CASES: dict[str, JobSpec] = {
     "spawn-1-node": job("spawn", hyperparameters={"lr": 0.1}, resources={"nproc_per_node": 2}),
     "spawn-2-nodes": job("spawn", hyperparameters={"lr": 0.1}, resources={"nodes": 2}),
     "launch": job("launch", args=["in put", "$(id)"], resources={"nodes": 2, "nproc_per_node": 2}),
+    "launch-argument": job("launch", local_rank="argument", resources={"nodes": 2, "nproc_per_node": 2}),
     "torchrun-static": job("torchrun", torch_version="2.1", resources={"nodes": 2}),
     "torchrun-c10d": job("torchrun", torch_version="2.9", hyperparameters={"lr": 0.1}, resources={"nodes": 2}),
     "everything": job(

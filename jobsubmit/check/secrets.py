@@ -1,0 +1,116 @@
+"""Keys and tokens among the files that are uploaded; what is found is named by its kind and place, and never shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from jobsubmit.bundle import Bundle, BundleFile
+from jobsubmit.check.finding import Finding
+
+_LONGEST = 4 << 20  # bytes of a file that are looked at
+_BINARY = 8192
+_EXAMPLE = re.compile(
+    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:pass|:password@|xxxx|\*\*\*|<[^>]+>|\$\{|\{\{|fake|redacted|todo",
+    re.I,
+)
+
+
+class Rule(NamedTuple):
+    """Name a kind of secret and its form, as its issuer documents it: each begins with letters, which makes it fast.
+
+    One that `is_lower` is looked for in the text made lower case.
+    """
+
+    kind: str
+    pattern: bytes
+    is_lower: bool = False
+
+
+_ASSIGNED = rb"[\"'\])]*\s*[:=]\s*[\"']?"
+_SECRET_KEY_NAMES = (b"secret_access_key", b"secretaccesskey", b"secret_key", b"secretkey", b"obs_sk")
+_PASSWORD_NAMES = (b"password", b"passwd", b"api_key", b"apikey", b"auth_token", b"access_token", b"client_secret")
+_MIXED = rb"(?=[^\"']*[0-9])(?=[^\"']*[a-z])[a-z0-9/+_.!@#%^&-]{20,}"
+
+RULES = (
+    Rule("a private key", rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"),
+    Rule("an AWS access key", rb"AKIA[A-Z2-7]{16}(?![A-Z0-9])"),
+    Rule("a temporary AWS access key", rb"ASIA[A-Z2-7]{16}(?![A-Z0-9])"),
+    *(
+        Rule("a secret access key", name + _ASSIGNED + rb"[a-z0-9/+]{40}(?![a-z0-9/+])", is_lower=True)
+        for name in _SECRET_KEY_NAMES
+    ),
+    *(Rule("a GitHub token", b"gh" + kind + rb"_[A-Za-z0-9]{36}") for kind in (b"p", b"o", b"u", b"s", b"r")),
+    Rule("a GitHub token", rb"github_pat_[A-Za-z0-9_]{22,}"),
+    Rule("a GitLab token", rb"glpat-[A-Za-z0-9_-]{20}"),
+    Rule("a Hugging Face token", rb"hf_[A-Za-z]{34}"),
+    Rule("an OpenAI key", rb"sk-(?:proj-|svcacct-)?[A-Za-z0-9_-]*T3BlbkFJ[A-Za-z0-9_-]+"),
+    Rule("an Anthropic key", rb"sk-ant-[A-Za-z0-9_-]{24,}"),
+    Rule("a Slack token", rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    Rule("a Slack webhook", rb"https://hooks\.slack\.com/services/T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,}"),
+    Rule("a Stripe key", rb"sk_live_[A-Za-z0-9]{16,}"),
+    Rule("a Stripe key", rb"rk_live_[A-Za-z0-9]{16,}"),
+    Rule("a Google API key", rb"AIza[A-Za-z0-9_-]{35}"),
+    Rule("a PyPI token", rb"pypi-AgE[A-Za-z0-9_-]{20,}"),
+    Rule("an npm token", rb"npm_[A-Za-z0-9]{36}"),
+    Rule("an npm token", rb":_authToken=[A-Za-z0-9-]{20,}"),
+    Rule("a Docker token", rb"dckr_pat_[A-Za-z0-9_-]{20,}"),
+    Rule("a SendGrid key", rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    Rule("an Azure storage key", rb"AccountKey=[A-Za-z0-9+/]{86}=="),
+    Rule("a JSON web token", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}"),
+    Rule("a kubeconfig's key", rb"client-key-data:\s*[A-Za-z0-9+/=]{20,}"),
+    Rule("a kubeconfig's token", rb"id-token:\s*[A-Za-z0-9._-]{20,}"),
+    Rule("a kubeconfig's token", rb"refresh-token:\s*[A-Za-z0-9._-]{20,}"),
+    Rule("a Weights & Biases key", b"wandb_api_key" + _ASSIGNED + rb"[0-9a-z_]{40}", is_lower=True),
+    Rule("a Weights & Biases key", rb"wandb\.login\(key=[\"'][0-9a-z_]{40}"),
+    Rule("a password in an address", rb"://[^\s:/@\"'$<{]+:[^\s:/@\"'$<{]{6,}@[\w.-]+"),
+    Rule("a password of .netrc", rb"machine[ \t]+\S+\s+login\s+\S+\s+password\s+\S{6,}"),
+    *(
+        Rule("a key or password", name + rb"[\"'\])]*\s*[:=]\s*[\"']" + _MIXED + rb"[\"']", is_lower=True)
+        for name in _PASSWORD_NAMES
+    ),
+)
+_DOTENV = Rule(
+    "a secret of an .env file",
+    rb"(?m)^\s*(?:export\s+)?[a-z0-9_]*(?:key|token|secret|password|passwd|credentials?)[a-z0-9_]*\s*=\s*[\"']?[^\s\"'#]{6,}",
+    is_lower=True,
+)
+_TEMPLATES = (".example", ".sample", ".template", ".dist")
+
+
+def check_secrets(bundle: Bundle, allowed: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield each secret in a bundle, but for files that match an allowed pattern (as in .gitignore)."""
+    exempt = GitIgnoreSpec.from_lines(allowed)
+    for file in bundle.files:
+        if not exempt.match_file(file.path):
+            yield from _in_file(file)
+
+
+def _in_file(file: BundleFile) -> Iterator[Finding]:
+    try:
+        with open(file.source, "rb") as stream:
+            data = stream.read(_LONGEST)
+    except OSError:
+        return  # it vanished: the upload says so
+    if b"\0" in data[:_BINARY]:
+        return
+    name = file.path.rpartition("/")[2]
+    is_dotenv = (name == ".env" or name.startswith(".env.")) and not name.endswith(_TEMPLATES)
+    seen: set[int] = set()
+    lower = data.lower()
+    for rule in (*RULES, *([_DOTENV] if is_dotenv else ())):
+        for match in re.finditer(rule.pattern, lower if rule.is_lower else data):
+            number = data.count(b"\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
+            if number not in seen and not _EXAMPLE.search(match[0]):
+                seen.add(number)
+                yield Finding(
+                    "error",
+                    "secret",
+                    f"{file.path}:{number}",
+                    f"looks like {rule.kind}: it would be uploaded with the code",
+                    "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
+                    "if it is none, name the file in `allow_secrets`",
+                )

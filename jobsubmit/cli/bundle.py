@@ -1,0 +1,76 @@
+"""The command that shows what would be uploaded: bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from jobsubmit import pipeline
+from jobsubmit.bundle import Bundle, BundleFile
+from jobsubmit.check import Finding
+from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
+from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.output import counted, out, printable
+from jobsubmit.errors import UsageError
+from jobsubmit.settings import load_settings
+
+
+def bundle(
+    job: JobFile = DEFAULT_JOB_FILE,
+    list_: Annotated[bool, typer.Option("--list", help="Show every file, and everything that is left out.")] = False,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show so many of the largest files.")] = 10,
+    set_: Set = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Show what of the code directory would be uploaded.
+
+    The largest files first, what is left out and why, the digest of it all, and keys or tokens that do not belong into
+    an upload. Touches nothing.
+
+    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 there is a secret in it.
+
+    Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
+    """
+    loaded = read_job(job, None, overrides(assignments=set_))
+    found, secrets = pipeline.bundled(loaded, load_settings())
+    if found is None:
+        raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
+    files = sorted(found.files, key=lambda file: (-file.size, file.path))
+    if out.json:
+        out.document(_document(found, files if list_ else files[:top], secrets))
+    else:
+        _show(found, files if list_ else files[:top], is_whole=list_)
+    if secrets:
+        if not out.json:
+            raise pipeline.check_error(secrets)
+        raise typer.Exit(3)
+
+
+def _document(found: Bundle, files: Sequence[BundleFile], secrets: Sequence[Finding]) -> dict[str, object]:
+    return {
+        "root": str(found.root),
+        "digest": found.digest,
+        "files": len(found.files),
+        "bytes": found.size,
+        "largest": [file.entry() for file in files],
+        "left_out": [left._asdict() for left in found.left_out],
+        "empty_directories": list(found.directories),
+        "secrets": [{"where": secret.where, "text": secret.text} for secret in secrets],
+    }
+
+
+def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None:
+    out.data(f"{found.root}: {counted(len(found.files), 'file')}, {counted(found.size, 'byte')}")
+    out.data(f"digest {found.digest}")
+    for file in files:
+        out.data(f"{file.size:>15,}  {printable(file.path)}")
+    if len(files) < len(found.files):
+        out.data(f"{'':>15}  and {len(found.files) - len(files):,} smaller: --list shows all")
+    left_out = found.left_out if is_whole else found.left_out[: len(files)]
+    for left in left_out:
+        out.data(f"left out: {printable(left.path)} ({left.reason})")
+    if len(left_out) < len(found.left_out):
+        out.data(f"left out: {len(found.left_out) - len(left_out):,} more: --list shows all")

@@ -1,0 +1,144 @@
+"""Keys and tokens in a code directory are found before they are uploaded, and never shown."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from command import Command
+
+from jobsubmit.check import check_secrets
+from jobsubmit.scan import scan
+
+LETTERS = string.ascii_letters + string.digits
+
+
+def some(number: int, alphabet: str = LETTERS) -> str:
+    """Return so many letters; a key that stood here whole would alarm everybody who looks at this file."""
+    return "".join(alphabet[(7 * i + 3) % len(alphabet)] for i in range(number))
+
+
+UPPER = string.ascii_uppercase + "234567"
+HEX = string.hexdigits.lower()[:16]
+PLANTED = {
+    "private key": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + some(64),
+    "openssh key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----\n" + some(64),
+    "aws access key": "key = 'AK" + "IA" + some(16, UPPER) + "'",
+    "aws secret key": "aws_secret_" + "access_key = " + some(40),
+    "obs secret key": 'secretKey: "' + some(40) + '"',
+    "github token": "TOKEN = 'gh" + "p_" + some(36) + "'",
+    "fine-grained github token": "github_" + "pat_" + some(60),
+    "gitlab token": "gl" + "pat-" + some(20),
+    "hugging face token": "login('h" + "f_" + some(34, string.ascii_letters) + "')",
+    "openai key": "sk-" + some(20) + "T3Blbk" + "FJ" + some(20),
+    "anthropic key": "sk-" + "ant-api03-" + some(60),
+    "slack token": "xo" + "xb-" + some(30),
+    "slack webhook": "https://hooks.slack"
+    + ".com/services/T0"
+    + some(8, UPPER)
+    + "/B0"
+    + some(8, UPPER)
+    + "/"
+    + some(24),
+    "stripe key": "sk_" + "live_" + some(24),
+    "google key": "AI" + "za" + some(35),
+    "pypi token": "pypi-" + "AgEIcHlwaS5vcmc" + some(40),
+    "npm token": "//registry.invalid/:_auth" + "Token=" + some(36),
+    "docker token": "dckr_" + "pat_" + some(27),
+    "azure key": "Account" + "Key=" + some(86) + "==",
+    "web token": "ey" + "J" + some(20) + ".ey" + "J" + some(30) + "." + some(43),
+    "kubeconfig": "    client-key-" + "data: " + some(80),
+    "wandb key": 'os.environ["WANDB_API' + '_KEY"] = "' + some(40, HEX) + '"',
+    "password in an address": "postgres://admin:" + "s3cr3tPass" + "@db.internal/x",
+    "api key": "api_" + "key = '" + some(32) + "'",
+    "netrc": "machine host.internal login me pass" + "word " + some(12),
+}
+HARMLESS = """
+password = os.environ["PASSWORD"]
+api_key = "your-api-key-goes-here-0123456789"
+token = get_token()  # hf_hub_download(repo)
+url = "postgres://user:password@localhost/db"
+parser.add_argument("--access_token", default=None)
+checkpoint = "https://host.invalid/models/deit_base_distilled_patch16_224-df68dfff.pth"
+sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+tokenizer_secret_key = None
+AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY}
+"""
+
+
+def places(folder: Path, *allowed: str) -> list[str]:
+    return [finding.where for finding in check_secrets(scan(folder), allowed)]
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_each_kind_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import os\n\n{PLANTED[kind]}\n")
+    found = list(check_secrets(scan(tmp_path), ()))
+    assert {finding.where for finding in found} == {"train.py:3"}
+    assert PLANTED[kind].splitlines()[0] not in str(found)
+
+
+def test_an_env_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("DEBUG=1\nexport DB_PASSWORD=hunter2hunter2\n")
+    (tmp_path / ".env.example").write_text("DB_PASSWORD=hunter2hunter2\n")
+    assert places(tmp_path) == [".env:2"]
+
+
+def test_harmless_lines_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HARMLESS)
+    (tmp_path / "weights.bin").write_bytes(b"\0" + PLANTED["github token"].encode())
+    assert places(tmp_path) == []
+
+
+def test_a_pattern_allows_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in ("tests/key.pem", "key.pem"):
+        (tmp_path / name).write_text(PLANTED["private key"])
+    assert places(tmp_path, "tests/") == ["key.pem:1"]
+    assert places(tmp_path, "*.pem", "!/key.pem") == ["key.pem:1"]
+
+
+def test_nothing_is_uploaded_and_nothing_is_shown(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for number, text in enumerate(PLANTED.values()):
+        (tmp_path / "code" / f"file{number}.py").write_text(f"x = 1\n{text}\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: leaky\nmode: spawn\ncode_dir: code\nboot_file: file0.py\nstore: {uri: store}\n"
+    )
+    outputs = [
+        jobsubmit(*command, code=3)
+        for command in (
+            ("create", "job.yaml"),
+            ("create", "job.yaml", "--no-check"),
+            ("create", "job.yaml", "--dry-run"),
+            ("validate", "job.yaml"),
+            ("validate", "job.yaml", "-o", "json"),
+            ("bundle", "job.yaml", "--list"),
+            ("bundle", "job.yaml", "-o", "json"),
+        )
+    ]
+    assert not (tmp_path / "store").exists()
+    for done in outputs:
+        for number, text in enumerate(PLANTED.values()):
+            assert text.splitlines()[0] not in done.stdout + done.stderr
+            assert f"file{number}.py:2" in done.stdout + done.stderr
+    allowed = jobsubmit("bundle", "job.yaml", "--set", 'allow_secrets=["*.py"]')
+    assert "25 files" in allowed.stdout
+
+
+def test_what_would_be_uploaded_is_shown(jobsubmit: Command, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    (code / "data").mkdir(parents=True)
+    for name, size in (("train.py", 10), ("data/large.bin", 5000), ("small.txt", 1), ("notes.log", 7)):
+        (code / name).write_text("x" * size)
+    (code / ".jobignore").write_text("*.log\n")
+    (tmp_path / "job.yaml").write_text("name: j\nmode: spawn\ncode_dir: code\nboot_file: train.py\n")
+    lines = jobsubmit("bundle", "job.yaml", "--top", "1").stdout.splitlines()
+    assert lines[0].endswith("code: 4 files, 5,017 bytes")
+    assert lines[2].split() == ["5,000", "data/large.bin"]
+    assert "3 smaller" in lines[3]
+    assert lines[4] == "left out: notes.log (ignored by .jobignore)"
+    document = jobsubmit.json("bundle", "job.yaml", "--list")
+    assert [file["path"] for file in document["largest"]] == ["data/large.bin", "train.py", ".jobignore", "small.txt"]
+    assert document["digest"] == scan(code).digest
