@@ -41,6 +41,7 @@ _COMMANDS = {
     "stop": ("watch", "cancel"),
     "delete": ("records", "delete"),
     "prune": ("records", "prune"),
+    "doctor": ("doctor", "doctor"),
     "init": ("start", "init"),
     "schema": ("start", "schema"),
 }

@@ -155,12 +155,15 @@ def part_tag(source: Path) -> str:
     return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
 
 
-def open_store(address: StoreAddress) -> ObjectStore:
-    """Return the store at an address; loads its client library only now. Contacts nothing yet."""
-    if address.is_remote:
-        from jobsubmit.stores.s3 import S3Store
+def open_store(address: StoreAddress, *, is_brief: bool = False) -> ObjectStore:
+    """Return the store at an address; loads its client library only now. Contacts nothing yet.
 
-        return S3Store(address)
+    A brief one gives up on a server that does not answer within seconds.
+    """
+    if address.is_remote:
+        from jobsubmit.stores.s3 import BRIEF, S3Store
+
+        return S3Store(address, BRIEF) if is_brief else S3Store(address)
     from jobsubmit.stores.folder import FolderStore
 
     return FolderStore(Path(address.uri.removeprefix("file://")))

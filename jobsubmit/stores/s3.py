@@ -38,6 +38,9 @@ _STREAMED = 4 << 20
 _TURN_SECONDS = 0.5
 
 
+BRIEF = Limits(connect=2, answer=3, first=2, total=4)
+
+
 class S3Store:
     """Keep objects in a bucket; the server proves each upload by the signed digest of its bytes, or by its ETag."""
 

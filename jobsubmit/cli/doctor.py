@@ -1,0 +1,52 @@
+"""The command that tries out what a submission needs: doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobsubmit import doctor as examination
+from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
+from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.output import out
+from jobsubmit.errors import CheckError
+from jobsubmit.settings import load_settings
+
+
+def doctor(
+    job: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A job file: then its store, backend and code.", metavar="JOB_FILE", show_default="./job.yaml, or none"
+        ),
+    ] = None,
+    set_: Set = None,
+    backend: BackendKind = None,
+    store: StoreUri = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Try out what a submission from here needs.
+
+    Python and torch, shell tools, ports, the store (one object is written, read and deleted), the clock, the backend
+    with your credentials. No job is started.
+
+    Exit codes: 0 all is well (or worth a warning), 3 something is not.
+
+    Examples: jobsubmit doctor · jobsubmit doctor job.yaml --backend slurm
+    """
+    file = job or (DEFAULT_JOB_FILE if DEFAULT_JOB_FILE.exists() else None)
+    loaded = read_job(file, None, overrides(assignments=set_, backend=backend, store=store)) if file else None
+    lines = []
+    for line in examination.examine(load_settings(), loaded):
+        lines.append(line)
+        if not out.json:
+            out.data(f"{line.verdict:<5} {line.subject:<8} {line.text}")
+            if line.next_step:
+                out.data(f"{'':<5} {'':<8} → {line.next_step}")
+    if out.json:
+        out.document([line._asdict() for line in lines])
+    if any(line.verdict == "fail" for line in lines):
+        raise typer.Exit(CheckError.code)

@@ -1,0 +1,187 @@
+"""What a submission from this machine needs, tried out one by one: none of it starts or changes a job."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from jobsubmit import pipeline
+from jobsubmit import plan as planning
+from jobsubmit.address import StoreAddress
+from jobsubmit.backends import open_backend
+from jobsubmit.errors import JobSubmitError
+from jobsubmit.expand import DEFAULT_PORT
+from jobsubmit.node.gang.environment import visible_gpus
+from jobsubmit.node.gang.network import lease_port
+from jobsubmit.settings import Settings
+from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.stores import open_store
+
+Verdict: TypeAlias = Literal["ok", "warn", "fail"]
+
+# What the start script calls.
+_TOOLS = ("bash", "getconf", "grep", "tr")
+_SKEW_WARNED, _SKEW_REFUSED = 60, 900  # seconds; beyond 15 minutes S3 and OBS refuse (platform documentation)
+_ANSWER_SECONDS = 5
+
+
+class Line(NamedTuple):
+    """Say how one thing is, and what to do if it is not well."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+    next_step: str = ""
+
+
+def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
+    """Yield how everything is that a job needs; with a job file, its own store, backend and code."""
+    yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield _torch()
+    yield from _tools()
+    yield _state(settings)
+    yield from _ports()
+    plan = planning.plan(loaded.spec, settings) if loaded else None
+    yield from _store(plan.store if plan else settings.completed(StoreAddress()))
+    if loaded is None:
+        yield _backend(settings)
+    else:
+        yield from _job(loaded, settings)
+
+
+def _torch() -> Line:
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        step = "only the local backend needs it here: pip install 'jobsubmit[train]'"
+        return Line("torch", "warn", "is not installed for this Python", step)
+    gpus = visible_gpus(os.environ)
+    if not gpus:
+        return Line("torch", "ok", f"{version}; no GPU here: local jobs train on CPUs with Gloo")
+    driver = "with a driver" if Path("/proc/driver/nvidia/version").exists() else "WITHOUT a driver"
+    verdict: Verdict = "ok" if driver == "with a driver" else "warn"
+    return Line("torch", verdict, f"{version}; {len(gpus)} GPUs {driver}", "" if verdict == "ok" else "nvidia-smi")
+
+
+def _tools() -> Iterator[Line]:
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        yield Line("shell", "fail", f"not on PATH: {', '.join(missing)}", "install them: the start script calls them")
+    else:
+        yield Line("shell", "ok", f"{', '.join(_TOOLS)} are there")
+
+
+def _state(settings: Settings) -> Line:
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.state_dir):
+            pass
+    except OSError as error:
+        step = "JOBSUBMIT_STATE_DIR names another folder"
+        return Line("state", "fail", f"{settings.state_dir}: {error.strerror}", step)
+    free = shutil.disk_usage(settings.state_dir).free / (1 << 30)
+    return Line("state", "ok", f"{settings.state_dir}, {free:,.1f} GiB free")
+
+
+def _ports() -> Iterator[Line]:
+    try:
+        port, held = lease_port(uuid.uuid4().hex)
+        held.close()
+    except OSError as error:
+        yield Line("port", "fail", error.strerror or str(error), "end what holds the ports")
+        return
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", DEFAULT_PORT))
+            yield Line("port", "ok", f"a local job could take {port}; {DEFAULT_PORT} is free, too")
+        except OSError:
+            text = f"a local job could take {port}; {DEFAULT_PORT} is taken on this machine"
+            yield Line("port", "warn", text, "only a node that runs `render --hosts` by hand without a port needs it")
+
+
+def _store(address: StoreAddress) -> Iterator[Line]:
+    where = f"{address.uri}{f' at {address.endpoint_url}' if address.endpoint_url else ''}"
+    if address.endpoint_url:
+        yield from _clock(address.endpoint_url)
+
+    def tried() -> str:
+        store = open_store(address, is_brief=True)
+        key, data = f"jobsubmit-doctor-{uuid.uuid4().hex[:12]}", b"jobsubmit doctor"
+        began = time.monotonic()
+        store.put(key, data, hashlib.sha256(data).hexdigest())
+        same = store.get(key) == data
+        store.delete(key)
+        said = [f"addressing {address.addressing}" if address.addressing else "", address.region or ""]
+        told = ", ".join(filter(None, said))
+        seconds = time.monotonic() - began
+        return f"{where}: wrote, read and deleted an object in {seconds:.2f} s{f' ({told})' if told else ''}" * same
+
+    yield _tried("store", tried, f"{where}: what was read is not what was written")
+
+
+def _clock(endpoint: str) -> Iterator[Line]:
+    request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - the scheme was checked with the job file
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+            date = answer.headers.get("Date")
+    except urllib.error.HTTPError as error:
+        date = error.headers.get("Date")
+    except (OSError, ValueError):
+        return  # that it cannot be reached, the next line says
+    if not date:
+        return
+    skew = abs(time.time() - parsedate_to_datetime(date).timestamp())
+    verdict: Verdict = "ok" if skew < _SKEW_WARNED else "warn" if skew < _SKEW_REFUSED else "fail"
+    step = "" if verdict == "ok" else "set this machine's clock (ntp): beyond 15 minutes every request is refused"
+    yield Line("clock", verdict, f"{skew:.0f} s from the store's", step)
+
+
+def _backend(settings: Settings) -> Line:
+    kind = settings.default_backend.kind if settings.default_backend else "local"
+
+    def tried() -> str:
+        open_backend(kind, settings).find(f"doctor-{uuid.uuid4().hex[:12]}")
+        return f"{kind} answers"
+
+    return _tried("backend", tried)
+
+
+def _job(loaded: LoadedSpec, settings: Settings) -> Iterator[Line]:
+    try:
+        prepared = pipeline.prepare(loaded, settings)
+    except JobSubmitError as error:
+        yield Line("job", "fail", error.message, error.hint)
+        return
+    yield Line(
+        "job", "ok", f"{loaded.document.source}: mode {prepared.plan.mode}, its code can work as far as is known"
+    )
+    kind = prepared.plan.backend.kind
+
+    def tried() -> str:
+        open_backend(kind, settings).preflight(prepared.plan, prepared.request)
+        return f"{kind} answers, and would take the job"
+
+    yield _tried("backend", tried)
+
+
+def _tried(subject: str, act: Callable[[], str], otherwise: str = "") -> Line:
+    try:
+        text = act()
+    except JobSubmitError as error:
+        return Line(subject, "fail", error.message, error.hint)
+    except OSError as error:
+        return Line(subject, "fail", f"{error.filename}: {error.strerror}", "see the line about the state directory")
+    return Line(subject, "ok", text) if text else Line(subject, "fail", otherwise)
