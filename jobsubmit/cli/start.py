@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,45 +17,111 @@ from jobsubmit.errors import UsageError
 from jobsubmit.spec.model import json_schema
 
 _CODE = "code"
+_SCHEMA_FILE = "job.schema.json"
+_SCHEMA_LINE = f"# yaml-language-server: $schema={_SCHEMA_FILE}\n"
 
 
 def init(
     directory: Annotated[Path, typer.Argument(help="Where to write it.", metavar="DIR", show_default="here")] = Path(),
-    mode: Annotated[ModeOption, typer.Option("--mode", help="How training is started.")] = ModeOption.torchrun,
+    mode: Annotated[
+        ModeOption | None,
+        typer.Option("--mode", help="How training is started.", show_default="what your code wants, else torchrun"),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="COMMAND", help='From a command line: "torchrun --nproc_per_node=8 train.py …".'
+        ),
+    ] = None,
+    with_code: Annotated[
+        bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
+    ] = False,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
 ) -> None:
     """Write a first job.yaml.
 
-    Beside it goes sample training code, where there is no `code` folder yet.
+    In a directory with training code it proposes boot file and mode from what it finds there; with --from it says what
+    a command line of torchrun or torch.distributed.launch says. Elsewhere it writes sample training code beside it.
 
-    Example: jobsubmit init demo && jobsubmit create demo/job.yaml --follow
+    Examples: jobsubmit init demo && jobsubmit create demo/job.yaml --follow · jobsubmit init --from "torchrun
+    --nnodes=2 --nproc_per_node=8 train.py --lr 0.1"
     """
     job = directory / "job.yaml"
     if job.exists():
         raise UsageError(f"{job} exists already", "remove it, or give another directory")
-    code = directory / _CODE
-    text = starter_job(mode.value).read_text(encoding="utf-8")
-    text = text.replace("code_dir: ../../code", f"code_dir: {_CODE}").replace(
-        f"create {mode.value}.yaml", "create job.yaml"
-    )
+    if command is not None and (mode is not None or with_code):
+        raise UsageError("--from: says how training is started, and what", "leave out --mode and --with-code")
+    if command is not None:
+        text, code = _from_command(command), None
+    elif not with_code and (text := _proposed(directory, mode)):
+        code = None
+    else:
+        text, code = _starter(mode or ModeOption.torchrun), directory / _CODE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if not code.exists():
+        if code is not None and not code.exists():
             shutil.copytree(SAMPLE_CODE, code, ignore=shutil.ignore_patterns("__pycache__", "*.sh"))
             out.talk(f"wrote {code}/, the sample training code")
-        job.write_text(text, encoding="utf-8")
+        (directory / _SCHEMA_FILE).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
+        job.write_text(_SCHEMA_LINE + text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job}: {error.strerror}", "give a directory you can write to") from error
     if out.json:
-        out.document({"job_file": str(job), "code_dir": str(code)})
+        out.document({"job_file": str(job), "code_dir": str(code or directory)})
     else:
         out.data(str(job))
-    out.talk(f"next: jobsubmit create {job} --follow")
+    out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
+
+
+def _starter(mode: ModeOption) -> str:
+    text = starter_job(mode.value).read_text(encoding="utf-8")
+    text = text.removeprefix(_SCHEMA_LINE).replace("code_dir: ../../code", f"code_dir: {_CODE}")
+    return text.replace(f"create {mode.value}.yaml", "create job.yaml")
+
+
+def _from_command(command: str) -> str:
+    from jobsubmit.commandline import translated
+
+    found = translated(command)
+    for note in found.notes:
+        out.talk(f"note: {note}")
+    return f"# From: {' '.join(command.split())}\n{_written(found.fields)}"
+
+
+def _proposed(directory: Path, mode: ModeOption | None) -> str:
+    """Return a job file for the code that lies in a directory, or nothing where none trains."""
+    from jobsubmit.proposal import propose
+
+    found = propose(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
+    if found is None:
+        return ""
+    fields = {"name": "training", **found.fields, "code_dir": "."}
+    if mode is not None:
+        fields = {**fields, "mode": mode.value}
+        fields.pop("local_rank", None)
+    fields["resources"] = {"nodes": 1, "nproc_per_node": 2}
+    why = f"mode {mode.value}, as you said" if mode else f"mode {fields['mode']}: {found.why}"
+    out.talk(f"found {fields['boot_file']}; {why}")
+    if found.others:
+        out.talk(f"  others that could be started: {', '.join(found.others[:5])}")
+    return f"# Proposed from the code here: {fields['boot_file']}; {why}.\n{_written(fields)}"
+
+
+def _written(fields: dict[str, Any]) -> str:
+    from jobsubmit.spec.document import as_yaml
+    from jobsubmit.spec.load import load_mapping
+
+    load_mapping(fields)  # what it refuses, nobody should find in a file that we wrote
+    order = ["name", "mode", "code_dir", "boot_file"]
+    return as_yaml({**{name: fields[name] for name in order}, **fields})
 
 
 def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
     """Print the JSON Schema of a job file.
+
+    An editor that knows YAML schemas completes and checks a job file whose first line names it:
+    # yaml-language-server: $schema=job.schema.json
 
     Example: jobsubmit schema > job.schema.json
     """

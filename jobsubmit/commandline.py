@@ -1,0 +1,165 @@
+"""A launcher's command line, as people have it in their shell scripts → the fields of a job file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobsubmit.errors import UsageError
+from jobsubmit.spec.values import env_name_problem
+
+_HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
+_LAUNCHERS = {
+    "torch.distributed.launch": "launch",
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launcher": "torchrun",
+}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+# The launchers' options (torch.distributed.run --help), with `_` for `-`; those that take no value.
+_SWITCHES = ("use_env", "standalone", "module", "no_python", "run_path", "tee_stdout", "duplicate_stdout_filters")
+_SHORT = {"m": "module", "r": "redirects", "t": "tee"}
+_UNDERSTOOD = ("nnodes", "nproc_per_node", "nproc-per-node", "use_env", "standalone", "rdzv_backend", "max_restarts")
+_NOT_NEEDED = ("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr")
+
+
+@dataclass(frozen=True)
+class Translated:
+    """Hold the fields of a job, and what was not carried over."""
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def translated(text: str) -> Translated:
+    """Return the job that a command line means; raise UsageError where it is no launcher's."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--from: {error}", "quote it as a shell would take it") from None
+    env, words = _environment(words)
+    mode, words = _launcher(words)
+    options, script = _options(words)
+    if not script or options.get("module") or options.get("no_python"):
+        raise UsageError("--from: names no Python file that the launcher starts", _HINT)
+    hyperparameters, args, notes = _arguments(script[1:])
+    left = [name for name in options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
+    notes += [f"--{name} of the launcher is not carried over" for name in left]
+    dropped = [name for name in options if name in _NOT_NEEDED]
+    if dropped:
+        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
+    stem = re.sub(r"[^A-Za-z0-9_-]", "-", script[0].rpartition("/")[2].removesuffix(".py")) or "job"
+    fields: dict[str, Any] = {"name": stem[:64].lstrip("-") or "job", "mode": mode, "code_dir": "."}
+    fields["boot_file"] = script[0].removeprefix("./")
+    if mode == "launch" and not options.get("use_env"):
+        fields["local_rank"] = "argument"
+    if mode == "torchrun" and options.get("rdzv_backend") in ("static", "c10d"):
+        fields["rdzv_backend"] = options["rdzv_backend"]
+    fields["resources"] = _resources(options, mode)
+    if (restarts := str(options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
+        fields["restarts"] = int(restarts)
+    fields |= {"hyperparameters": hyperparameters} if hyperparameters else {}
+    fields |= {"args": args} if args else {}
+    fields |= {"env": env} if env else {}
+    return Translated(fields, tuple(notes))
+
+
+def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Split off the assignments before a command."""
+    rest = list(words)
+    if rest[:1] == ["env"]:
+        rest.pop(0)
+    env = {}
+    while rest and _ASSIGNMENT.fullmatch(rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        if name != "CUDA_VISIBLE_DEVICES" and not env_name_problem(name):
+            env[name] = value
+    return env, rest
+
+
+def _launcher(words: list[str]) -> tuple[str, list[str]]:
+    name = words[0].rpartition("/")[2] if words else ""
+    if name == "torchrun":
+        return "torchrun", words[1:]
+    if re.fullmatch(r"python[\d.]*", name) and "-m" in words[1:4]:
+        at = words.index("-m")
+        module = words[at + 1] if at + 1 < len(words) else ""
+        if module in _LAUNCHERS:
+            return _LAUNCHERS[module], words[at + 2 :]
+    raise UsageError("--from: is not torchrun, nor python -m torch.distributed.launch (or .run)", _HINT)
+
+
+def _options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Split the launcher's options from the script and its own words."""
+    rest, found = list(words), dict[str, Any]()
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        name, separator, value = word.lstrip("-").partition("=")
+        name = _SHORT.get(name, name).replace("-", "_")
+        if name in _SWITCHES:
+            found[name] = True
+        elif separator:
+            found[name] = value
+        elif rest:
+            found[name] = rest.pop(0)
+    return found, rest
+
+
+def _resources(options: dict[str, Any], mode: str) -> dict[str, Any]:
+    nodes = str(options.get("nnodes", "1"))
+    resources: dict[str, Any] = {"nodes": int(nodes) if nodes.isdecimal() else nodes}
+    nproc = str(options.get("nproc_per_node", "1" if mode == "launch" else ""))
+    if nproc.isdecimal():
+        resources["nproc_per_node"] = int(nproc)
+    elif not nproc:
+        resources["nproc_per_node"] = 1  # both launchers' default
+    return resources
+
+
+def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return hyperparameters, further words, and what to look at; an option with several values stays as it is."""
+    hyperparameters: dict[str, Any] = {}
+    args: list[str] = []
+    notes: list[str] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        name, separator, value = word.partition("=")
+        following = _until_option(words[index + 1 :])
+        index += 1
+        is_new = _NAME.fullmatch(name) and name.removeprefix("--") not in hyperparameters
+        if not is_new:
+            args.append(word)
+        elif separator:
+            hyperparameters[name.removeprefix("--")] = _typed(value)
+        elif len(following) == 1:
+            hyperparameters[name.removeprefix("--")] = _typed(following[0])
+            index += 1
+        elif not following:
+            hyperparameters[name.removeprefix("--")] = {"flag": True}
+        else:
+            args += [word, *following]
+            index += len(following)
+            notes.append(f"{name} with {len(following)} words is in args as it was")
+    return hyperparameters, args, notes
+
+
+def _until_option(words: Sequence[str]) -> list[str]:
+    found = []
+    for word in words:
+        if word.startswith("-") and not re.fullmatch(r"-[\d.].*", word):
+            break
+        found.append(word)
+    return found
+
+
+def _typed(text: str) -> Any:
+    """Return a number where it is spelled as such in the shortest way, else the text."""
+    if re.fullmatch(r"-?(0|[1-9]\d{0,17})", text):
+        return int(text)
+    if re.fullmatch(r"-?(0|[1-9]\d*)\.\d*[1-9]", text) and str(float(text)) == text:
+        return float(text)
+    return text
