@@ -61,9 +61,27 @@ Format: TypeAlias = Annotated[
 Debug: TypeAlias = Annotated[
     bool, typer.Option("--debug", callback=_set_debug, is_eager=True, help="Show the traceback of an error.")
 ]
-JobName: TypeAlias = Annotated[str, typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB")]
+
+
+def _known_jobs(incomplete: str) -> list[str]:
+    """Return the names and ids that a shell may complete, the newest first."""
+    from jobsubmit.jobs import JobRecords
+    from jobsubmit.settings import load_settings
+
+    records = JobRecords(load_settings()).all()
+    words = dict.fromkeys([*(record.name for record in records), *(record.id for record in records)])
+    return [word for word in words if word.startswith(incomplete)]
+
+
+JobName: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB", autocompletion=_known_jobs),
+]
 JobNames: TypeAlias = Annotated[
-    list[str], typer.Argument(help="Handles, ids or names (the newest job of a name).", metavar="JOB...")
+    list[str],
+    typer.Argument(
+        help="Handles, ids or names (the newest job of a name).", metavar="JOB...", autocompletion=_known_jobs
+    ),
 ]
 States: TypeAlias = Annotated[
     list[StateOption] | None,

@@ -9,6 +9,7 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -301,3 +302,23 @@ def test_why_a_job_waits_is_told_after_a_while(
         now = follow.wait(record, load_settings(), 1.5, on_wait=logs.say_why_it_waits(record))
     assert now.state.value == "PENDING"
     assert capsys.readouterr().err.count("PENDING for 1 s: it is being submitted") == 1
+
+
+def test_the_shell_completes_commands_options_and_jobs(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "main.py").write_text("print('done')\n")
+    (tmp_path / "job.yaml").write_text("name: tabbed\nmode: spawn\ncode_dir: code\nboot_file: main.py\n")
+    job = job_id(jobsubmit("create", "job.yaml", "--follow").stdout)
+
+    def completed(line: str) -> set[str]:
+        words = {"COMP_WORDS": f"jobsubmit {line}", "COMP_CWORD": str(len(line.split(" ")))}
+        environment = {**os.environ, "_JOBSUBMIT_COMPLETE": "complete_bash", **words}
+        return set(subprocess.check_output([program], env=environment, text=True).split())
+
+    program = Path(sys.executable).parent / "jobsubmit"  # a shell completes the words of a program, by its name
+
+    assert completed("re") == {"render", "rerun"}
+    assert "--backend" in completed("create --ba")
+    assert completed("logs ta") == {"tabbed", job}
+    shown = subprocess.check_output([program, "--show-completion", "bash"], text=True)
+    assert "_jobsubmit_completion" in shown
