@@ -135,7 +135,7 @@ def line(s3: tuple[str, Server]) -> Iterator[Proxy]:
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """Run one Slurm of three virtual nodes for the whole session, or use the one that is named."""
     if conf := os.environ.get("JOBSUBMIT_TEST_SLURM_CONF"):
-        yield Slurm({"SLURM_CONF": conf}, nodes=3)
+        yield Slurm({"SLURM_CONF": conf}, 3, tmp_path_factory.mktemp("slurm"))
         return
     with slurm.running(tmp_path_factory.mktemp("slurm") / "cluster", nodes=3) as cluster:
         yield cluster

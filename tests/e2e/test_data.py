@@ -119,8 +119,9 @@ open(args.train_url + "/done", "w").close()
 
 
 def follow(jobsubmit: Command, job: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
     for _ in range(200):
-        found = events(job)
+        found = events(job) if (job_dir(job) / "events.jsonl").exists() else []
         if any(event.get("attempt") == 1 for event in found):
             return found
         jobsubmit("status", job)

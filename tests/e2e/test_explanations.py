@@ -134,7 +134,9 @@ def test_a_launcher_that_passes_local_rank(jobsubmit: Command, tmp_path: Path) -
 def test_no_process_where_there_are_no_gpus(jobsubmit: Command, tmp_path: Path) -> None:
     boot = "if __name__ == '__main__': mp.spawn(print, nprocs=torch.cuda.device_count())\n"
     write_job(tmp_path, boot, "mode: spawn\nboot_file: boot.py")
-    done = jobsubmit("create", "job.yaml", "--follow", env={"CUDA_VISIBLE_DEVICES": ""})
+    refused = jobsubmit("create", "job.yaml", "--follow", env={"CUDA_VISIBLE_DEVICES": ""}, code=3)
+    assert "nprocs is torch.cuda.device_count()" in refused.stderr
+    done = jobsubmit("create", "job.yaml", "--follow", "--no-check", env={"CUDA_VISIBLE_DEVICES": ""})
     assert "note: the boot file started no training process" in done.stderr
 
 

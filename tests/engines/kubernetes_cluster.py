@@ -73,8 +73,7 @@ def revive_node(cluster: Cluster, number: int) -> None:
     """Bring back a node that was killed, without what ran on it."""
     folder = cluster.folder / f"node{number}"
     _spawn(cluster, f"containerd{number}", ["containerd", "-c", folder / "containerd.toml"])
-    ctr = ["ctr", "--address", str(folder / "containerd.sock"), "version"]
-    _wait(lambda: subprocess.run(ctr, capture_output=True).returncode == 0, "containerd", cluster)
+    _wait_for_runtime(cluster, number)
     _end_containers(folder)
     _spawn_kubelet(cluster, number, cluster_programs.folder() / "bin")
     status = ["get", "node", f"machine{number}", "--no-headers"]
@@ -274,7 +273,7 @@ def _start_runtime(cluster: Cluster, number: int, cache: Path) -> None:
     (folder / "cni" / "10-jobsubmit.conflist").write_text(json.dumps(network))
     _spawn(cluster, f"containerd{number}", ["containerd", "-c", folder / "containerd.toml"])
     ctr = ["ctr", "--address", str(folder / "containerd.sock")]
-    _wait(lambda: subprocess.run([*ctr, "version"], capture_output=True).returncode == 0, "containerd", cluster)
+    _wait_for_runtime(cluster, number)
     for image in sorted((cache / "images").glob("*.tar")):
         command = [*ctr, "--namespace", "k8s.io", "images", "import", str(image)]
         subprocess.run(command, check=True, capture_output=True)
@@ -330,6 +329,12 @@ def _start_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
             if (hierarchy / name).exists():
                 (hierarchy / group / name).write_text((hierarchy / name).read_text())
     _spawn_kubelet(cluster, number, programs)
+
+
+def _wait_for_runtime(cluster: Cluster, number: int) -> None:
+    """Return when a containerd answers a kubelet: the last thing it says before it does."""
+    log = cluster.folder / "log" / f"containerd{number}.log"
+    _wait(lambda: "Start streaming server" in log.read_text(errors="replace"), f"containerd {number}", cluster)
 
 
 def _spawn_kubelet(cluster: Cluster, number: int, programs: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 ProctrackType=proctrack/linuxproc
@@ -72,6 +73,7 @@ class Slurm:
 
     environment: dict[str, str]
     nodes: int
+    spool: Path
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def kill(self, daemon: str) -> None:
@@ -90,13 +92,15 @@ def is_there() -> bool:
 @contextmanager
 def running(folder: Path, nodes: int = 2, base_port: int = _BASE_PORT, min_job_age: int = 3600) -> Iterator[Slurm]:
     """Run a cluster of `nodes` virtual nodes, each with a host name of its own (slurm1, slurm2, …)."""
-    for name in ("state", "spool"):
-        (folder / name).mkdir(parents=True)
+    (folder / "state").mkdir(parents=True)
+    # Sockets are below the nodes' spool folders, and the kernel takes 107 letters for the path of one.
+    spool = Path(tempfile.mkdtemp(prefix="slurm-"))
     host = socket.gethostname().partition(".")[0]
     conf = folder / "slurm.conf"
     conf.write_text(
         _CONF.format(
             folder=folder,
+            spool=spool,
             host=host,
             port=base_port,
             first=base_port + 1,
@@ -110,13 +114,14 @@ def running(folder: Path, nodes: int = 2, base_port: int = _BASE_PORT, min_job_a
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o600)
-    cluster = Slurm({"SLURM_CONF": str(conf)}, nodes)
+    cluster = Slurm({"SLURM_CONF": str(conf)}, nodes, spool)
     with _names([f"slurm{number}" for number in range(1, nodes + 1)]):
         try:
             _start(cluster, folder)
             yield cluster
         finally:
             _stop(cluster)
+            shutil.rmtree(spool, ignore_errors=True)
 
 
 def _start(cluster: Slurm, folder: Path) -> None:
@@ -146,7 +151,7 @@ def start_controller(cluster: Slurm, folder: Path) -> None:
 def start_node(cluster: Slurm, folder: Path, number: int) -> None:
     """Start the daemon of one node, in a UTS namespace of its own: its host name is the node's."""
     conf, name = cluster.environment["SLURM_CONF"], f"slurm{number}"
-    (folder / "spool" / name).mkdir(exist_ok=True)
+    (cluster.spool / name).mkdir(exist_ok=True)
     start = 'hostname "$1" && exec slurmd -D -N "$1" -f "$2"'
     command = ["unshare", "--uts", "sh", "-c", start, "sh", name, conf]
     cluster.daemons[f"slurmd.{number}"] = _daemon(folder, f"slurmd.{number}", command)
