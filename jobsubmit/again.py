@@ -57,12 +57,13 @@ def prepare_again(
     )
     backend = open_backend(plan.backend.kind, settings)
     script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
-    code = _code(record)
+    code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
     return Prepared(loaded, plan, None, (), script, code, request, (), (*loaded.notes, *plan.notes), record.id)
 
 
-def _code(record: JobRecord) -> CodeRef:
+def code_of(record: JobRecord) -> CodeRef:
+    """Return where the code of a job lies."""
     if record.digest is None and record.code.startswith(REMOTE_SCHEMES):
         return place_ref(record.code, record.code_name)
     key = record.code.removeprefix(f"{record.store['uri']}/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +23,14 @@ from jobsubmit.cli.job_file import (
     read_job,
 )
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out
+from jobsubmit.cli.output import out, printable
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import new_job_id
+from jobsubmit.jobs import JobRecords, new_job_id
 from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
-from jobsubmit.settings import BUILT_IN
+from jobsubmit.settings import BUILT_IN, load_settings
+from jobsubmit.spec.load import LoadedSpec
 
 
 def render(
@@ -53,6 +55,12 @@ def render(
     node: Annotated[
         str, typer.Option("--node", metavar="all|K", help="With --expand: of all nodes, or of one.")
     ] = "all",
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff", metavar="JOB", help="Print what would change against an earlier job: script, request, code."
+        ),
+    ] = None,
     set_: Set = None,
     nodes: Nodes = None,
     env: Env = None,
@@ -64,13 +72,22 @@ def render(
 
     It is exactly what every node will run. With --expand, what each of its processes will see: argv, RANK, MASTER_ADDR
     and the rest, and who gives each value.
-    Needs no network, credentials or state. Without a file it takes ./job.yaml, else the starter job of --mode.
+    Needs no network, credentials or state (but for --diff). Without a file it takes ./job.yaml, else the starter job of
+    --mode.
 
     Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --expand --node 1 · jobsubmit render
     job.yaml --hosts gpu1,gpu2
     """
     if expand and hosts is not None:
         raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")
+    if diff is not None:
+        if expand or hosts is not None:
+            raise UsageError(
+                "--diff: compares with an earlier job, and shows nothing else", "leave out the other option"
+            )
+        changes = overrides(assignments=set_, nodes=nodes, env=env, templates=templates)
+        _show_difference(read_job(job or DEFAULT_JOB_FILE, mode, changes), diff)
+        return
     machines = _machines(hosts) if hosts is not None else []
     changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
@@ -101,6 +118,28 @@ def render(
         )
     else:
         out.script(script.text)
+
+
+def _show_difference(loaded: LoadedSpec, job: str) -> None:
+    from jobsubmit import pipeline  # a plain render needs none of it
+    from jobsubmit.difference import difference
+
+    settings = load_settings()
+    record = JobRecords(settings).find(job)
+    prepared = pipeline.prepare(loaded, settings, job_id=record.id, checks=False)
+    found = difference(record, prepared, settings)
+    if out.json:
+        out.document({"job": record.id, "same": found.is_empty, **asdict(found)})
+        return
+    for text in found.documents.values():
+        out.data(text.rstrip("\n"))
+    for word, paths in (("new", found.added), ("gone", found.removed), ("changed", found.changed)):
+        for path in paths:
+            out.data(f"{word}: {printable(path)}")
+    if found.unknown:
+        out.talk(f"note: {found.unknown}")
+    if found.is_empty:
+        out.talk(f"nothing would change against {record.id}")
 
 
 def _file_to_render(job: Path | None, mode: ModeOption | None) -> Path:

@@ -322,3 +322,22 @@ def test_the_shell_completes_commands_options_and_jobs(jobsubmit: Command, tmp_p
     assert completed("logs ta") == {"tabbed", job}
     shown = subprocess.check_output([program, "--show-completion", "bash"], text=True)
     assert "_jobsubmit_completion" in shown
+
+
+def test_what_would_change_against_an_earlier_job(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for name, text in (("main.py", "print('one')\n"), ("old.py", ""), ("same.py", "")):
+        (tmp_path / "code" / name).write_text(text)
+    (tmp_path / "job.yaml").write_text("name: diffed\nmode: spawn\ncode_dir: code\nboot_file: main.py\n")
+    job = job_id(jobsubmit("create", "job.yaml", "--follow").stdout)
+    assert jobsubmit.json("render", "job.yaml", "--diff", job)["same"]
+    (tmp_path / "code" / "main.py").write_text("print('two')\n")
+    (tmp_path / "code" / "old.py").unlink()
+    (tmp_path / "code" / "new.py").touch()
+    changed = jobsubmit.json("render", "job.yaml", "--diff", "diffed", "--set", "hyperparameters.lr=0.1")
+    assert (changed["added"], changed["removed"], changed["changed"]) == (["new.py"], ["old.py"], ["main.py"])
+    assert "--lr=0.1" in changed["documents"]["start.sh"]
+    text = jobsubmit("render", "job.yaml", "--diff", job, "--set", "hyperparameters.lr=0.1").stdout
+    assert "changed: main.py" in text
+    assert [line for line in text.splitlines() if line.startswith("+") and "--lr=0.1" in line]
+    assert len(jobsubmit.json("list")) == 1
