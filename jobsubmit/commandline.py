@@ -17,12 +17,13 @@ _LAUNCHERS = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launcher": "torchrun",
 }
+_SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 # The launchers' options (torch.distributed.run --help), with `_` for `-`; those that take no value.
-_SWITCHES = ("use_env", "standalone", "module", "no_python", "run_path", "tee_stdout", "duplicate_stdout_filters")
+_SWITCHES = ("use_env", "standalone", "module", "no_python", "run_path", "virtual_local_rank")
 _SHORT = {"m": "module", "r": "redirects", "t": "tee"}
-_UNDERSTOOD = ("nnodes", "nproc_per_node", "nproc-per-node", "use_env", "standalone", "rdzv_backend", "max_restarts")
+_UNDERSTOOD = ("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts")
 _NOT_NEEDED = ("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr")
 
 
@@ -40,6 +41,8 @@ def translated(text: str) -> Translated:
         words = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"--from: {error}", "quote it as a shell would take it") from None
+    if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
+        raise UsageError(f"--from: {shell[0]} is the shell's", "give the launcher's command only")
     env, words = _environment(words)
     mode, words = _launcher(words)
     options, script = _options(words)
@@ -61,9 +64,20 @@ def translated(text: str) -> Translated:
     fields["resources"] = _resources(options, mode)
     if (restarts := str(options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
         fields["restarts"] = int(restarts)
+    secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
+    if secrets:
+        notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
+    hidden = [name for name in hyperparameters if _SECRET.search(name) and isinstance(hyperparameters[name], str)]
+    for name in hidden:
+        del hyperparameters[name]
+        notes.append(f"--{name}: left out, it looks like a secret: give it as a variable, by `secrets`")
+    if not str(options.get("nproc_per_node", "1")).isdecimal():
+        notes.append(f"--nproc_per_node={options['nproc_per_node']}: left out, then a node starts one per accelerator")
+    env = {name: value for name, value in env.items() if name not in secrets}
     fields |= {"hyperparameters": hyperparameters} if hyperparameters else {}
     fields |= {"args": args} if args else {}
     fields |= {"env": env} if env else {}
+    fields |= {"secrets": secrets} if secrets else {}
     return Translated(fields, tuple(notes))
 
 

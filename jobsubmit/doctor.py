@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import importlib.metadata
 import os
 import platform
@@ -127,7 +128,8 @@ def _store(address: StoreAddress) -> Iterator[Line]:
         said = [f"addressing {address.addressing}" if address.addressing else "", address.region or ""]
         told = ", ".join(filter(None, said))
         seconds = time.monotonic() - began
-        return f"{where}: wrote, read and deleted an object in {seconds:.2f} s{f' ({told})' if told else ''}" * same
+        text = f"{where}: wrote, read and deleted an object in {seconds:.2f} s{f' ({told})' if told else ''}"
+        return text if same else ""
 
     yield _tried("store", tried, f"{where}: what was read is not what was written")
 
@@ -139,7 +141,7 @@ def _clock(endpoint: str) -> Iterator[Line]:
             date = answer.headers.get("Date")
     except urllib.error.HTTPError as error:
         date = error.headers.get("Date")
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
         return  # that it cannot be reached, the next line says
     if not date:
         return
@@ -183,5 +185,5 @@ def _tried(subject: str, act: Callable[[], str], otherwise: str = "") -> Line:
     except JobSubmitError as error:
         return Line(subject, "fail", error.message, error.hint)
     except OSError as error:
-        return Line(subject, "fail", f"{error.filename}: {error.strerror}", "see the line about the state directory")
+        return Line(subject, "fail", str(error), "see the line about the state directory")
     return Line(subject, "ok", text) if text else Line(subject, "fail", otherwise)

@@ -154,7 +154,7 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
     """Return a finding about a field with the line where that field is written."""
     path = tuple(finding.where.split(".", 1))
-    if path[0] not in loaded.document.values:
+    if path[0] not in loaded.document.values or ":" in finding.where:
         return finding
     return replace(finding, where=loaded.document.where(path), text=f"{finding.where}: {finding.text}")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle import Bundle, read_whole
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program import Program, load_program
 from jobsubmit.errors import BundleError
@@ -45,7 +45,7 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
     scripts = [file for file in bundle.files if file.path.endswith(".py")]
     found = 0
     for file in sorted(scripts, key=lambda file: _order(file.path)):
-        data = Path(file.source).read_bytes()
+        data = read_whole(Path(file.source))
         is_script = b"__main__" in data or _order(file.path)[1] < len(_FIRST_NAMES)
         if not is_script or found >= _MOST_CANDIDATES:
             continue
@@ -56,7 +56,7 @@ def _programs(bundle: Bundle) -> Iterator[Program]:
 
 
 def _source(bundle: Bundle, path: str) -> bytes:
-    return next(Path(file.source).read_bytes() for file in bundle.files if file.path == path)
+    return next(read_whole(Path(file.source)) for file in bundle.files if file.path == path)
 
 
 def _order(path: str) -> tuple[int, int, str]:

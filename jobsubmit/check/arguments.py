@@ -37,14 +37,13 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str) ->
     if line.kind in ("none", "unknown"):
         return
     for word in words:
-        if word.name:
+        if word.name and (word.field != "args" or "=" in word.text):
             yield from _refused(line, word)
     if line.gaps or not line.is_strict:
         return
     yield from _missing(line, words)
-    plain = [word.text for word in words]
-    for text in line.leftover(plain):
-        if not text.startswith("-") and any(word.text == text and not word.name for word in words):
+    for text in line.leftover([word.text for word in words]):
+        if any(word.text == text and word.field == "args" and "=" not in text for word in words):
             yield Finding("error", "argument-unknown", "args", f"{text!r}: nothing in {line.parsed_at} takes this word")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
 from jobsubmit.bundle import Bundle, BundleFile, LeftOut
@@ -14,7 +15,13 @@ def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     """Yield what is wrong with the files a job names; a start command of the user's own is not looked into."""
     if plan.boot_file is not None:
         yield from _missing(bundle, "boot_file", plan.boot_file)
-        yield from (found for file in bundle.files if file.path == plan.boot_file for found in _syntax(file))
+        is_local = plan.backend.kind == "local"
+        yield from (
+            found
+            for file in bundle.files
+            if file.path == plan.boot_file
+            for found in _syntax(file, is_this_python=is_local)
+        )
     if plan.requirements is not None:
         yield from _missing(bundle, "requirements", plan.requirements)
 
@@ -53,12 +60,21 @@ def _nearby(bundle: Bundle, field: str, path: str) -> str:
     return f"{field} is relative to code_dir; there is {', '.join(candidates[:5])}" if candidates else ""
 
 
-def _syntax(file: BundleFile) -> Iterator[Finding]:
+def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
     if not file.path.endswith(".py"):
         return
     try:
         parsed(file.source)
     except SyntaxError as error:
-        yield Finding("error", "boot-file", f"{file.path}:{error.lineno or 1}", f"is not Python: {error.msg}")
-    except (ValueError, RecursionError) as error:
+        where = f"{file.path}:{error.lineno or 1}"
+        if is_this_python:
+            yield Finding("error", "boot-file", where, f"is not Python: {error.msg}")
+        else:
+            version = platform.python_version()
+            yield Finding(
+                "warning", "boot-file", where, f"is not Python {version}: {error.msg}", "do the nodes have a newer one?"
+            )
+    except (RecursionError, MemoryError):
+        yield Finding("unknown", "boot-file", file.path, "is nested too deeply to be looked at")
+    except ValueError as error:
         yield Finding("error", "boot-file", file.path, f"is not Python: {error}")

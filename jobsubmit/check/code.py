@@ -37,7 +37,22 @@ INIT = "torch.distributed.init_process_group"
 SPAWN = "torch.multiprocessing.spawn"
 _SPAWN_POSITION = 2
 _STARTERS = frozenset(
-    ["spawn", "Process", "start_processes", "ProcessPoolExecutor", "Popen", "subprocess", "fork", "system", "launch"]
+    [
+        "execv",
+        "execve",
+        "execvp",
+        "execvpe",
+        "execlp",
+        "spawn",
+        "Process",
+        "start_processes",
+        "ProcessPoolExecutor",
+        "Popen",
+        "subprocess",
+        "fork",
+        "system",
+        "launch",
+    ]
 )
 
 
@@ -99,7 +114,7 @@ class Code:
             return 1
         for module, call in self.calls(SPAWN):
             value = self.values.of(argument(call, "nprocs", _SPAWN_POSITION), module)
-            return value if isinstance(value, int) else self.facts.nproc
+            return value if is_count(value) else self.facts.nproc
         return self.facts.nproc
 
     @cached_property
@@ -129,6 +144,16 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     values = replace(blank, arguments=told, namespaces=line.namespaces)
     reached = explore(program, values)
     return Code(program, facts, find_command_line(program, reached, values), reached, values)
+
+
+def is_count(value: object) -> bool:
+    """Tell whether a value is a number of something."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def hides_arguments(call: ast.Call) -> bool:
+    """Tell whether a call has `*args` or `**kwargs`: then any argument may be given."""
+    return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:

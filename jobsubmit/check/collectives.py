@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, argument, is_ddp
+from jobsubmit.check.code import INIT, Code, argument, hides_arguments, is_ddp
 from jobsubmit.check.finding import Finding
-from jobsubmit.check.program import Module, Reach
+from jobsubmit.check.program import Module
 
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _COLLECTIVES = frozenset(
@@ -34,6 +34,7 @@ _NOT_TRAINING = ("val", "test", "eval", "dev", "infer")
 _RANKS = ("rank", "global_rank", "local_rank", "world_rank", "ddp_rank", "ddp_local_rank", "process_index")
 _MAIN = ("is_main_process", "is_master", "is_rank_zero", "is_main")
 _SHUFFLE = 3
+_PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
 
@@ -48,14 +49,13 @@ def check_collectives(code: Code) -> Iterator[Finding]:
 
 
 def _gradients(code: Code) -> Iterator[Finding]:
-    reduced = [
-        (module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0), module)
-    ]
+    reduced = [(module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0))]
     wrapped = [(m, call) for m, call, name in code.all_calls() if is_ddp(name)]
     if not reduced:
         return
     module, call = reduced[0]
-    if any(code.is_sure(c, m) for m, c in wrapped) and code.is_sure(call, module):
+    is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
+    if any(code.is_sure(c, m) for m, c in wrapped) and code.is_sure(call, module) and not is_left_to_us:
         yield Finding(
             "warning",
             "double-averaging",
@@ -75,7 +75,7 @@ def _gradients(code: Code) -> Iterator[Finding]:
         )
 
 
-def _is_gradient(node: ast.AST | None, module: Module) -> bool:
+def _is_gradient(node: ast.AST | None) -> bool:
     while isinstance(node, ast.Attribute):
         if node.attr == "grad":
             return True
@@ -97,13 +97,20 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
 
 
 def _is_division(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return "grad" in ast.unparse(node)
     if isinstance(node, (ast.AugAssign, ast.BinOp)):
-        return isinstance(node.op, ast.Div) or (isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult))
+        return isinstance(node.op, (ast.Div, ast.Mult))
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIVIDES
 
 
 def _set_epoch(code: Code) -> Iterator[Finding]:
-    if "set_epoch" in code.names or code.program.imports(*_SET_EPOCHS) or code.world_size == 1:
+    if (
+        "set_epoch" in code.names
+        or "epoch" in code.program.stored_attributes
+        or code.program.imports(*_SET_EPOCHS)
+        or code.world_size == 1
+    ):
         return
     loops = any(
         isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) + ast.unparse(node.iter)
@@ -117,6 +124,7 @@ def _set_epoch(code: Code) -> Iterator[Finding]:
         statement = next((n for n in module.above(call) if isinstance(n, ast.stmt)), None)
         spelled = ast.unparse(call) + (ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else "")
         is_shuffling = shuffle is True or argument(call, "shuffle", _SHUFFLE) is None
+        is_shuffling = is_shuffling and not hides_arguments(call) and argument(call, "seed") is None
         if is_shuffling and not any(word in spelled.lower() for word in _NOT_TRAINING):
             yield Finding(
                 "warning",
@@ -132,8 +140,8 @@ def _is_single_pass(code: Code, module: Module, loop: ast.AST) -> bool:
     iterable = loop.iter if isinstance(loop, ast.For) else None
     if not isinstance(iterable, ast.Call) or ast.unparse(iterable.func) != "range":
         return False
-    values = [code.values.of(item, module) for item in iterable.args]
-    return all(isinstance(v, int) for v in values) and len(range(*values)) <= 1
+    value = code.values.of(iterable, module)
+    return isinstance(value, list) and len(value) <= 1
 
 
 def _destroy(code: Code) -> Iterator[Finding]:
@@ -157,12 +165,11 @@ def _rank_0_only(code: Code) -> Iterator[Finding]:
         alone = next(_collectives(node.body, code, module), None)
         if alone is None or any(True for _ in _collectives(node.orelse, code, module)):
             continue
-        if _has_counterpart(node, code, module):
+        if _has_counterpart(node, code, module) or _goes_its_own_way(node, code, module):
             continue
-        level = "error" if code.reached.of(node, module) is Reach.SURELY else "warning"
         name = code.program.name_of(alone.func, module).rpartition(".")[2]
         yield Finding(
-            level,  # type: ignore[arg-type]
+            "warning",
             "rank-0-collective",
             module.where(alone),
             f"only rank 0 comes to this {name}(), which waits for all of them: the job would hang",
@@ -193,7 +200,7 @@ def _collectives(body: list[ast.stmt], code: Code, module: Module) -> Iterator[a
     for statement in body:
         for node in _here(statement):
             if isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _COLLECTIVES:
-                if argument(node, "group") is None:
+                if argument(node, "group") is None and not hides_arguments(node) and len(node.args) <= _PLAIN_ARGUMENTS:
                     yield node
 
 
@@ -208,13 +215,19 @@ def _here(node: ast.AST) -> Iterator[ast.AST]:
 
 def _has_counterpart(node: ast.If, code: Code, module: Module) -> bool:
     """Tell whether the other ranks come to a collective in a branch of their own, or rank 0 alone goes on."""
-    scope = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), module.tree)
-    for other in ast.walk(scope):
-        if other is node or not isinstance(other, ast.If) or _is_rank_0(other.test, code, module):
+    for home, other in code.program.nodes:
+        if other is node or not isinstance(other, ast.If) or _is_rank_0(other.test, code, home):
             continue
         text = ast.unparse(other.test)
         if any(rank in text for rank in _RANKS) or any(name in text for name in _MAIN):
             leaves = any(isinstance(inner, (ast.Return, ast.Continue)) for inner in ast.walk(other))
-            if leaves or any(True for _ in _collectives(other.body, code, module)):
+            if leaves or any(True for _ in _collectives(other.body, code, home)):
                 return True
     return False
+
+
+def _goes_its_own_way(node: ast.If, code: Code, module: Module) -> bool:
+    """Tell whether rank 0 leaves, or the others call something that may come to the same collective."""
+    leaves = any(isinstance(inner, (ast.Return, ast.Continue, ast.Break, ast.Raise)) for inner in ast.walk(node))
+    calls = [inner for statement in node.orelse for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
+    return leaves or any(code.program.definition(code.program.name_of(c.func, module)) for c in calls)

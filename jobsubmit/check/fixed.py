@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, argument
+from jobsubmit.check.code import INIT, Code, argument, is_count
 from jobsubmit.check.finding import Finding, Level
 from jobsubmit.check.program import UNKNOWN, Module, Reach
 from jobsubmit.check.ranks import uses_environment
@@ -28,7 +28,7 @@ def check_fixed(code: Code) -> Iterator[Finding]:
 def _device(code: Code) -> Iterator[Finding]:
     if (code.processes or 0) <= 1 or not code.is_distributed or code.has_framework or code.facts.gpus == 0:
         return
-    if "CUDA_VISIBLE_DEVICES" in code.names or _places_by_rank(code):
+    if any("VISIBLE_DEVICES" in name for name in code.names) or _places_by_rank(code):
         return
     for module, call, name in code.all_calls():
         node = _device_of(call, name)
@@ -87,7 +87,7 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     size = code.values.of(argument(call, "world_size", 3), module)
     rank = argument(call, "rank", 4)
     expected = code.world_size
-    if isinstance(size, int) and size > 0 and expected not in (None, size):
+    if is_count(size) and size > 0 and expected not in (None, size):
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         why = f"world_size={spelled} is {size}, and the job has {expected} processes"
         hint = "world_size counts processes here"

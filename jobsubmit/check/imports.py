@@ -23,6 +23,8 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
         for node in ast.walk(module.tree):
             if not isinstance(node, (ast.Import, ast.ImportFrom)) or _is_optional(node, module):
                 continue
+            if not code.is_sure(node, module):
+                continue
             for finding in search.of(node, module):
                 if finding.text not in seen:
                     seen.add(finding.text)
@@ -97,7 +99,8 @@ class _Search:
         )
 
     def _is_local(self, top: str) -> bool:
-        return bool(find_module(top, self.program.roots, self.paths)) or self._is_folder(top)
+        """Tell whether a name is surely ours: a folder without __init__.py gives way to an installed package."""
+        return bool(find_module(top, self.program.roots, self.paths))
 
     def _is_folder(self, name: str) -> bool:
         folders = _folders(self.paths)
@@ -133,19 +136,28 @@ class _Search:
                         return candidate, self.left_out[candidate]
         return None
 
+    def _is_required(self, top: str) -> bool:
+        """Tell whether a file of requirements names a package like this."""
+        texts = [
+            Path(file.source).read_text(errors="replace").lower()
+            for file in self.bundle.files
+            if "requirements" in file.path or file.path.endswith(("pyproject.toml", "setup.py", "environment.yml"))
+        ]
+        return any(top.lower().replace("_", "-") in text.replace("_", "-") for text in texts)
+
     def _elsewhere(self, top: str, where: str) -> Iterator[Finding]:
         """Yield where a module that is not in the bundle lies on this machine, if it is the user's own."""
         boot_folder = self.program.roots[0]
-        for folder, advice in ((Path(), ""), (Path(".."), "")):
+        if self._is_required(top):
+            return
+        for folder in (Path(), Path("..")):
             path = folder / f"{top}.py"
             if (folder == Path() and not boot_folder) or not _is_own(self.bundle.root, path, top) or _installed(top):
                 continue
             if self.has_more_places:
                 return
             place = "beside the boot file" if folder == Path() else "in code_dir"
-            hint = advice or (
-                "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
-            )
+            hint = "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
             yield Finding("warning", "imports", where, f"module {top} is at {path}, and not {place}", hint)
             return
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jobsubmit.bundle import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import check_boot_file
-from jobsubmit.check.code import look_at
+from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.finding import Finding
 from jobsubmit.check.fixed import check_fixed
@@ -28,17 +28,38 @@ def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    roots = ("",) if "PYTHONPATH" in dict(plan.env) else ()
+    told = dict(plan.env).get("PYTHONPATH", "").split(":")
+    roots = tuple(
+        "" if path in ("", ".") else f"{path.strip('./')}/" for path in told if "PYTHONPATH" in dict(plan.env)
+    )
     program = load_program(bundle, plan.boot_file, roots)
     if program is None:
         return
     words = _words(plan)
-    code = look_at(program, _facts(plan, words), words)
-    yield from check_imports(code, bundle)
-    yield from check_arguments(code.line, words, plan.boot_file)
-    yield from check_ranks(code)
-    yield from check_fixed(code)
-    yield from check_collectives(code)
+    code: Code | None = None
+
+    def looked_at() -> Code:
+        nonlocal code
+        code = code or look_at(program, _facts(plan, words), words)
+        return code
+
+    for name, check in (
+        ("imports", lambda: check_imports(looked_at(), bundle)),
+        ("arguments", lambda: check_arguments(looked_at().line, words, str(plan.boot_file))),
+        ("ranks", lambda: check_ranks(looked_at())),
+        ("fixed", lambda: check_fixed(looked_at())),
+        ("collectives", lambda: check_collectives(looked_at())),
+    ):
+        yield from _safely(name, check, plan.boot_file)
+
+
+def _safely(name: str, check: Callable[[], Iterator[Finding]], boot_file: str) -> list[Finding]:
+    """Return what a check found: code that it cannot follow must not stop a submission."""
+    try:
+        return list(check())
+    except (Exception, RecursionError, MemoryError) as error:
+        why = f"the check of {name} could not follow the code ({type(error).__name__})"
+        return [Finding("unknown", name, boot_file, why)]
 
 
 def _deprecated(plan: LaunchPlan) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, SPAWN, Code, argument
+from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count
 from jobsubmit.check.finding import Finding
 from jobsubmit.check.parsers import Option
 from jobsubmit.check.program import UNKNOWN, Module, Reach
@@ -33,6 +33,8 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if not declared or "LOCAL_RANK" in code.names or code.has_framework or code.line.gaps:
         return
     option = declared[0]
+    if option.default is UNKNOWN:
+        return  # it may be told by something else
     if is_passed and (code.line.is_strict or any("--local-rank" in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
@@ -115,7 +117,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
         )
     for module, call in code.calls(SPAWN):
         value = code.values.of(argument(call, "nprocs", 2), module)
-        if isinstance(value, int) and value > 0 and code.facts.nproc not in (None, value):
+        if is_count(value) and value > 0 and code.facts.nproc not in (None, value):
             yield Finding(
                 "warning",
                 "fixed-world-size",
@@ -144,7 +146,8 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
                 yield _unset(module.where(node), name)
     for module, call in code.calls(INIT, least=Reach.SURELY):
         is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
-        if is_from_environment and "RANK" not in written and not code.has_framework:
+        is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
+        if is_from_environment and "RANK" not in written and not is_open:
             yield _unset(module.where(call), "RANK")
 
 
@@ -177,10 +180,18 @@ def _written(code: Code) -> set[str]:
             value = code.values.of(node.slice, module)
             if code.program.name_of(node.value, module) == "os.environ":
                 names |= {value} if isinstance(value, str) else set(LAUNCHER_VARIABLES)
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and _is_environment(code, node, module):
+            names |= set(LAUNCHER_VARIABLES)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SETTERS:
             names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
             names |= {k.arg for k in node.keywords if k.arg}
     return names
+
+
+def _is_environment(code: Code, node: ast.Assign | ast.AugAssign, module: Module) -> bool:
+    """Tell whether the whole environment gets another name, or something is merged into it."""
+    side = node.value if isinstance(node, ast.Assign) else node.target
+    return code.program.name_of(side, module) == "os.environ"
 
 
 def _read_variable(code: Code, module: Module, node: ast.AST) -> str:
@@ -200,6 +211,8 @@ def _is_guarded(node: ast.AST, module: Module) -> bool:
     inside: ast.AST = node
     for above in module.above(node):
         if isinstance(above, ast.Try) and above.handlers and inside in above.body:
+            return True
+        if isinstance(above, ast.With) and any("suppress" in ast.unparse(item.context_expr) for item in above.items):
             return True
         inside = above
     return False

@@ -14,9 +14,13 @@ from jobsubmit.check.finding import Finding
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192
 _EXAMPLE = re.compile(
-    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:pass|:password@|xxxx|\*\*\*|<[^>]+>|\$\{|\{\{|fake|redacted|todo",
+    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:pass|:password@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo",
     re.I,
 )
+
+
+# The name of a variable, a path, a name given as its own password: what a key would not be.
+_NO_SECRET = re.compile(rb"""["'](?:[A-Z0-9_]+|/[^"']*|[\w.-]+/[\w./-]+)["']$|://([^:/]+):\1@""")
 
 
 class Rule(NamedTuple):
@@ -58,7 +62,7 @@ RULES = (
     Rule("an npm token", rb"npm_[A-Za-z0-9]{36}"),
     Rule("an npm token", rb":_authToken=[A-Za-z0-9-]{20,}"),
     Rule("a Docker token", rb"dckr_pat_[A-Za-z0-9_-]{20,}"),
-    Rule("a SendGrid key", rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    Rule("a SendGrid key", rb"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
     Rule("an Azure storage key", rb"AccountKey=[A-Za-z0-9+/]{86}=="),
     Rule("a JSON web token", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}"),
     Rule("a kubeconfig's key", rb"client-key-data:\s*[A-Za-z0-9+/=]{20,}"),
@@ -75,7 +79,7 @@ RULES = (
 )
 _DOTENV = Rule(
     "a secret of an .env file",
-    rb"(?m)^\s*(?:export\s+)?[a-z0-9_]*(?:key|token|secret|password|passwd|credentials?)[a-z0-9_]*\s*=\s*[\"']?[^\s\"'#]{6,}",
+    rb"(?m)^\s*(?:export\s+)?(?:[a-z0-9_]*_)?(?:key|token|secret|password|passwd|credentials?)\s*=\s*[\"']?[^\s\"'#]{6,}",
     is_lower=True,
 )
 _TEMPLATES = (".example", ".sample", ".template", ".dist")
@@ -104,7 +108,8 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
     for rule in (*RULES, *([_DOTENV] if is_dotenv else ())):
         for match in re.finditer(rule.pattern, lower if rule.is_lower else data):
             number = data.count(b"\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
-            if number not in seen and not _EXAMPLE.search(match[0]):
+            found = data[match.start() : match.end()]
+            if number not in seen and not _EXAMPLE.search(found) and not _NO_SECRET.search(found):
                 seen.add(number)
                 yield Finding(
                     "error",

@@ -86,7 +86,7 @@ def _from_command(command: str) -> str:
     found = translated(command)
     for note in found.notes:
         out.talk(f"note: {note}")
-    return f"# From: {' '.join(command.split())}\n{_written(found.fields)}"
+    return f"# From a command line of {found.fields['mode']}.\n{_written(found.fields)}"
 
 
 def _proposed(directory: Path, mode: ModeOption | None) -> str:

@@ -111,7 +111,7 @@ def test_render_without_a_file_takes_job_yaml_then_the_starter(jobsubmit: Comman
 def test_render_in_another_mode_names_what_it_drops(jobsubmit: Command) -> None:
     done = jobsubmit("render", starter_job("torchrun"), "--mode", "spawn")
     assert "mode spawn" in done.stdout
-    assert "torchrun.yaml:4  image: dropped, mode spawn does not use it" in done.stderr
+    assert "torchrun.yaml:5  image: dropped, mode spawn does not use it" in done.stderr
 
 
 def test_render_for_hosts_prints_a_command_per_machine(jobsubmit: Command) -> None:

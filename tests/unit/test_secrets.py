@@ -64,6 +64,12 @@ checkpoint = "https://host.invalid/models/deit_base_distilled_patch16_224-df68df
 sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 tokenizer_secret_key = None
 AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY}
+api_key = "OPENAI_API_KEY_V2_PRODUCTION"
+password = "/run/secrets/db_password_v1_for_team"
+remote = "https://x-access-token:%(token)s@host.invalid/repo"
+proxy = "http://postgres:postgres@localhost"
+line = f"machine host.invalid login me password {api_key}"
+cfg.MSG.TRAINING_PARAMETERS.LEARNING_RATE_SCHEDULE = 1
 """
 
 
@@ -80,9 +86,11 @@ def test_each_kind_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
 
 
 def test_an_env_file(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("DEBUG=1\nexport DB_PASSWORD=hunter2hunter2\n")
+    (tmp_path / ".env").write_text(
+        "TOKENIZER_NAME=bert-base\nKEYBOARD=us-international\nHF_TOKEN=$MY_TOKEN\nexport DB_PASSWORD=hunter2hunter2\n"
+    )
     (tmp_path / ".env.example").write_text("DB_PASSWORD=hunter2hunter2\n")
-    assert places(tmp_path) == [".env:2"]
+    assert places(tmp_path) == [".env:4"]
 
 
 def test_harmless_lines_are_left_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -41,11 +42,6 @@ class Option:
     def is_positional(self) -> bool:
         """Tell whether it has no name on the command line."""
         return not self.names[0].startswith("-")
-
-    @property
-    def is_required(self) -> bool:
-        """Tell whether a command line without it is surely refused."""
-        return self.is_sure and self.settings.get("required") is True
 
 
 class Gap(NamedTuple):
@@ -124,7 +120,7 @@ class CommandLine:
         """Return the plain words that nothing takes."""
         parser = _Parser(**self.settings)
         for option in self._merged():
-            _add(parser, option, is_checked=False, is_optional=True)
+            _add(parser, option, is_checked=False)
         try:
             return parser.parse_known_args(list(words))[1]
         except Exception:
@@ -133,7 +129,7 @@ class CommandLine:
     def values(self, words: Sequence[str]) -> dict[str, Any]:
         """Return what the program finds in its namespace, as far as that can be told."""
         parser = _Parser(**self.settings)
-        sure = [option for option in self._merged() if option.is_sure]
+        sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
         for option in sure:
             _add(parser, option, is_checked=True, is_optional=True)
         try:
@@ -198,7 +194,7 @@ def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, i
     try:
         parser.add_argument(*names, **settings)
     except Exception:  # settings that argparse refuses: the user's program would not come that far
-        if not option.is_positional:
+        with suppress(Exception):
             parser.add_argument(*names, nargs="?", default=UNKNOWN)
 
 

@@ -10,7 +10,6 @@ from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program import UNKNOWN, Function, Module, Program, Reached, Values
 
 _TYPES = {"click.INT": "int", "click.FLOAT": "float", "click.STRING": "str"}
-_FEW = 2
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -73,7 +72,10 @@ def _option(call: ast.Call, is_argument: bool, program: Program, module: Module,
     if len(split) > len(flags) or told.get("is_flag") or "flag_value" in told or told.get("count"):
         return [Option((flag.strip(),), where, {"action": "store_true"}, is_sure=False) for flag in split]
     kind, choices = _type(given.get("type"), program, module, values)
-    settings = {"required": is_required is True, **({"choices": choices} if choices else {})}
+    is_required = is_required is True and not {"envvar", "prompt"} & set(given)
+    settings = {"required": is_required, **({"choices": choices} if choices else {})}
+    if isinstance(given.get("type"), (ast.Tuple, ast.List)):
+        settings["nargs"] = len(given["type"].elts)  # type: ignore[attr-defined]
     if told.get("nargs", 1) != 1:
         settings["nargs"] = told["nargs"] if isinstance(told["nargs"], int) else "?"
     return [Option(tuple(flags), where, settings, kind, told.get("default", UNKNOWN), is_sure)]
@@ -84,7 +86,7 @@ def _type(node: ast.AST | None, program: Program, module: Module, values: Values
     if node is None:
         return "", []
     name = _called(node, program, module)
-    if name == "click.Choice" and isinstance(node, ast.Call) and node.args and len(node.args) < _FEW:
+    if name == "click.Choice" and isinstance(node, ast.Call) and node.args and len(node.args) == 1:
         choices = values.of(node.args[0], module)
         is_exact = not node.keywords
         return "", choices if isinstance(choices, list) and is_exact else []

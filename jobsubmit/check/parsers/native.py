@@ -15,6 +15,7 @@ CREATES = "argparse.ArgumentParser"
 _ADDS = ("add_argument",)
 _STRICT = ("parse_args", "parse_intermixed_args")
 _LENIENT = ("parse_known_args", "parse_known_intermixed_args")
+_CHANGERS = {"set_defaults", "__dict__"}
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
 _VALUES = {
     "argparse.REMAINDER": "...",
@@ -24,6 +25,8 @@ _VALUES = {
     "argparse.BooleanOptionalAction": "boolean",
 }
 _ACTIONS = ("store", "store_const", "store_true", "store_false", "append", "append_const", "count", "extend")
+_GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
+_PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
 _PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
 
 
@@ -105,7 +108,9 @@ class _Search:
                 defaults = dict(zip([a.arg for a in own][::-1], scope.args.defaults[::-1], strict=False))
                 defaults |= {a.arg: d for a, d in zip(scope.args.kwonlyargs, scope.args.kw_defaults, strict=True) if d}
                 default = defaults.get(name.id)
-                return isinstance(default, ast.Constant) and default.value is None
+                is_none = isinstance(default, ast.Constant) and default.value is None
+                calls = self.program.calls_of.get(f"{module.name}.{scope.name}", ())
+                return is_none and not any(_gives_words(call) for _, call in calls)
         return False
 
     def _is_left_over(self, name: ast.Name, module: Module) -> bool:
@@ -124,15 +129,16 @@ class _Search:
         return self.reached.of(node, module) is Reach.SURELY
 
     def _settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for module, call in self.creations:
-            for keyword in call.keywords:
-                value = self.values.of(keyword.value, module)
-                if keyword.arg in _PARSER_SETTINGS and value is not UNKNOWN:
-                    found[keyword.arg] = value
-        if len(self.creations) > 1:
-            found.pop("add_help", None)  # of a parent
-        return found
+        """Return the settings of the parser; of several, what they have in common."""
+        each = [
+            {
+                keyword.arg: value
+                for keyword in call.keywords
+                if keyword.arg in _PARSER_SETTINGS and (value := self.values.of(keyword.value, module)) is not UNKNOWN
+            }
+            for module, call in self.creations
+        ]
+        return {name: value for name, value in (each or [{}])[0].items() if all(o.get(name) == value for o in each)}
 
     # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,7 +166,8 @@ class _Search:
 
     def _option(self, names: tuple[str, ...], call: ast.Call, module: Module) -> Option:
         settings: dict[str, Any] = {}
-        kind, default, is_sure = "", UNKNOWN, self._is_sure(call, module) and not self._is_subparsers(call, module)
+        kind, default = "", UNKNOWN
+        is_sure = self._is_sure(call, module) and self._is_one_parser
         for keyword in call.keywords:
             value = _VALUES.get(self.program.name_of(keyword.value, module)) or self.values.of(keyword.value, module)
             match keyword.arg:
@@ -175,12 +182,20 @@ class _Search:
                 case "nargs" | None:
                     settings["nargs"], is_sure = "?", False
         if "action" in settings:
-            _translate_action(settings)
+            is_sure = _translate_action(settings) and is_sure
         if "default" not in {k.arg for k in call.keywords}:
             default = {"store_true": False, "store_false": True}.get(settings.get("action", ""))
         return Option(names, module.where(call), settings, kind, default, is_sure)
 
-    def _is_subparsers(self, call: ast.Call, module: Module) -> bool:
+    @cached_property
+    def _is_one_parser(self) -> bool:
+        """Tell whether all options are of one parser: the only one, with parents, or one that gets what is left."""
+        has_parents = any(keyword.arg == "parents" for _, call in self.creations for keyword in call.keywords)
+        is_passed_on = any(how in _LENIENT for _, _, how in self._parses())
+        return (len(self.creations) == 1 or has_parents or is_passed_on) and not self._has_subparsers
+
+    @cached_property
+    def _has_subparsers(self) -> bool:
         return any(isinstance(c.func, ast.Attribute) and c.func.attr == "add_subparsers" for _, c, _ in self.calls)
 
     # ── gaps ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,6 +219,11 @@ class _Search:
                 yield Gap(module.where(call), why)
         for module, call in self.creations:
             yield from self._of_parser(module, call)
+            settings = {keyword.arg for keyword in call.keywords}
+            if "fromfile_prefix_chars" in settings:
+                yield Gap(module.where(call), "it reads words from files")
+            if "prefix_chars" in settings and len(self.creations) > 1:
+                yield Gap(module.where(call), "one of its parsers has prefixes of its own")
 
     def _of_argv(self) -> Iterator[Gap]:
         for module, node in self.program.nodes:
@@ -222,12 +242,19 @@ class _Search:
         """Tell whether a parser is handed to code that is not here."""
         given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "parents")]
         names = self._parser_names(module)
-        if not any(isinstance(item, ast.Name) and item.id in names for item in given) or name in _HARMLESS:
+        if name in _HARMLESS or not any(self._is_parser(inner, names) for item in given for inner in _parts(item)):
             return False
         is_ours = self.program.definition(self.reached.names.get(call, name)) is not None
         if is_ours or self._is_inner(call, module):
             return False
         return not (isinstance(call.func, ast.Attribute) and call.func.attr in self._methods)
+
+    def _is_parser(self, node: ast.AST, names: set[str]) -> bool:
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Attribute) and node.func.attr in _GROUPS
+        if isinstance(node, ast.Name):
+            return node.id in names or node.id in _PARSER_NAMES
+        return isinstance(node, ast.Attribute) and node.attr in _PARSER_NAMES
 
     def _is_inner(self, call: ast.Call, module: Module) -> bool:
         return isinstance(call.func, ast.Name) and call.func.id in module.functions
@@ -306,6 +333,10 @@ class _Search:
 
     def _namespaces(self, parses: list[tuple[Module, ast.Call, str]]) -> Iterator[str]:
         """Yield the variables that hold the parsed arguments, unless somebody writes to them in hidden ways."""
+        if self.program.stored_attributes & {"__dict__"} or _CHANGERS & {
+            node.attr for _, node in self.program.nodes if isinstance(node, ast.Attribute)
+        }:
+            return
         hidden = ("setattr", "vars")
         if any(name in hidden and len(call.args) > (name == "setattr") for _, call, name in self.calls):
             for _, call, name in self.calls:
@@ -317,15 +348,17 @@ class _Search:
             for scope in module.above(call)
             if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef))
         }
-        parsing = {id(call) for _, call, _ in parses}
+        parsing = {id(call) for _, call, _ in parses if not any(k.arg == "namespace" for k in call.keywords)}
+        kept, others = set[str](), set[str]()
         for module, node in self.program.nodes:
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
-            if id(node.value) in parsing or self.program.name_of(node.value.func, module) in returning:
-                for target in node.targets:
-                    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
-                    if isinstance(first, ast.Name):
-                        yield first.id
+            is_parsed = id(node.value) in parsing or self.program.name_of(node.value.func, module) in returning
+            for target in node.targets:
+                first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+                if isinstance(first, ast.Name):
+                    (kept if is_parsed else others).add(first.id)
+        yield from kept - others
 
     def _is_updated(self, call: ast.Call) -> bool:
         return any(
@@ -336,7 +369,21 @@ class _Search:
         )
 
 
-def _translate_action(settings: dict[str, Any]) -> None:
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield an argument and what is in it, if it is a plain container."""
+    yield node
+    if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Starred)):
+        yield from ast.walk(node)
+
+
+def _gives_words(call: ast.Call) -> bool:
+    """Tell whether a call hands over anything but the words of the command line."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(ast.unparse(item) not in ("None", "sys.argv[1:]", "argv[1:]") for item in given)
+
+
+def _translate_action(settings: dict[str, Any]) -> bool:
+    """Put argparse's own action in place; return whether it is one."""
     action = settings["action"]
     if action == "boolean":
         settings["action"] = argparse.BooleanOptionalAction
@@ -344,8 +391,11 @@ def _translate_action(settings: dict[str, Any]) -> None:
         del settings["action"]
         settings["nargs"] = settings.get("nargs", "?")
         settings.pop("choices", None)
+        settings.pop("required", None)
+        return False
     if settings.get("action") in ("store_const", "append_const"):
         settings["const"] = UNKNOWN
     if settings.get("action") in ("store_true", "store_false", "store_const", "append_const", "count"):
         settings.pop("nargs", None)
         settings.pop("choices", None)
+    return True

@@ -70,6 +70,9 @@ def _options(
         yield Option((arg.arg,), where, {} if is_required else {"nargs": "?"}, kind if kind in ("int", "float") else "")
         return
     names = names or (f"--{arg.arg.replace('_', '-')}",)
+    if isinstance(maker, ast.Call) and any(keyword.arg == "count" for keyword in maker.keywords):
+        yield Option(names, where, {"action": "count"}, is_sure=False)
+        return
     if kind == "bool":
         parts = [part for name in names for part in name.split("/")]
         if parts == list(names):

@@ -19,6 +19,7 @@ MAIN = "__main__"
 _MOST_MODULES = 2000
 _LARGEST = 4 << 20
 _LONGEST_CHAIN = 20
+_READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,36 @@ class Program:
         return found
 
     @cached_property
+    def stored_attributes(self) -> frozenset[str]:
+        """Return the attributes that anything sets."""
+        return frozenset(
+            node.attr
+            for _, node in self.nodes
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        )
+
+    @cached_property
+    def filled(self) -> frozenset[str]:
+        """Return the variables whose containers are changed after they were made."""
+        found: set[str] = set()
+        for _, node in self.nodes:
+            target: ast.AST | None = None
+            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                target = node.value
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _READS:
+                target = node.func.value
+            elif isinstance(node, ast.AugAssign):
+                target = node.target
+            if isinstance(target, (ast.Name, ast.Attribute)):
+                found.add(target.id if isinstance(target, ast.Name) else target.attr)
+        return frozenset(found)
+
+    @cached_property
+    def is_dynamic(self) -> bool:
+        """Tell whether variables of modules may be set in ways that no look at them shows."""
+        return any(name in ("exec", "globals", "setattr") for _, _, name in self.calls)
+
+    @cached_property
     def methods(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
         """Return the methods of all classes at the top of modules, by their names."""
         found: dict[str, list[tuple[Module, ast.ClassDef, Function]]] = {}
@@ -172,7 +203,8 @@ def parsed(source: str | Path) -> ast.Module:
 
 def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = ()) -> Program | None:
     """Read the boot file and all that it imports locally; None where the boot file is not Python."""
-    sources = {file.path: file.source for file in bundle.files if file.path.endswith(".py") and file.size < _LARGEST}
+    paths = frozenset(file.path for file in bundle.files if file.path.endswith(".py"))
+    sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
     if boot_file not in sources:
         return None
     folder = PurePosixPath(boot_file).parent.as_posix()
@@ -185,16 +217,16 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
             continue
         try:
             tree = parsed(sources[path])
-        except (SyntaxError, ValueError, RecursionError, OSError):
+        except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError, OSError):
             continue
         modules[name] = module = _module(name, path, tree)
         for imported in imported_names(module):
-            found = find_module(imported, roots, frozenset(sources))
+            found = find_module(imported, roots, paths)
             if found and found != boot_file and imported not in modules:
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    return Program(modules[MAIN], modules, roots, frozenset(sources))
+    return Program(modules[MAIN], modules, roots, paths)
 
 
 def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:

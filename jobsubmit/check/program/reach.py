@@ -105,7 +105,6 @@ class _Walk:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 for decorator in node.decorator_list:
                     self._expression(decorator, module, level)
-                self._mark(node, Reach.NEVER)
                 self.marks[node] = Reach.NEVER
                 return _Flow.ON
             case ast.ClassDef():
@@ -125,7 +124,8 @@ class _Walk:
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     self._expression(item.context_expr, module, level)
-                return self._block(node.body, module, level)
+                hides = any("suppress" in ast.unparse(item.context_expr) for item in node.items)
+                return self._block(node.body, module, min(level, Reach.PERHAPS) if hides else level)
             case ast.Try():
                 return self._try(node, module, level)
             case ast.Match():
@@ -139,12 +139,22 @@ class _Walk:
             self._expression(child, module, level)
         if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
             return _Flow.OUT
-        ends = (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Call)
-            and self.program.name_of(node.value.func, module) in _ENDS
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self._ends(node.value, module):
+            return _Flow.OUT
+        return _Flow.ON
+
+    def _ends(self, call: ast.Call, module: Module) -> bool:
+        """Tell whether a call does not return: an exit, or a function that surely comes to one."""
+        name = self.program.name_of(call.func, module)
+        if _is_end(name):
+            return True
+        found = self.program.definition(name)
+        return found is not None and any(
+            isinstance(inner, ast.Expr)
+            and isinstance(inner.value, ast.Call)
+            and _is_end(self.program.name_of(inner.value.func, found[0]))
+            for inner in found[1].body
         )
-        return _Flow.OUT if ends else _Flow.ON
 
     def _if(self, node: ast.If, module: Module, level: Reach) -> _Flow:
         self._expression(node.test, module, level)
@@ -159,7 +169,8 @@ class _Walk:
         return _Flow.PERHAPS_OUT if leaves else _Flow.ON
 
     def _try(self, node: ast.Try, module: Module, level: Reach) -> _Flow:
-        flow = self._block(node.body, module, level)
+        is_caught = any(not _passes_on(handler) for handler in node.handlers)
+        flow = self._block(node.body, module, min(level, Reach.PERHAPS) if is_caught else level)
         for handler in node.handlers:
             self._block(handler.body, module, min(level, Reach.PERHAPS))
         if flow is not _Flow.OUT:
@@ -334,6 +345,18 @@ class _Walk:
                 if self._method(found[0], found[1], name, level, depth + 1, of or (module, owner)):
                     return True
         return False
+
+
+def _is_end(name: str) -> bool:
+    return name in _ENDS or name.startswith(("os.exec", "os.abort"))
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    """Tell whether an error that is caught ends the program all the same."""
+    if handler.type is not None and ast.unparse(handler.type) in ("KeyboardInterrupt", "SystemExit"):
+        return True
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) or _exits(last)
 
 
 def _returns(node: ast.AST) -> bool:

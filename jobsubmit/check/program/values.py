@@ -21,13 +21,14 @@ UNKNOWN: Final[Any] = _Unknown()
 
 _DEEPEST = 12
 _LONGEST_RANGE = 10_000
+_LONGEST_TEXT = 1_000
+_LARGEST_NUMBER = 1 << 60
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: lambda left, right: UNKNOWN if str in (type(left), type(right)) else left * right,
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
 }
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -95,6 +96,13 @@ class Values:
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:
         """Return whether a condition holds; None where that cannot be told."""
+        if isinstance(node, ast.BoolOp):
+            truths = [self.truth(item, module) for item in node.values]
+            decisive = isinstance(node.op, ast.Or)
+            return decisive if decisive in truths else None if None in truths else not decisive
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand, module)
+            return None if inner is None else not inner
         value = self.of(node, module)
         return None if value is UNKNOWN else bool(value)
 
@@ -118,7 +126,7 @@ class Values:
                 return self._bool(node, module, depth)
             case ast.BinOp():
                 values = [self.of(side, module, depth) for side in (node.left, node.right)]
-                known = UNKNOWN not in values and type(node.op) in _BINARY
+                known = type(node.op) in _BINARY and all(_is_small(value) for value in values)
                 return _BINARY[type(node.op)](*values) if known else UNKNOWN
             case ast.Compare():
                 return self._compare(node, module, depth)
@@ -143,12 +151,12 @@ class Values:
         return not value if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else UNKNOWN
 
     def _bool(self, node: ast.BoolOp, module: Module, depth: int) -> Any:
-        decisive = isinstance(node.op, ast.Or)
-        values = [self.of(item, module, depth) for item in node.values]
-        known = [value for value in values if value is not UNKNOWN]
-        if any(bool(value) is decisive for value in known):
-            return decisive
-        return UNKNOWN if len(known) < len(values) else values[-1]
+        value = UNKNOWN
+        for item in node.values:
+            value = self.of(item, module, depth)
+            if value is UNKNOWN or bool(value) is isinstance(node.op, ast.Or):
+                return value
+        return value
 
     def _compare(self, node: ast.Compare, module: Module, depth: int) -> Any:
         if len(node.ops) != 1:
@@ -219,14 +227,18 @@ class Values:
             return ["", *self.facts.argv]
         owner, _, last = name.rpartition(".")
         elsewhere = self.program.modules.get(owner)
-        return self._at_top(last, elsewhere) if elsewhere else UNKNOWN
+        is_set = node.attr in self.program.stored_attributes
+        return self._at_top(last, elsewhere) if elsewhere and not is_set else UNKNOWN
 
     def _name(self, node: ast.Name, module: Module, depth: int) -> Any:
         if node.id == "__name__":
             return MAIN if module.name == MAIN else module.name
-        function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
-        if function is not None and (node.id in parameters(function) or (function, node.id) in module.stores):
-            return self._once(node.id, function, module, depth)
+        for scope in module.above(node):
+            if isinstance(scope, ast.Lambda) and any(arg.arg == node.id for arg in scope.args.args):
+                return UNKNOWN
+            if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if node.id in parameters(scope) or (scope, node.id) in module.stores:
+                    return self._once(node.id, scope, module, depth)
         if node.id in module.aliases:
             owner, _, last = self.program.name_of(node, module).rpartition(".")
             elsewhere = self.program.modules.get(owner)
@@ -241,14 +253,15 @@ class Values:
         if not isinstance(scope, ast.Module) and name in parameters(scope):
             return self._parameter(name, scope, module, depth)
         places = module.stores.get((scope, name), ())
-        if len(places) != 1:
+        if len(places) != 1 or (isinstance(scope, ast.Module) and self.program.is_dynamic):
             return UNKNOWN
         parent = module.parents.get(places[0])
         if not isinstance(parent, (ast.Assign, ast.AnnAssign)) or parent not in scope.body or parent.value is None:
             return UNKNOWN
         if isinstance(parent, ast.Assign) and places[0] not in parent.targets:
             return UNKNOWN
-        return self.of(parent.value, module, depth)
+        value = self.of(parent.value, module, depth)
+        return UNKNOWN if isinstance(value, (list, dict)) and name in self.program.filled else value
 
     def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
@@ -268,6 +281,13 @@ class Values:
             return self.of(given[name], home, depth)
         defaults = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
         return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
+
+
+def _is_small(value: Any) -> bool:
+    """Tell whether a value may be reckoned with: what a program makes large, it shall make large itself."""
+    if isinstance(value, str):
+        return len(value) < _LONGEST_TEXT
+    return isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER
 
 
 def parameters(function: Function) -> set[str]:
