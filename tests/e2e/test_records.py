@@ -320,7 +320,8 @@ def test_the_shell_completes_commands_options_and_jobs(jobsubmit: Command, tmp_p
     assert completed("re") == {"render", "rerun"}
     assert "--backend" in completed("create --ba")
     assert completed("logs ta") == {"tabbed", job}
-    shown = subprocess.check_output([program, "--show-completion", "bash"], text=True)
+    source = {**os.environ, "_JOBSUBMIT_COMPLETE": "source_bash"}
+    shown = subprocess.check_output([program], env=source, text=True)
     assert "_jobsubmit_completion" in shown
 
 
