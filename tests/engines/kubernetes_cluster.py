@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 import subprocess
@@ -76,8 +75,7 @@ def revive_node(cluster: Cluster, number: int) -> None:
     _wait_for_runtime(cluster, number)
     _end_containers(folder)
     _spawn_kubelet(cluster, number, cluster_programs.folder() / "bin")
-    status = ["get", "node", f"machine{number}", "--no-headers"]
-    _wait(lambda: " Ready " in cluster.kubectl(*status, check=False), "the node", cluster)
+    _wait_for_node(cluster, number)
 
 
 def is_there() -> bool:
@@ -175,12 +173,11 @@ def _start(cluster: Cluster, programs: Path, cache: Path, nodes: int) -> None:
             runtime.result()
     for number in range(1, nodes + 1):
         _start_kubelet(cluster, number, programs)
+        _wait_for_node(cluster, number)  # kubelets bind one fixed socket for device plugins: two at once collide
     _start_dns(cluster, programs, api)
     queue = ["get", "queue", "default", "-o", "jsonpath={.status.state}"]
     _wait(lambda: cluster.kubectl(*queue, check=False) == "Open", "Volcano's queue", cluster)
     _wait(lambda: "default" in cluster.kubectl("get", "sa", check=False), "the service account", cluster)
-    listed = ["get", "nodes", "--no-headers"]
-    _wait(lambda: len(re.findall(r"\bReady\b", cluster.kubectl(*listed, check=False))) == nodes, "the nodes", cluster)
 
 
 def _start_volcano(cluster: Cluster, programs: Path, cache: Path) -> None:
@@ -335,6 +332,11 @@ def _wait_for_runtime(cluster: Cluster, number: int) -> None:
     """Return when a containerd answers a kubelet: the last thing it says before it does."""
     log = cluster.folder / "log" / f"containerd{number}.log"
     _wait(lambda: "Start streaming server" in log.read_text(errors="replace"), f"containerd {number}", cluster)
+
+
+def _wait_for_node(cluster: Cluster, number: int) -> None:
+    status = ["get", "node", f"machine{number}", "--no-headers"]
+    _wait(lambda: " Ready " in cluster.kubectl(*status, check=False), f"node {number}", cluster)
 
 
 def _spawn_kubelet(cluster: Cluster, number: int, programs: Path) -> None:
