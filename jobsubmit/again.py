@@ -11,9 +11,10 @@ from jobsubmit.backends import open_backend
 from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import status
-from jobsubmit.jobs import JobRecord, JobRecords, job_id_for
-from jobsubmit.pipeline import RESOLVED_NAME, Prepared
+from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
+from jobsubmit.preparation import Prepared
 from jobsubmit.render import SCRIPT_NAME, Script, render
+from jobsubmit.revision import Revision
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref
@@ -59,7 +60,9 @@ def prepare_again(
     script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
     code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
-    return Prepared(loaded, plan, None, (), script, code, request, (), (*loaded.notes, *plan.notes), record.id)
+    notes = (*loaded.notes, *plan.notes)
+    revision = Revision(**record.revision) if record.revision else None
+    return Prepared(loaded, plan, None, (), script, code, request, (), notes, revision, record.id)
 
 
 def code_of(record: JobRecord) -> CodeRef:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.errors import BundleError
+from jobsubmit.revision import Revision
 
 BLOCK = 1 << 20
 NOT_REGULAR = "not a regular file"
@@ -44,7 +45,7 @@ class Bundle(NamedTuple):
     """Hold the files of a code directory as they were at the scan; `digest` is the tree's.
 
     `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch; `read` counts
-    the files that were not known before.
+    the files that were not known before. `revision` is git's, where somebody asked for it and there is one.
     """
 
     root: Path
@@ -54,6 +55,7 @@ class Bundle(NamedTuple):
     digest: str
     scanned: int
     read: int
+    revision: Revision | None = None
 
     @property
     def size(self) -> int:

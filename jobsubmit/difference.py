@@ -11,7 +11,7 @@ from jobsubmit.again import code_of
 from jobsubmit.bundle import Bundle
 from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
-from jobsubmit.pipeline import Prepared
+from jobsubmit.preparation import Prepared
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import Settings
 from jobsubmit.stores import open_store

@@ -19,7 +19,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from jobsubmit import pipeline
 from jobsubmit import plan as planning
 from jobsubmit.address import StoreAddress
 from jobsubmit.backends import open_backend
@@ -27,6 +26,7 @@ from jobsubmit.errors import JobSubmitError
 from jobsubmit.expand import DEFAULT_PORT
 from jobsubmit.node.gang.environment import visible_gpus
 from jobsubmit.node.gang.network import lease_port
+from jobsubmit.preparation import prepare
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
 from jobsubmit.stores import open_store
@@ -163,7 +163,7 @@ def _backend(settings: Settings) -> Line:
 
 def _job(loaded: LoadedSpec, settings: Settings) -> Iterator[Line]:
     try:
-        prepared = pipeline.prepare(loaded, settings)
+        prepared = prepare(loaded, settings)
     except JobSubmitError as error:
         yield Line("job", "fail", error.message, error.hint)
         return

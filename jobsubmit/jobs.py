@@ -25,6 +25,8 @@ from jobsubmit.settings import STATE_VARIABLE, Settings
 if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
 
+RESOLVED_NAME = "resolved.yaml"
+DIFF_NAME = "uncommitted.diff"
 _RECORD = "record.json"
 _SUBMITTING = "submitting"
 _CANCEL = "cancel-asked"
@@ -52,6 +54,7 @@ class JobRecord:
     layout: Layout = "tree"
     code_name: str = ""
     store: Mapping[str, Any] = field(default_factory=dict)
+    revision: Mapping[str, Any] | None = None
     rerun_of: str = ""
     checkpoints_of: str = ""
 

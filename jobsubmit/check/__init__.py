@@ -3,6 +3,6 @@
 from jobsubmit.check.data import check_data
 from jobsubmit.check.finding import Finding, Level
 from jobsubmit.check.job import check_code
-from jobsubmit.check.secrets import check_secrets
+from jobsubmit.check.secrets import check_secrets, holds_secret
 
-__all__ = ["Finding", "Level", "check_code", "check_data", "check_secrets"]
+__all__ = ["Finding", "Level", "check_code", "check_data", "check_secrets", "holds_secret"]

@@ -93,6 +93,11 @@ def check_secrets(bundle: Bundle, allowed: tuple[str, ...]) -> Iterator[Finding]
             yield from _in_file(file)
 
 
+def holds_secret(text: bytes) -> bool:
+    """Tell whether there is a secret in a text; in a diff it may be one that was taken out of the code."""
+    return next(_found_in(text, RULES), None) is not None
+
+
 def _in_file(file: BundleFile) -> Iterator[Finding]:
     try:
         with open(file.source, "rb") as stream:
@@ -103,19 +108,25 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
         return
     name = file.path.rpartition("/")[2]
     is_dotenv = (name == ".env" or name.startswith(".env.")) and not name.endswith(_TEMPLATES)
+    for number, kind in _found_in(data, (*RULES, *([_DOTENV] if is_dotenv else ()))):
+        yield Finding(
+            "error",
+            "secret",
+            f"{file.path}:{number}",
+            f"looks like {kind}: it would be uploaded with the code",
+            "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
+            "if it is none, name the file in `allow_secrets`",
+        )
+
+
+def _found_in(data: bytes, rules: tuple[Rule, ...]) -> Iterator[tuple[int, str]]:
+    """Yield line and kind of each secret, one for a line."""
     seen: set[int] = set()
     lower = data.lower()
-    for rule in (*RULES, *([_DOTENV] if is_dotenv else ())):
+    for rule in rules:
         for match in re.finditer(rule.pattern, lower if rule.is_lower else data):
             number = data.count(b"\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
             found = data[match.start() : match.end()]
             if number not in seen and not _EXAMPLE.search(found) and not _NO_SECRET.search(found):
                 seen.add(number)
-                yield Finding(
-                    "error",
-                    "secret",
-                    f"{file.path}:{number}",
-                    f"looks like {rule.kind}: it would be uploaded with the code",
-                    "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
-                    "if it is none, name the file in `allow_secrets`",
-                )
+                yield number, rule.kind

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit import pipeline
+from jobsubmit import preparation
 from jobsubmit.bundle import Bundle, BundleFile
 from jobsubmit.check import Finding
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.errors import UsageError
+from jobsubmit.revision import Revision
 from jobsubmit.settings import load_settings
 
 
@@ -35,7 +36,7 @@ def bundle(
     Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
     loaded = read_job(job, None, overrides(assignments=set_))
-    found, secrets = pipeline.bundled(loaded, load_settings())
+    found, secrets = preparation.bundled(loaded, load_settings())
     if found is None:
         raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
     files = sorted(found.files, key=lambda file: (-file.size, file.path))
@@ -45,7 +46,7 @@ def bundle(
         _show(found, files if list_ else files[:top], is_whole=list_)
     if secrets:
         if not out.json:
-            raise pipeline.check_error(secrets)
+            raise preparation.check_error(secrets)
         raise typer.Exit(3)
 
 
@@ -53,6 +54,7 @@ def _document(found: Bundle, files: Sequence[BundleFile], secrets: Sequence[Find
     return {
         "root": str(found.root),
         "digest": found.digest,
+        "git": found.revision.document() if found.revision else None,
         "files": len(found.files),
         "bytes": found.size,
         "largest": [file.entry() for file in files],
@@ -65,6 +67,8 @@ def _document(found: Bundle, files: Sequence[BundleFile], secrets: Sequence[Find
 def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None:
     out.data(f"{found.root}: {counted(len(found.files), 'file')}, {counted(found.size, 'byte')}")
     out.data(f"digest {found.digest}")
+    if found.revision:
+        _show_revision(found.revision, is_whole=is_whole)
     for file in files:
         out.data(f"{file.size:>15,}  {printable(file.path)}")
     if len(files) < len(found.files):
@@ -74,3 +78,14 @@ def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None
         out.data(f"left out: {printable(left.path)} ({left.reason})")
     if len(left_out) < len(found.left_out):
         out.data(f"left out: {len(found.left_out) - len(left_out):,} more: --list shows all")
+
+
+def _show_revision(revision: Revision, *, is_whole: bool) -> None:
+    uncommitted = len(revision.uncommitted)
+    out.data(
+        f"git commit {revision.commit}"
+        + (f" on {printable(revision.branch)}" if revision.branch else ", no branch")
+        + (f", {counted(uncommitted, 'path')} not committed" if uncommitted else ", all of it committed")
+    )
+    for path in revision.uncommitted if is_whole else ():
+        out.data(f"not committed: {printable(path)}")

@@ -55,7 +55,7 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
         "state": status.state.value,
         "reason": status.reason,
         "message": status.message,
-        "code": {"uri": record.code, "digest": record.digest},
+        "code": {"uri": record.code, "digest": record.digest, "git": record.revision},
         "script_sha256": record.script_sha256,
         "steps": [asdict(step) for step in (*record.steps, *status.steps)],
         "recoveries": [asdict(recovery) for recovery in status.recoveries],

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from jobsubmit import follow as following
-from jobsubmit import pipeline
+from jobsubmit import pipeline, preparation
 from jobsubmit.again import prepare_again
 from jobsubmit.check import Finding, Level
 from jobsubmit.cli import output, report
@@ -38,7 +38,7 @@ from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.fault import Fault
 from jobsubmit.jobs import JobRecords
-from jobsubmit.pipeline import Prepared
+from jobsubmit.preparation import Prepared
 from jobsubmit.settings import Settings, load_settings
 
 _LONGEST_LINE = 4000
@@ -69,6 +69,9 @@ def create(
         bool,
         typer.Option("--check/--no-check", help="Check the code before anything is sent; for secrets in any case."),
     ] = True,
+    require_clean: Annotated[
+        bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
+    ] = False,
     propagate: Propagate = False,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
@@ -85,7 +88,9 @@ def create(
     changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
     faults = [Fault.parse(text) for text in fault or ()]
     loaded = read_job(job, mode, changes)
-    prepared = pipeline.prepare(loaded, settings, job_id=job_id, checks=check, faults=faults)
+    prepared = preparation.prepare(
+        loaded, settings, job_id=job_id, checks=check, require_clean=require_clean, faults=faults
+    )
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
@@ -181,9 +186,11 @@ def _show_dry_run(prepared: Prepared) -> None:
                 "job_id": prepared.request.job_id,
                 "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
                 "bundle": {"files": files, "left_out": [{"path": path, "reason": reason} for path, reason in left_out]},
+                "git": prepared.revision.document() if prepared.revision else None,
                 "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
                 "request": dict(prepared.request.documents),
                 "notes": list(prepared.notes),
+                "findings": [asdict(finding) for finding in prepared.findings],
             }
         )
         return
@@ -229,7 +236,7 @@ def validate(
     Example: jobsubmit validate job.yaml
     """
     changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
-    found = pipeline.examine(read_job(job, mode, changes), load_settings())
+    found = preparation.examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         out.document(
@@ -244,7 +251,7 @@ def validate(
         return
     _show_notes(found.notes, [f for f in found.findings if f.level != "error"], least="unknown")
     if errors:
-        raise pipeline.check_error(errors)
+        raise preparation.check_error(errors)
     files = "code that is uploaded already"
     if found.bundle:
         files = f"{output.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"

@@ -38,14 +38,15 @@ class Manifest(NamedTuple):
 
 
 def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
-    """Return the manifest of a bundle, the same bytes for the same tree."""
+    """Return the manifest of a bundle, the same bytes for the same tree in the same revision."""
     quoted = json.JSONEncoder(ensure_ascii=False).encode  # of text, several times as fast as of a mapping
     head = {"format": _FORMAT, "digest": bundle.digest, "layout": layout, "directories": bundle.directories}
+    git = {"git": bundle.revision.document()} if bundle.revision else {}
     files = ",\n".join(
         f'{{"path":{quoted(file.path)},"mode":"{file.mode}","size":{file.size},"sha256":"{file.sha256}"}}'
         for file in bundle.files
     )
-    return f'{quoted(head)[:-1]}, "files": [\n{files}\n]}}\n'.encode()
+    return f'{quoted({**head, **git})[:-1]}, "files": [\n{files}\n]}}\n'.encode()
 
 
 def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:

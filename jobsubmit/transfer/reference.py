@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 ARCHIVE_ENDING = ".tar.gz"
 MANIFEST_ENDING = ".manifest.json"
+DIFF_ENDING = ".uncommitted.diff"
 
 
 class CodeRef(NamedTuple):
@@ -30,6 +31,11 @@ class CodeRef(NamedTuple):
     def manifest_key(self) -> str:
         """Return the key of the list of its files, which is written last."""
         return self.key + MANIFEST_ENDING
+
+    @property
+    def diff_key(self) -> str:
+        """Return the key of how its files differ from the commit that the manifest names."""
+        return self.key + DIFF_ENDING
 
 
 def code_ref(store_uri: str, job_name: str, code_name: str, bundle: Bundle, layout: Layout) -> CodeRef:

@@ -109,6 +109,7 @@ def upload(
                 earlier = snapshots.load(work_dir, store, code)
                 summary = _send_tree(store, code, changes, place, progress, earlier)
             require_unchanged(bundle)
+            _send_diff(store, code, bundle)
             place.end_with(manifest)
     if code.layout == "tree":
         snapshots.save(work_dir, store, code, bundle)
@@ -142,6 +143,8 @@ def _changes(
 ) -> Changes:
     listed = found is not None and found.data == manifest
     earlier = read_manifest(found.data) if found and found.data and not listed else None
+    if earlier and (earlier.digest, earlier.layout) == (bundle.digest, code.layout):
+        listed = True  # the same code, in another revision
     if not listed and not earlier:
         claims.require_ours(code, found)
     if code.layout == "archive":
@@ -252,6 +255,12 @@ def _send_tree(
     run_all(changes.send, send, lambda file: file.size, threads)
     run_all(changes.surplus, remove, lambda _: 0, threads)
     return UploadSummary(len(changes.send), size - sum(copied), copied=len(copied))
+
+
+def _send_diff(store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
+    diff = bundle.revision.diff if bundle.revision else b""
+    if diff:
+        store.put(code.diff_key, diff, hashlib.sha256(diff).hexdigest())
 
 
 class Archive(NamedTuple):

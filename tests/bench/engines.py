@@ -117,7 +117,7 @@ def _fetch_program() -> Path:
 
 def _order(job: Path) -> dict[str, Any]:
     """Upload a job's code and script, and return what a node needs to fetch them."""
-    from jobsubmit import pipeline
+    from jobsubmit.preparation import prepare
     from jobsubmit.settings import load_settings
     from jobsubmit.spec import load
     from jobsubmit.stores import open_store
@@ -126,7 +126,7 @@ def _order(job: Path) -> dict[str, Any]:
     from jobsubmit.transfer.upload import upload, upload_script
 
     settings = load_settings()
-    prepared = pipeline.prepare(load(job), settings)
+    prepared = prepare(load(job), settings)
     store = open_store(prepared.plan.store)
     assert prepared.bundle
     upload(store, prepared.bundle, prepared.code, settings.transfer_dir, progress=Progress())
