@@ -12,7 +12,7 @@ from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import status
 from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
-from jobsubmit.preparation import Prepared
+from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.revision import Revision
 from jobsubmit.settings import Settings
@@ -60,6 +60,7 @@ def prepare_again(
     script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
     code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
+    stop_at_errors(list(backend.limits(plan, request, code, None)))
     notes = (*loaded.notes, *plan.notes)
     revision = Revision(**record.revision) if record.revision else None
     return Prepared(loaded, plan, None, (), script, code, request, (), notes, revision, record.id)

@@ -12,7 +12,7 @@ from jobsubmit import plan as planning
 from jobsubmit.again import prepare_again
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.jobs import JobRecord, JobRecords
-from jobsubmit.preparation import Prepared
+from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.render import Script, render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.load import LoadedSpec, Override, load_mapping
@@ -44,7 +44,7 @@ def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -
 
 def prepare(job: LoadedSpec, job_id: str | None = None) -> Prepared:
     """Decide everything about a job, as `create --dry-run` does; touch nothing. Raises CheckError, BundleError."""
-    return preparation.prepare(job, load_settings(), job_id=job_id)
+    return preparation.prepare(job, load_settings(), Demands(job_id))
 
 
 def render_script(job: LoadedSpec) -> Script:

@@ -13,9 +13,10 @@ from pathlib import Path
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import Finding, check_code, check_data, check_secrets, holds_secret
+from jobsubmit.check import check_code, check_data, check_secrets, holds_secret
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
+from jobsubmit.finding import Finding
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
@@ -27,6 +28,7 @@ from jobsubmit.statcache import load_known
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
+_CERTAIN = ("secret", "uncommitted", "limit", "data")
 
 
 class StepClock:
@@ -60,58 +62,48 @@ class Prepared:
     rerun_of: str = ""
 
 
-def prepare(
-    loaded: LoadedSpec,
-    settings: Settings,
-    *,
-    job_id: str | None = None,
-    checks: bool = True,
-    require_clean: bool = False,
-    faults: Sequence[Fault] = (),
-) -> Prepared:
-    """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found.
+@dataclass(frozen=True)
+class Demands:
+    """Say what a submission asks for beside its job file.
 
-    With `require_clean`, all code must be in a commit.
+    Without `checks` the code is not judged, for what is said of it may be wrong; with `is_clean` all of it must be in
+    a commit.
     """
+
+    job_id: str | None = None
+    checks: bool = True
+    is_clean: bool = False
+    faults: tuple[Fault, ...] = ()
+
+
+def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
+    """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
+    prepared = examine(loaded, settings, demands)
+    stop_at_errors(prepared.findings)
+    return prepared
+
+
+def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
+    """Decide everything about a job that may be wrong: its findings tell. Raises SpecError where nothing can be."""
     clock = StepClock()
-    plan = planning.plan(loaded.spec, settings, tuple(faults))
+    plan = planning.plan(loaded.spec, settings, demands.faults)
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
         bundle = _scanned(plan, loaded, settings)
-    if require_clean:
-        _require_clean(plan, bundle)
     script = render(plan)
     with clock.step("check"):
-        findings = _findings(plan, bundle, loaded, checks=checks)
-    _stop_at_errors(findings)
+        findings = _findings(plan, bundle, demands)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
         code = place_ref(str(plan.code_dir), plan.code_name)
-    request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
+    request = backend.request(plan, script, code, job_id_for(plan.name, demands.job_id))
+    findings += list(backend.limits(plan, request, code, bundle))
+    placed = tuple(_placed(finding, loaded) for finding in findings)
     notes = _notes(loaded, plan, backend)
     revision = bundle.revision if bundle else None
-    return Prepared(loaded, plan, bundle, findings, script, code, request, tuple(clock.steps), notes, revision)
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Hold what was found out about a job without sending it: errors, too."""
-
-    plan: LaunchPlan
-    bundle: Bundle | None
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-
-
-def examine(loaded: LoadedSpec, settings: Settings) -> Examination:
-    """Find out whether a job can work; touch nothing. Raises SpecError where it cannot even be rendered."""
-    plan = planning.plan(loaded.spec, settings)
-    backend = open_backend(plan.backend.kind, settings)
-    bundle = _scanned(plan, loaded, settings)
-    render(plan)
-    return Examination(plan, bundle, _findings(plan, bundle, loaded), _notes(loaded, plan, backend))
+    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 
 
 def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
@@ -121,14 +113,14 @@ def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tupl
     return bundle, tuple(check_secrets(bundle, plan.allow_secrets)) if bundle else ()
 
 
-def _findings(
-    plan: LaunchPlan, bundle: Bundle | None, loaded: LoadedSpec, *, checks: bool = True
-) -> tuple[Finding, ...]:
-    """Return what was found; without `checks`, which may be wrong about code, the secrets only."""
+def _findings(plan: LaunchPlan, bundle: Bundle | None, demands: Demands) -> list[Finding]:
     found = list(check_secrets(bundle, plan.allow_secrets)) if bundle else []
-    if checks:
-        found += [*check_data(plan), *(check_code(plan, bundle) if bundle else ())]
-    return tuple(_placed(finding, loaded) for finding in found)
+    if demands.is_clean and bundle:
+        found += _uncommitted(bundle)
+    found += check_data(plan)
+    if demands.checks and bundle:
+        found += check_code(plan, bundle)
+    return found
 
 
 def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
@@ -153,21 +145,15 @@ def _revision(bundle: Bundle) -> Revision | None:
     return revision._replace(diff=b"") if revision and holds_secret(revision.diff) else revision
 
 
-def _require_clean(plan: LaunchPlan, bundle: Bundle | None) -> None:
-    if bundle is None:
-        return
+def _uncommitted(bundle: Bundle) -> Iterator[Finding]:
     if bundle.revision is None:
-        raise CheckError(
-            f"--require-clean: {bundle.root} is no commit of a git repository",
-            f"see what git says: git -C {shlex.quote(str(bundle.root))} status",
-        )
-    if uncommitted := bundle.revision.uncommitted:
-        shown = ", ".join(uncommitted[:_SHOWN])
+        text = f"{bundle.root} is no commit of a git repository"
+        hint = f"see what git says: git -C {shlex.quote(str(bundle.root))} status"
+        yield Finding("error", "uncommitted", "code_dir", text, hint)
+    elif uncommitted := bundle.revision.uncommitted:
         more = f" and {len(uncommitted) - _SHOWN:,} more" if len(uncommitted) > _SHOWN else ""
-        raise CheckError(
-            f"--require-clean: not in commit {bundle.revision.commit[:12]}: {shown}{more}",
-            "commit it, or leave it out by .jobignore",
-        )
+        text = f"not in commit {bundle.revision.commit[:12]}: {', '.join(uncommitted[:_SHOWN])}{more}"
+        yield Finding("error", "uncommitted", "code_dir", text, "commit it, or leave it out by .jobignore")
 
 
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
@@ -184,10 +170,15 @@ def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
     return (settings.state_dir, *map(Path, written), *(() if plan.store.is_remote else (Path(plan.store.uri),)))
 
 
-def _stop_at_errors(findings: tuple[Finding, ...]) -> None:
+def stop_at_errors(findings: Sequence[Finding]) -> None:
+    """Raise CheckError if there is an error among findings."""
     errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        raise check_error(errors)
+    if not errors:
+        return
+    error = check_error(errors)
+    if not any(finding.check in _CERTAIN for finding in errors):
+        error.hint = "; ".join(filter(None, [error.hint, "if that is wrong about your code: --no-check"]))
+    raise error
 
 
 def check_error(errors: Sequence[Finding]) -> CheckError:

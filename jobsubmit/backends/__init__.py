@@ -9,6 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
@@ -201,6 +203,12 @@ class Backend(Protocol):
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, and nothing is read."""
+
+    def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+        """Yield what of a job this engine cannot do, with field, number and remedy. MUST be pure, and ask nobody.
+
+        `bundle` is None where the code is in a bucket already.
+        """
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError for what can be known to be missing or refused before anything is uploaded.

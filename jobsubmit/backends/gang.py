@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.backends import Failure, JobStatus, Recovery, State, Step
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import UsageError
@@ -55,17 +54,10 @@ def asked_far(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> d
     return {**asked(plan, script, code, job_id), "mounts": mounts, "faults": [], "hang_after": hang_after}
 
 
-def require_local_only(plan: LaunchPlan, where: str) -> None:
-    """Raise UsageError for what only the local backend does; `where` says which folders the engine's nodes see."""
+def refuse_faults(plan: LaunchPlan) -> None:
+    """Raise UsageError where something shall be broken on purpose."""
     if plan.faults:
         raise UsageError("--fault: only the local backend breaks things on purpose", "rehearse it: --backend local")
-    for mount in plan.mounts:
-        if mount.uri.startswith(REMOTE_SCHEMES):
-            field = "checkpoint_dir" if mount.kind == "checkpoint" else f"{mount.kind}s.{mount.name}"
-            raise UsageError(
-                f"{field}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job",
-                f"copy it (jobsubmit download) to a folder that all nodes see: {where}",
-            )
 
 
 def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> JobStatus:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jobsubmit.check.finding import Finding
 from jobsubmit.check.parsers import CommandLine, Option, Refusal
+from jobsubmit.finding import Finding
 
 _NO = ("false", "0", "no", "off", "none")
 _HINTS = {

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Iterator
 
 from jobsubmit.bundle import Bundle, BundleFile, LeftOut
-from jobsubmit.check.finding import Finding
 from jobsubmit.check.program.modules import parsed
+from jobsubmit.finding import Finding
 from jobsubmit.plan import LaunchPlan
 
 

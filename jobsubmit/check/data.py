@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobsubmit.address import REMOTE_SCHEMES
-from jobsubmit.check.finding import Finding
+from jobsubmit.finding import Finding
 from jobsubmit.plan import LaunchPlan
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from jobsubmit.bundle import Bundle
 from jobsubmit.check.code import Code
-from jobsubmit.check.finding import Finding
 from jobsubmit.check.program import Module
 from jobsubmit.check.program.modules import MAIN, find_module, origin
+from jobsubmit.finding import Finding
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:

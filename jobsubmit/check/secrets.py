@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pathspec import GitIgnoreSpec
 
 from jobsubmit.bundle import Bundle, BundleFile
-from jobsubmit.check.finding import Finding
+from jobsubmit.finding import Finding
 
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192

@@ -122,11 +122,11 @@ def render(
 
 def _show_difference(loaded: LoadedSpec, job: str) -> None:
     from jobsubmit.difference import difference
-    from jobsubmit.preparation import prepare  # a plain render needs none of it
+    from jobsubmit.preparation import Demands, prepare  # a plain render needs none of it
 
     settings = load_settings()
     record = JobRecords(settings).find(job)
-    prepared = prepare(loaded, settings, job_id=record.id, checks=False)
+    prepared = prepare(loaded, settings, Demands(record.id, checks=False))
     found = difference(record, prepared, settings)
     if out.json:
         out.document({"job": record.id, "same": found.is_empty, **asdict(found)})

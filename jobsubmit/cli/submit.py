@@ -13,7 +13,6 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit import pipeline, preparation
 from jobsubmit.again import prepare_again
-from jobsubmit.check import Finding, Level
 from jobsubmit.cli import output, report
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
@@ -37,8 +36,9 @@ from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.fault import Fault
+from jobsubmit.finding import Finding, Level
 from jobsubmit.jobs import JobRecords
-from jobsubmit.preparation import Prepared
+from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.settings import Settings, load_settings
 
 _LONGEST_LINE = 4000
@@ -67,7 +67,7 @@ def create(
     fault: Faults = None,
     check: Annotated[
         bool,
-        typer.Option("--check/--no-check", help="Check the code before anything is sent; for secrets in any case."),
+        typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case."),
     ] = True,
     require_clean: Annotated[
         bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
@@ -86,11 +86,9 @@ def create(
     """
     settings = load_settings()
     changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
-    faults = [Fault.parse(text) for text in fault or ()]
+    demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = read_job(job, mode, changes)
-    prepared = preparation.prepare(
-        loaded, settings, job_id=job_id, checks=check, require_clean=require_clean, faults=faults
-    )
+    prepared = preparation.prepare(loaded, settings, demands)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)

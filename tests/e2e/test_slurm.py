@@ -193,8 +193,8 @@ def test_faults_and_data_in_buckets_are_refused(on_slurm: Engine, jobsubmit: Com
     refused = jobsubmit("create", job(on_slurm, tmp_path), "--fault", "kill node 0", code=2)
     assert "--backend local" in refused.stderr
     data = [{"name": "data", "uri": "s3://bucket/data"}]
-    refused = jobsubmit("create", job(on_slurm, tmp_path, inputs=data), code=2)
-    assert "inputs.data" in refused.stderr
+    refused = jobsubmit("create", job(on_slurm, tmp_path, inputs=data), code=3)
+    assert "inputs: data: s3://bucket/data cannot be brought" in refused.stderr
 
 
 COPYING = """

@@ -91,10 +91,10 @@ def test_delete_leaves_nothing(
         ({"backend": {"queue": "nosuch"}}, 5, "queue"),
         ({"backend": {"namespace": "nosuch"}}, 5, "nosuch"),
         ({"backend": {"context": "nosuch"}}, 5, "your kubeconfig has: test"),
-        ({"backend": {"image": None}}, 2, "backend.image: is required"),
-        ({"store": {"uri": "folder"}}, 2, "the pods cannot see the folder"),
-        ({"checkpoint_dir": "somewhere"}, 2, "is on no volume of the pods"),
-        ({"outputs": [{"name": "out", "uri": "s3://bucket/out"}]}, 2, "outputs.out"),
+        ({"backend": {"image": None}}, 3, "backend.image: is required"),
+        ({"store": {"uri": "folder"}}, 3, "the pods cannot see the folder"),
+        ({"checkpoint_dir": "somewhere"}, 3, "is on no volume of the pods"),
+        ({"outputs": [{"name": "out", "uri": "s3://bucket/out"}]}, 3, "outputs: out: "),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_is_sent(

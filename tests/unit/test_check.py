@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from jobsubmit import plan as planning
-from jobsubmit.check import Finding, check_code
+from jobsubmit.check import check_code
+from jobsubmit.finding import Finding
 from jobsubmit.scan import scan
 from jobsubmit.settings import BUILT_IN
 from jobsubmit.spec.load import load_mapping

@@ -25,6 +25,7 @@ from jobsubmit.backends import (
     State,
 )
 from jobsubmit.backends.gang import asked, told_status
+from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -32,6 +33,8 @@ from jobsubmit.locks import is_locked
 from jobsubmit.node.gang import files, processes
 
 if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
@@ -54,6 +57,10 @@ class LocalBackend:
         """Return the job as one JSON document (see Backend)."""
         document = asked(plan, script, code, job_id)
         return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
+
+    def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+        """Yield what Linux cannot do (see Backend)."""
+        return word_limits(plan)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError where this machine cannot start the job (see Backend)."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
-from jobsubmit.backends.gang import asked_far, require_local_only
+from jobsubmit.backends.gang import asked_far, refuse_faults
+from jobsubmit.backends.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.nodeware import nodeware
 from jobsubmit.backends.patience import patiently
 from jobsubmit.backends.slurm import clients
@@ -23,6 +24,8 @@ from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.node.gang import files
 
 if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
@@ -52,9 +55,15 @@ class SlurmBackend:
     def _shared_of(self, spec: Any) -> Path:
         return Path(spec.shared_dir) if spec.shared_dir else self.settings.slurm_dir
 
+    def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+        """Yield what Slurm cannot do (see Backend)."""
+        yield from word_limits(plan)
+        yield from far_data_limits(plan, "on a file system that they share")
+        yield from order_limit(bundle, code, _LONGEST_ORDER)
+
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have Slurm check the document, without submitting it (see Backend)."""
-        require_local_only(plan, "on a file system that they share")
+        refuse_faults(plan)
         clients.cluster_name()
         clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
         shared = self._shared(plan)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ruamel.yaml import YAML
 
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
-from jobsubmit.backends.gang import asked_far, require_local_only
+from jobsubmit.backends.gang import asked_far, refuse_faults
+from jobsubmit.backends.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.patience import patiently
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.document import (
@@ -25,15 +26,17 @@ from jobsubmit.backends.volcano.document import (
     documents,
 )
 from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
-from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
+from jobsubmit.backends.volcano.limits import LARGEST_DATA, cluster_limits
 from jobsubmit.backends.volcano.result import PHASES, status_of
-from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
 from jobsubmit.node.agent import ORDER
 from jobsubmit.node.pod import COLLECT
 from jobsubmit.spec.document import as_yaml
 from jobsubmit.transfer.order import VALID_SECONDS
 
 if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
@@ -69,25 +72,17 @@ class VolcanoBackend:
         objects = documents(plan, asked_far(plan, script, code, job_id), job_id)
         return Request(job_id, {name: as_yaml(value) for name, value in objects.items()}, plan.backend)
 
+    def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+        """Yield what Kubernetes and Volcano cannot do (see Backend)."""
+        yield from word_limits(plan)
+        yield from far_data_limits(plan, "on a volume of backend.volumes")
+        yield from order_limit(bundle, code, LARGEST_DATA)
+        yield from cluster_limits(plan, request)
+
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the server check all three objects, without keeping them (see Backend)."""
         spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
-        require_local_only(plan, "on a volume of backend.volumes")
-        if not (plan.image or spec.image):
-            field = "backend.image" if plan.mode == "spawn" else "image"
-            raise UsageError(
-                f"{field}: is required, for Kubernetes starts containers", "name one with python and torch"
-            )
-        if host_list_length(object_name(request.job_id, plan.nodes), plan.nodes) > LONGEST_HOST_LIST:
-            text = f"resources.nodes: the names of {plan.nodes:,} nodes do not fit into a pod's environment"
-            raise UsageError(text, "about 4,100 nodes do")
-        if not plan.store.is_remote:
-            hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
-            raise UsageError(f"store: the pods cannot see the folder {plan.store.uri}", hint)
-        for mount in plan.mounts:
-            if not any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes):
-                hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
-                raise UsageError(f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
+        refuse_faults(plan)
         api = Kubernetes(spec.context)
         for name, path in _PATHS:
             body = _loaded(request, name)

@@ -1,0 +1,59 @@
+"""What an engine cannot carry, told before anything is sent: the limits that several engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.expand import boot_words
+from jobsubmit.finding import Finding
+
+if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.transfer.reference import CodeRef
+
+_LONGEST_WORD = 131_072  # bytes of one argument or variable with its end (execve(2), MAX_ARG_STRLEN)
+_SHORTEST_SIGNATURE = 330  # characters of a signed address after its path: algorithm, key, date, expiry, signature
+
+
+def over(where: str, what: str, number: int, most: int, unit: str, hint: str) -> Finding:
+    """Return the error for a number above a limit of the platform."""
+    return Finding("error", "limit", where, f"{what}: {number:,} {unit}, and the limit is {most:,}", hint)
+
+
+def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield the arguments and variables with which Linux starts no process."""
+    words = [(value.field, value.text) for value in boot_words(plan)]
+    words += [("command", word) for word in plan.command or ()]
+    words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]
+    hint = "give it in a file of the code directory: Linux starts no process with more"
+    for field, word in words:
+        size = len(word.encode()) + 1
+        if size > _LONGEST_WORD:
+            yield over(field, "one argument or variable", size, _LONGEST_WORD, "bytes", hint)
+
+
+def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:
+    """Yield the data in buckets, which nodes of an engine cannot be given; `where` says which folders they see."""
+    for mount in plan.mounts:
+        if mount.uri.startswith(REMOTE_SCHEMES):
+            yield Finding(
+                "error",
+                "limit",
+                mount.field,
+                f"{mount.name}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job",
+                f"copy it (jobsubmit download) to a folder that all nodes see: {where}",
+            )
+
+
+def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Finding]:
+    """Yield the error for more files than can be fetched each by an address of its own."""
+    if bundle is None or code.layout == "archive":
+        return
+    address = len(code.uri) + (_SHORTEST_SIGNATURE if code.uri.startswith(REMOTE_SCHEMES) else 0)
+    size = sum(2 * len(file.path) + address for file in bundle.files)
+    if size > most:
+        what = f"the addresses of {len(bundle.files):,} files"
+        yield over("layout", what, size, most, "characters", "use layout: archive, where nodes fetch one file")

@@ -1,0 +1,65 @@
+"""What a cluster cannot take, told before it is asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ruamel.yaml import YAML
+
+from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.backends.limits import over
+from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
+from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
+from jobsubmit.finding import Finding
+
+if TYPE_CHECKING:
+    from jobsubmit.backends import Request
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.spec.backends import VolcanoBackendSpec
+
+LARGEST_DATA = 1 << 20  # of a Secret or ConfigMap (Kubernetes' documentation of both)
+_LARGEST_OBJECT = 3 << 19  # that etcd takes (its --max-request-bytes, by default)
+
+
+def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
+    """Yield what of a job has no place in a cluster, or is too large for it."""
+    spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    if not (plan.image or spec.image):
+        field = "backend.image" if plan.mode == "spawn" else "image"
+        yield _missing(field, "is required, for Kubernetes starts containers", "name one with python and torch")
+    if not plan.store.is_remote:
+        hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
+        yield _missing("store", f"the pods cannot see the folder {plan.store.uri}", hint)
+    for mount in plan.mounts:
+        is_there = any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes)
+        if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
+            hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
+            yield _missing(mount.field, f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
+    length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
+    if length > LONGEST_HOST_LIST:
+        what = f"the names of {plan.nodes:,} nodes in a pod's environment"
+        yield over("resources.nodes", what, length, LONGEST_HOST_LIST, "characters", "about 4,100 nodes fit")
+    hint = "give long values in a file of the code directory"
+    for name, most in ((JOB, _LARGEST_OBJECT), (CONFIG_MAP, LARGEST_DATA)):
+        size = _size(name, request.documents[name], most)
+        if size > most:
+            yield over("env", f"the {name} that the cluster gets", size, most, "bytes", hint)
+
+
+def _size(name: str, text: str, most: int) -> int:
+    """Return how many bytes of an object count; its text may have less, for what is in it twice is written once."""
+    if 2 * len(text.encode()) <= most:
+        return 0
+    found = YAML(typ="safe").load(text)
+    if name == JOB:
+        return len(json.dumps(found, ensure_ascii=False).encode())
+    return sum(len(value.encode()) for value in found["data"].values()) + sum(
+        len(base64.b64decode(value)) for value in found["binaryData"].values()
+    )
+
+
+def _missing(where: str, text: str, hint: str) -> Finding:
+    return Finding("error", "limit", where, text, hint)

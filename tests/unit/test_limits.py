@@ -1,0 +1,108 @@
+"""What no engine, or this one, can carry is told with field, number and remedy, by `validate`, which asks nobody."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Command
+
+IMAGE = {"image": "pytorch:2.3"}
+BUCKET = {"store": {"uri": "s3://bucket/jobs"}}
+VOLCANO = {**IMAGE, **BUCKET, "backend": {"kind": "volcano"}}
+SLURM = {"backend": {"kind": "slurm"}}
+VOLUME = {"kind": "volcano", "volumes": [{"claim": "c", "path": "/kept"}]}
+# One argument or variable of Linux, with the NUL at its end.
+LONGEST = 131_072
+
+
+def write_job(folder: Path, fields: dict[str, Any], files: int = 0) -> None:
+    (folder / "code").mkdir()
+    (folder / "code" / "train.py").write_text("print('trained')\n")
+    for number in range(files):
+        (folder / "code" / f"file-{number:05}").touch()
+    base = {"mode": "torchrun", "name": "limited", "code_dir": "code", "boot_file": "train.py"}
+    (folder / "job.yaml").write_text(json.dumps({**base, **fields}, indent=1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "files", "told"),
+    [
+        ({"hyperparameters": {"text": "x" * LONGEST}}, 0, ("hyperparameters.text", "131,080", "131,072", "in a file")),
+        ({"env": {"TEXT": "é" * (LONGEST // 2)}}, 0, ("env.TEXT", "131,078", "131,072", "in a file")),
+        ({"boot_file": None, "command": ["echo", "x" * LONGEST]}, 0, ("command", "131,073", "131,072", "in a file")),
+        ({**SLURM, **BUCKET, "layout": "tree"}, 400, ("layout", "401 files", "limit is 100,000", "layout: archive")),
+        (
+            {**SLURM, "inputs": [{"name": "data", "uri": "s3://bucket/d"}]},
+            0,
+            ("inputs", "data: s3://bucket/d cannot be brought", "jobsubmit download"),
+        ),
+        ({**VOLCANO, "image": None}, 0, ("image", "is required", "name one with python and torch")),
+        ({**VOLCANO, "store": {"uri": "store"}}, 0, ("store", "cannot see the folder", "s3://bucket/prefix")),
+        ({**VOLCANO, "checkpoint_dir": "kept"}, 0, ("checkpoint_dir", "on no volume", "backend.volumes")),
+        (
+            {**VOLCANO, "resources": {"nodes": 6000}},
+            0,
+            ("resources.nodes", "6,000 nodes", "limit is 115,000", "4,100 nodes fit"),
+        ),
+        ({**VOLCANO, "layout": "tree"}, 2700, ("layout", "2,701 files", "1,048,576", "layout: archive")),
+        (
+            {**VOLCANO, "env": {f"E{n}": "x" * 100_000 for n in range(10)}},
+            0,
+            ("env", "configmap.yaml", "1,048,576", "in a file"),
+        ),
+        (
+            {**VOLCANO, "env": {f"E{n}": "x" * 100_000 for n in range(8)}},
+            0,
+            ("env", "vcjob.yaml", "1,572,864", "in a file"),
+        ),
+    ],
+)
+def test_each_is_told_with_field_number_and_remedy(
+    fields: dict[str, Any], files: int, told: tuple[str, ...], jobsubmit: Command, tmp_path: Path
+) -> None:
+    write_job(tmp_path, fields, files)
+    done = jobsubmit("validate", "job.yaml", code=3)
+    where, *texts = told
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("error: job.yaml:", "job.yaml:"))]
+    assert [line for line in lines if f"  {where}: " in line and texts[0] in line], done.stderr[:2000]
+    for text in texts:
+        assert text in done.stderr
+    again = jobsubmit("create", "job.yaml", "--no-check", code=3)
+    assert texts[0] in again.stderr
+    assert "--no-check" not in again.stderr
+    assert jobsubmit.json("list") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        ({"hyperparameters": {"text": "x" * (LONGEST - len("--text=") - 1)}}, 0),
+        ({**SLURM, **BUCKET}, 400),
+        ({**SLURM, **BUCKET, "layout": "tree"}, 100),
+        (VOLCANO, 400),
+        ({**VOLCANO, "resources": {"nodes": 4096}}, 0),
+        ({**VOLCANO, "env": {f"E{n}": "x" * 100_000 for n in range(7)}}, 0),
+        ({**VOLCANO, "checkpoint_dir": "/kept/x", "backend": VOLUME}, 0),
+    ],
+)
+def test_what_just_fits_is_let_through(fields: dict[str, Any], files: int, jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, fields, files)
+    told = jobsubmit.json("validate", "job.yaml")
+    assert [finding for finding in told["findings"] if finding["check"] == "limit"] == []
+
+
+def test_the_longest_argument_is_the_kernels() -> None:
+    assert subprocess.run(["true", "x" * (LONGEST - 1)], check=False).returncode == 0
+    with pytest.raises(OSError, match="too long") as refused:
+        subprocess.run(["true", "x" * LONGEST], check=False)
+    assert refused.value.errno == errno.E2BIG
+
+
+def test_a_doubt_about_code_can_be_overruled_and_says_how(jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, {"boot_file": "gone.py"})
+    assert "if that is wrong about your code: --no-check" in jobsubmit("create", "job.yaml", code=3).stderr
