@@ -14,7 +14,7 @@ from jobsubmit.cli.job_file import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.model import json_schema
+from jobsubmit.spec.schema import json_schema
 
 _CODE = "code"
 _SCHEMA_FILE = "job.schema.json"

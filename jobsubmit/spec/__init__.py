@@ -9,8 +9,8 @@ from jobsubmit.spec.model import (
     SpawnSpec,
     StoreSpec,
     TorchrunSpec,
-    json_schema,
 )
+from jobsubmit.spec.schema import json_schema
 
 __all__ = [
     "JobSpec",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, StrictBool, WithJsonSchema
 
-from jobsubmit.spec.values import FrozenModel, plain_text, wrong
+from jobsubmit.spec.values import WITHOUT_NUL, FrozenModel, plain_text, wrong
 
 _INT64 = 1 << 63
 _HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"
@@ -17,7 +17,7 @@ _HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{fl
 class Flag(FrozenModel):
     """A store-true flag of the boot file: `{flag: true}` passes `--name`, `{flag: false}` passes nothing."""
 
-    flag: StrictBool = Field(description="Whether the flag is on.")
+    flag: StrictBool = Field(description="Whether the flag is on.", examples=[True])
 
 
 HyperparameterValue: TypeAlias = str | int | float | bool | list[Any] | Flag | None
@@ -64,7 +64,12 @@ Hyperparameter = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": ["string", "number", "boolean", "null", "array"]},
+                {
+                    "type": ["string", "number", "boolean", "null", "array"],
+                    "pattern": WITHOUT_NUL,
+                    "exclusiveMinimum": -_INT64,
+                    "exclusiveMaximum": _INT64,
+                },
                 {
                     "type": "object",
                     "properties": {"flag": {"type": "boolean", "description": "Whether the store-true flag is on."}},

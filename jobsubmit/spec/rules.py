@@ -17,7 +17,7 @@ Complaint: TypeAlias = tuple[FieldPath, str]
 SINGLE_NODE_RANKS: Mapping[str, int] = {"world_size": 1, "rank": 0}
 # Preset mode: the platform appends this one on every node.
 INIT_METHOD = "init_method"
-_OF_THE_SHELL = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR")
+OF_THE_SHELL = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR")
 
 
 def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
@@ -99,7 +99,7 @@ def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
             where = (field, index, "name")
             if kind == "env" and (problem := env_name_problem(name)):
                 yield where, problem
-            elif kind == "env" and name in _OF_THE_SHELL:
+            elif kind == "env" and name in OF_THE_SHELL:
                 yield where, f"as a variable `{name}` would replace the shell's own: choose another name"
             elif kind != "env" and raw.get("mode") == "spawn" and name in (*SINGLE_NODE_RANKS, INIT_METHOD):
                 yield where, f"the platform gives --{name} in this mode: choose another name"

@@ -42,33 +42,7 @@ SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID",
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
-
-QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
-# Options of sbatch that would contradict what jobsubmit says itself.
-_OUR_OPTIONS = re.compile(r"-[JNnoeaDWM].*")
-_OUR_LONG_OPTIONS = (
-    "--job-name",
-    "--comment",
-    "--nodes",
-    "--ntasks",
-    "--ntasks-per-node",
-    "--output",
-    "--error",
-    "--open-mode",
-    "--requeue",
-    "--no-requeue",
-    "--export",
-    "--export-file",
-    "--wrap",
-    "--array",
-    "--chdir",
-    "--parsable",
-    "--wait",
-    "--test-only",
-    "--clusters",
-    "--hetjob",
-)
-_SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
+_SHELL_SIGNS = r""""'`$\\|&;<>(){}*?#~\n"""
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -108,7 +82,9 @@ def _scalar_text(value: object) -> str:
     return plain_text(value)
 
 
-def _matching(pattern: str, rule: str) -> BeforeValidator:
+def matching(pattern: str, rule: str) -> BeforeValidator:
+    """Return a check that a text has this form."""
+
     def check(value: object) -> str:
         text = plain_text(value)
         if not re.fullmatch(pattern, text):
@@ -160,7 +136,8 @@ def _relative_file(value: object) -> str:
     return "/".join(inside)
 
 
-def _location(value: object) -> str:
+def location(value: object) -> str:
+    """Return a value that names a place; raise the complaint otherwise."""
     text = plain_text(value)
     if not text:
         raise wrong("must not be empty")
@@ -168,14 +145,14 @@ def _location(value: object) -> str:
 
 
 def _store_uri(value: object) -> str:
-    text = _location(value)
+    text = location(value)
     if problem := store_uri_problem(text):
         raise wrong(problem)
     return text
 
 
 def _code_dir(value: object) -> str:
-    text = _location(value)
+    text = location(value)
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs"):
         raise wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
@@ -187,7 +164,7 @@ def _code_dir(value: object) -> str:
 
 
 def _endpoint(value: object) -> str:
-    text = _location(value)
+    text = location(value)
     if problem := endpoint_problem(text):
         raise wrong(problem)
     return text
@@ -246,109 +223,83 @@ def _command(value: object) -> tuple[str, ...]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
         raise wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
-    if isinstance(value, str) and re.search(r"[\"'`$\\|&;<>(){}*?#~\n]", value):
+    if isinstance(value, str) and re.search(f"[{_SHELL_SIGNS}]", value):
         raise wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
     return tuple(_scalar_text(item) for item in items)
 
 
-def _slurm_gpus(value: object) -> str:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else plain_text(value)
-    if not re.fullmatch(r"([A-Za-z][\w.-]*:)?[1-9]\d{0,3}", text):
-        raise wrong("must be a number, or a type and a number: `a100:8`")
-    return text
-
-
-def _slurm_option(value: object) -> str:
-    text = plain_text(value)
-    if not re.fullmatch(r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?", text) or not text.isprintable():
-        raise wrong("must be one option of sbatch on one line: `--reservation=team`")
-    name = re.split("[= ]", text)[0]
-    is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
-    if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and _OUR_OPTIONS.fullmatch(name)):
-        raise wrong(f"{name} is jobsubmit's to set")
-    return text
-
-
-def _quantity(value: object) -> str:
-    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else plain_text(value)
-    if not re.fullmatch(QUANTITY, text):
-        raise wrong("must be a quantity of Kubernetes: `8`, `500m`, `64Gi`")
-    return text
-
-
-def _shared_dir(value: object) -> str:
-    text = _location(value)
-    if not text.isprintable() or "\\" in text:
-        raise wrong("must be a path that sbatch can read: without control characters and backslashes")
-    return text
-
-
-def _mount_path(value: object) -> str:
-    text = _location(value).rstrip("/")
-    if not text.startswith("/") or ".." in text.split("/") or ":" in text:
-        raise wrong("must be an absolute path, without `..` and `:`")
-    return text
+def text_schema(pattern: str) -> WithJsonSchema:
+    """Return how a JSON Schema says that a text has this form, all of it."""
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"})
 
 
 def _duration_schema(shortest: int) -> WithJsonSchema:
-    text = {"type": "string", "pattern": r"^\d{1,9}[smhd]$"}
+    text = {"type": "string", "pattern": r"^0*[1-9]\d{0,8}[smhd]$" if shortest else r"^\d{1,9}[smhd]$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
 
 
-JobName = Annotated[str, BeforeValidator(_job_name), WithJsonSchema({"type": "string", "pattern": f"^{JOB_NAME}$"})]
-EnvName = Annotated[str, BeforeValidator(_env_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
-HyperparameterName = Annotated[
-    str, _matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`")
+_RESERVED = "|".join(sorted(RESERVED_ENV | SHELL_READONLY_ENV))
+# A variable that a job may set.
+FREE_ENV_NAME = rf"(?!{'|'.join(RESERVED_ENV_PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
+WITHOUT_NUL = r"^[^\x00]*$"
+_REMOTE = rf"(s3|obs)://{BUCKET}"
+
+JobName = Annotated[str, BeforeValidator(_job_name), text_schema(JOB_NAME)]
+EnvName = Annotated[
+    str,
+    BeforeValidator(_env_name),
+    text_schema(FREE_ENV_NAME),
 ]
-ScalarText = Annotated[str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"]})]
-SecretRef = Annotated[str, BeforeValidator(_secret), WithJsonSchema({"type": "string", "pattern": f"^env:{ENV_NAME}$"})]
-RelativeFile = Annotated[str, BeforeValidator(_relative_file), WithJsonSchema({"type": "string", "minLength": 1})]
-Location = Annotated[str, BeforeValidator(_location), WithJsonSchema({"type": "string", "minLength": 1})]
-CodeDir = Annotated[str, BeforeValidator(_code_dir), WithJsonSchema({"type": "string", "minLength": 1})]
-Endpoint = Annotated[str, BeforeValidator(_endpoint), WithJsonSchema({"type": "string", "pattern": "^https?://"})]
-StoreUri = Annotated[str, BeforeValidator(_store_uri), WithJsonSchema({"type": "string", "minLength": 1})]
+HyperparameterName = Annotated[
+    str,
+    matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`"),
+    text_schema(HYPERPARAMETER_NAME),
+]
+ScalarText = Annotated[
+    str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"], "pattern": WITHOUT_NUL})
+]
+SecretRef = Annotated[str, BeforeValidator(_secret), text_schema(f"env:{ENV_NAME}")]
+RelativeFile = Annotated[str, BeforeValidator(_relative_file), text_schema(r"(?!/)(?!(.*/)?\.\.(/|$))(?![./]*$).*[^/]")]
+Location = Annotated[str, BeforeValidator(location), WithJsonSchema({"type": "string", "minLength": 1})]
+CodeDir = Annotated[
+    str,
+    BeforeValidator(_code_dir),
+    text_schema(rf"(?!.*://).+|(?!.*/(\.\.?|start\.sh)(/|$)){_REMOTE}(/[^/]+)+/?"),
+]
+Endpoint = Annotated[
+    str, BeforeValidator(_endpoint), text_schema(r"https?://[^\s/?#\[\]]+(/\S*)?|https?://\[[0-9a-f:.]+\]\S*")
+]
+StoreUri = Annotated[str, BeforeValidator(_store_uri), text_schema(rf"(?!.*://).+|file://.*|{_REMOTE}(/.*)?")]
 TorchVersion = Annotated[
     str,
-    _matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+\.\d+"}),
+    matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
+    text_schema(r"\d+\.\d+(\.\d+)?([.+a-z].*)?"),
 ]
 Timeout = Annotated[int, _duration(1), _duration_schema(1)]
 Pause = Annotated[int, _duration(0), _duration_schema(0)]
 NodeCount = Annotated[
     int | str,
     BeforeValidator(_nodes),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\d+:\d+$"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^0*[1-9]\d*:0*[1-9]\d*$"}]}
+    ),
 ]
 RestartCondition = Annotated[
     str,
     BeforeValidator(_restart_condition),
-    WithJsonSchema({"type": "string", "pattern": rf"^({'|'.join(RESTART_CONDITIONS)}|exit:\d+|log:/.+/)$"}),
+    text_schema(rf"{'|'.join(RESTART_CONDITIONS)}|exit:0*([1-9]\d?|1\d\d|2[0-4]\d|25[0-5])|log:/[\s\S]+/"),
 ]
-SlurmWord = Annotated[
-    str,
-    _matching(r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=\[\]*&|()!-]*", "must be one word, as sbatch takes it"),
-    WithJsonSchema({"type": "string", "minLength": 1}),
-]
-SlurmGpus = Annotated[str, BeforeValidator(_slurm_gpus), WithJsonSchema({"type": ["integer", "string"]})]
-SlurmOption = Annotated[
-    str, BeforeValidator(_slurm_option), WithJsonSchema({"type": "string", "pattern": "^--?[A-Za-z]"})
-]
-KubernetesName = Annotated[
-    str,
-    _matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "must be a name of Kubernetes: a-z, 0-9, `-`, `.`"),
-    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"}),
-]
-Quantity = Annotated[
-    str, BeforeValidator(_quantity), WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$"})
-]
-SharedDir = Annotated[str, BeforeValidator(_shared_dir), WithJsonSchema({"type": "string", "minLength": 1})]
-MountPath = Annotated[str, BeforeValidator(_mount_path), WithJsonSchema({"type": "string", "pattern": "^/"})]
-DataName = Annotated[str, BeforeValidator(_data_name), WithJsonSchema({"type": "string", "pattern": f"^{ENV_NAME}$"})]
+DataName = Annotated[str, BeforeValidator(_data_name), text_schema(ENV_NAME)]
 Command = Annotated[
     tuple[str, ...],
     PlainValidator(_command),
     WithJsonSchema(
-        {"anyOf": [{"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}, {"type": "string"}]}
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
+                {"type": "string", "pattern": rf"^[^{_SHELL_SIGNS}]*[^{_SHELL_SIGNS}\s][^{_SHELL_SIGNS}]*$"},
+            ]
+        }
     ),
 ]
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from jobsubmit.cli.main import main
 from jobsubmit.errors import SpecError
-from jobsubmit.spec import load
+from jobsubmit.spec import json_schema, load
 
 GOOD = """\
 name: ok
@@ -240,6 +243,37 @@ def test_bad_spec_is_one_clear_error(case: str, tmp_path: Path) -> None:
     assert caught.value.code == 2
     if line is not None:
         assert f"{file}:{line}  " in caught.value.message
+
+
+# Of what YAML can read: a schema sees no spelling, no two fields at once that must differ, and JSON has no NaN.
+ONLY_JOBSUBMIT_CAN = {
+    "UTF-16",
+    "YAML 1.1 no",
+    "YAML 1.1 on",
+    "YAML 1.1 Yes",
+    "YAML 1.1 directive",
+    "a tag that changes the meaning",
+    "half a character",
+    "half a character in plain text",
+    "leading zero",
+    "not a number",
+    "bad pattern",
+    "two inputs of one name",
+    "input named as a hyperparameter",
+    "checkpoint beside hyperparameter",
+    "secret is also env",
+    "elastic the wrong way round",
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_the_schema_rejects_what_a_schema_can(case: str) -> None:
+    try:
+        document = YAML(typ="safe", pure=True).load(BAD[case][0])
+        is_valid = Draft202012Validator(json_schema()).is_valid(document)
+    except (YAMLError, RecursionError, ValueError):
+        return  # an editor shows that by itself
+    assert is_valid == (case in ONLY_JOBSUBMIT_CAN)
 
 
 def test_the_good_ones_are_good(tmp_path: Path) -> None:

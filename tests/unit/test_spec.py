@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from jobsubmit.assets import STARTER_JOBS
 from jobsubmit.errors import SpecError
 from jobsubmit.launch import arguments
 from jobsubmit.spec import Override, json_schema, load, load_mapping
+from jobsubmit.spec.backends import BACKENDS, TolerationSpec, VolumeSpec
 from jobsubmit.spec.document import parse_document
-from jobsubmit.spec.model import Mode, TorchrunSpec
+from jobsubmit.spec.hyperparameter import Flag
+from jobsubmit.spec.model import (
+    SPECS,
+    CheckpointSpec,
+    FrameworkSpec,
+    InputSpec,
+    Mode,
+    OutputSpec,
+    ResourcesSpec,
+    RestartsSpec,
+    StoreSpec,
+    TorchrunSpec,
+)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -138,18 +153,104 @@ def test_a_spec_cannot_be_changed() -> None:
         spec.name = "b"  # type: ignore[misc]
 
 
-def test_schema_describes_every_field_and_accepts_every_starter() -> None:
+MODELS = [
+    (model, field)
+    for model in (
+        *SPECS.values(),
+        *BACKENDS.values(),
+        Flag,
+        ResourcesSpec,
+        FrameworkSpec,
+        StoreSpec,
+        InputSpec,
+        OutputSpec,
+        CheckpointSpec,
+        RestartsSpec,
+        TolerationSpec,
+        VolumeSpec,
+    )
+    for field in model.model_fields
+]
+# What each model wants beside the field in question.
+REST: dict[type[BaseModel], dict[str, Any]] = {
+    FrameworkSpec: {"name": "PyTorch", "version": "2.1"},
+    InputSpec: {"name": "data", "uri": "data"},
+    OutputSpec: {"name": "out", "uri": "out"},
+    CheckpointSpec: {"uri": "kept"},
+    RestartsSpec: {"max": 1},
+    VolumeSpec: {"path": "/data"},
+    **{kind: {"kind": name} for name, kind in BACKENDS.items()},
+    **{spec: {"mode": mode, "name": "a", "code_dir": ".", "boot_file": "t.py"} for mode, spec in SPECS.items()},
+}
+
+
+@pytest.mark.parametrize(("model", "field"), MODELS, ids=lambda value: getattr(value, "__name__", value))
+def test_every_field_says_what_it_is_with_an_example_that_is_valid(model: type[BaseModel], field: str) -> None:
     schema = json_schema()
-    Draft202012Validator.check_schema(schema)
-    for definition in schema["$defs"].values():
-        assert definition.get("description"), definition
-        for name, field in definition.get("properties", {}).items():
-            assert field.get("description") or "$ref" in field, name
-    validator = Draft202012Validator(schema)
+    name = model.model_fields[field].alias or field
+    definition = schema["$defs"].get(model.__name__, Flag.model_json_schema())
+    described = definition["properties"][name]
+    assert definition["description"]
+    assert described["description"]
+    assert described["examples"]
+    rest = {key: value for key, value in REST.get(model, {}).items() if not {name, key} <= {"boot_file", "command"}}
+    for example in described["examples"]:
+        values = {**rest, name: example}
+        if model is VolumeSpec and not {"claim", "host_path"} & set(values):
+            values["claim"] = "c"
+        if name == "endpoint_url":
+            values["uri"] = "s3://bucket/jobs"
+        model.model_validate(values)
+        assert list(Draft202012Validator({"$defs": schema["$defs"], **definition}).iter_errors(values)) == []
+
+
+def test_the_schema_accepts_every_starter_and_no_unknown_field() -> None:
+    validator = Draft202012Validator(json_schema())
+    Draft202012Validator.check_schema(json_schema())
     for file in STARTER_JOBS.glob("*.yaml"):
         document = YAML(typ="safe", pure=True).load(file.read_text())
         assert list(validator.iter_errors(document)) == []
         assert list(validator.iter_errors({**document, "hyperparamters": {}})) != []
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [
+        ("spawn", {"resources": {"nodes": "2:2"}}),
+        ("spawn", {"hyperparameters": {"world_size": 1, "rank": "0"}}),
+        ("spawn", {"inputs": [{"name": "rank", "uri": "b", "as": "env"}]}),
+        ("torchrun", {"resources": {"nodes": "02:007"}}),
+        ("torchrun", {"boot_file": None, "command": "python run.py --fast"}),
+        ("torchrun", {"boot_file": "./a/./b.py", "command": None}),
+        ("torchrun", {"boot_file": "..b/c...py"}),
+        ("torchrun", {"requirements": "a b/ü.txt"}),
+        ("torchrun", {"code_dir": "~/src/../x"}),
+        ("torchrun", {"code_dir": "s3://bucket/a/b/"}),
+        ("torchrun", {"code_dir": "s3://bucket/a", "layout": "tree"}),
+        ("torchrun", {"code_dir": "a:b"}),
+        ("torchrun", {"store": {"uri": "file:///x"}}),
+        ("torchrun", {"store": {"uri": "s3://bucket", "endpoint_url": "http://[::1]:9000", "addressing": None}}),
+        ("torchrun", {"store": {"uri": "obs://bucket/", "endpoint_url": "https://obs.example.com/a/b"}}),
+        ("torchrun", {"store": {"endpoint_url": "http://127.0.0.1:9000"}}),
+        ("torchrun", {"store": {"uri": "some folder", "region": None}}),
+        ("torchrun", {"timeout": "007s", "hang_after": "0s", "restarts": {"max": 0, "backoff": 0}}),
+        ("torchrun", {"restarts": {"max": 1, "on": ["exit:007", "exit:255", "log:/a\nb/", "hang"]}}),
+        ("torchrun", {"env": {"MASTER": "x\ny", "_MA": 1.5, "RANKS": 1, "PATH": "/x"}}),
+        ("torchrun", {"hyperparameters": {"0.a-b": 2**63 - 1, "b": [1, [None, "x"]], "c": None, "d": {"flag": False}}}),
+        ("torchrun", {"rdzv_backend": "static", "resources": {"nodes": 4}}),
+        ("torchrun", {"torch_version": "2.10.1+cu128", "resources": {"nodes": "1:2"}}),
+        ("torchrun", {"checkpoint_dir": {"uri": "s3://bucket/x", "name": "a.b"}}),
+        ("launch", {"backend": {"kind": "slurm", "extra_sbatch": ["--no-kill", "-w node[1-2]", "--nice"]}}),
+        ("launch", {"backend": {"kind": "slurm", "gpus_per_node": 8, "mem": "0", "shared_dir": "/a b/ü"}}),
+        ("launch", {"backend": {"kind": "volcano", "resources": {"cpu": 0.5, "memory": "1.5Gi"}}}),
+        ("launch", {"backend": {"volumes": [{"path": "/d/", "claim": "a.b", "host_path": None}], "kind": "volcano"}}),
+        ("launch", {"backend": {}}),
+    ],
+)
+def test_the_schema_accepts_what_jobsubmit_accepts(mode: str, fields: dict[str, Any]) -> None:
+    job = {"name": "a", "mode": mode, "code_dir": ".", "boot_file": "t.py", **fields}
+    load_mapping(job)
+    assert [error.message for error in Draft202012Validator(json_schema()).iter_errors(job)] == []
 
 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:

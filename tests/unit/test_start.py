@@ -14,7 +14,8 @@ from command import Command
 from jobsubmit.assets import starter_job
 from jobsubmit.commandline import translated
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.model import MODES, json_schema
+from jobsubmit.spec.model import MODES
+from jobsubmit.spec.schema import json_schema
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {
