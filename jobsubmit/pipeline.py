@@ -16,6 +16,7 @@ from jobsubmit.backends import (
     Step,
     open_backend,
 )
+from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.errors import CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
@@ -24,7 +25,7 @@ from jobsubmit.preparation import Prepared, missing_secrets
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.revision import Revision
 from jobsubmit.settings import Settings
-from jobsubmit.statcache import load_known, save_known
+from jobsubmit.statcache import load_known, save_clean, save_known
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress
@@ -134,6 +135,8 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     folder = settings.transfer_dir
     summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress)
     save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
+    clean = clean_digests(prepared.bundle, prepared.plan.allow_secrets)
+    save_clean(folder, prepared.bundle.root, RULES_DIGEST, clean)
     return summary
 
 

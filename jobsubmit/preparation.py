@@ -13,7 +13,7 @@ from pathlib import Path
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import check_code, check_data, check_secrets, holds_secret
+from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, holds_secret
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
 from jobsubmit.finding import Finding
@@ -24,7 +24,7 @@ from jobsubmit.revision import Revision, read_revision
 from jobsubmit.scan import scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
-from jobsubmit.statcache import load_known
+from jobsubmit.statcache import load_clean, load_known
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
@@ -93,7 +93,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
         bundle = _scanned(plan, loaded, settings)
     script = render(plan)
     with clock.step("check"):
-        findings = _findings(plan, bundle, demands)
+        findings = _findings(plan, bundle, settings, demands)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
@@ -110,17 +110,23 @@ def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tupl
     """Return what would be uploaded, and the secrets in it; None where the code is in a bucket already."""
     plan = planning.plan(loaded.spec, settings)
     bundle = _scanned(plan, loaded, settings)
-    return bundle, tuple(check_secrets(bundle, plan.allow_secrets)) if bundle else ()
+    return bundle, tuple(_secrets(plan, bundle, settings))
 
 
-def _findings(plan: LaunchPlan, bundle: Bundle | None, demands: Demands) -> list[Finding]:
-    found = list(check_secrets(bundle, plan.allow_secrets)) if bundle else []
+def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> list[Finding]:
+    found = list(_secrets(plan, bundle, settings))
     if demands.is_clean and bundle:
         found += _uncommitted(bundle)
     found += check_data(plan)
     if demands.checks and bundle:
         found += check_code(plan, bundle)
     return found
+
+
+def _secrets(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Iterator[Finding]:
+    if bundle is not None:
+        clean = load_clean(settings.transfer_dir, bundle.root, RULES_DIGEST)
+        yield from check_secrets(bundle, plan.allow_secrets, clean)
 
 
 def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ _RACY_NS = 2_000_000_000
 def load_known(folder: Path, root: Path) -> Known:
     """Return the stamps and digests of an earlier scan; nothing where they are damaged or of another directory."""
     try:
-        with open(_file(folder, root), "rb") as stream:
+        with open(_file(folder, root, "stat"), "rb") as stream:
             header = json.loads(stream.readline())
             body = stream.read()
         if header != _header(root, hashlib.sha256(body).hexdigest()):
@@ -38,13 +38,35 @@ def save_known(folder: Path, bundle: Bundle, known: int) -> None:
     digest = hashlib.sha256()
     for entry in _entries(bundle):
         digest.update(entry)
-    file = _file(folder, bundle.root)
-    temporary = file.with_suffix(f".{os.getpid()}")
+    header = _header(bundle.root, digest.hexdigest())
+    _replace(_file(folder, bundle.root, "stat"), header, _entries(bundle))
+
+
+def load_clean(folder: Path, root: Path, rules: str) -> frozenset[str]:
+    """Return the digests of files in which these rules found nothing; nothing where that is not known."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with open(_file(folder, root, "clean"), "rb") as stream:
+            header, body = json.loads(stream.readline()), stream.read().decode()
+        is_whole = header == _header(root, hashlib.sha256(body.encode()).hexdigest(), rules)
+        return frozenset(body.split()) if is_whole else frozenset()
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def save_clean(folder: Path, root: Path, rules: str, clean: frozenset[str]) -> None:
+    """Remember in which files these rules found nothing; where that cannot be, do without."""
+    if clean != load_clean(folder, root, rules):
+        body = "\n".join(sorted(clean)).encode()
+        _replace(_file(folder, root, "clean"), _header(root, hashlib.sha256(body).hexdigest(), rules), [body])
+
+
+def _replace(file: Path, header: dict[str, str], body: Iterable[bytes]) -> None:
+    temporary = file.with_suffix(f"{file.suffix}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            stream.write(json.dumps(_header(bundle.root, digest.hexdigest())).encode() + b"\n")
-            stream.writelines(_entries(bundle))
+            stream.write(json.dumps(header).encode() + b"\n")
+            stream.writelines(body)
         temporary.replace(file)
     except OSError:
         with suppress(OSError):
@@ -63,9 +85,10 @@ def _newest(stamp: str) -> int:
     return max(int(modified), int(changed))
 
 
-def _file(folder: Path, root: Path) -> Path:
-    return folder / f"{hashlib.sha256(os.path.realpath(root).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.stat"
+def _file(folder: Path, root: Path, kind: str) -> Path:
+    name = hashlib.sha256(os.path.realpath(root).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return folder / f"{name}.{kind}"
 
 
-def _header(root: Path, sha256: str) -> dict[str, str]:
-    return {"format": _FORMAT, "root": os.path.realpath(root), "sha256": sha256}
+def _header(root: Path, sha256: str, rules: str = "") -> dict[str, str]:
+    return {"format": _FORMAT, "root": os.path.realpath(root), "sha256": sha256, **({"rules": rules} if rules else {})}

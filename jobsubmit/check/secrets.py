@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
@@ -14,7 +15,7 @@ from jobsubmit.finding import Finding
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192
 _EXAMPLE = re.compile(
-    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:pass|:password@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo",
+    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:(?:my)?pass|:(?:my)?(?:password|secret)@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo",
     re.I,
 )
 
@@ -85,12 +86,24 @@ _DOTENV = Rule(
 _TEMPLATES = (".example", ".sample", ".template", ".dist")
 
 
-def check_secrets(bundle: Bundle, allowed: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield each secret in a bundle, but for files that match an allowed pattern (as in .gitignore)."""
+RULES_DIGEST = hashlib.sha256(repr((RULES, _EXAMPLE, _NO_SECRET)).encode()).hexdigest()
+
+
+def check_secrets(bundle: Bundle, allowed: tuple[str, ...], clean: Collection[str] = frozenset()) -> Iterator[Finding]:
+    """Yield each secret in a bundle, but for files that match an allowed pattern (as in .gitignore).
+
+    What has a digest that is known to be `clean` is not read again.
+    """
     exempt = GitIgnoreSpec.from_lines(allowed)
     for file in bundle.files:
-        if not exempt.match_file(file.path):
+        if (file.sha256 not in clean or _is_dotenv(file)) and not exempt.match_file(file.path):
             yield from _in_file(file)
+
+
+def clean_digests(bundle: Bundle, allowed: tuple[str, ...]) -> frozenset[str]:
+    """Return the digests of all files of a bundle without secrets, but for those that were not looked at."""
+    exempt = GitIgnoreSpec.from_lines(allowed)
+    return frozenset(file.sha256 for file in bundle.files if not allowed or not exempt.match_file(file.path))
 
 
 def holds_secret(text: bytes) -> bool:
@@ -106,9 +119,7 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
         return  # it vanished: the upload says so
     if b"\0" in data[:_BINARY]:
         return
-    name = file.path.rpartition("/")[2]
-    is_dotenv = (name == ".env" or name.startswith(".env.")) and not name.endswith(_TEMPLATES)
-    for number, kind in _found_in(data, (*RULES, *([_DOTENV] if is_dotenv else ()))):
+    for number, kind in _found_in(data, (*RULES, *([_DOTENV] if _is_dotenv(file) else ()))):
         yield Finding(
             "error",
             "secret",
@@ -117,6 +128,11 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
             "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
             "if it is none, name the file in `allow_secrets`",
         )
+
+
+def _is_dotenv(file: BundleFile) -> bool:
+    name = file.path.rpartition("/")[2]
+    return (name == ".env" or name.startswith(".env.")) and not name.endswith(_TEMPLATES)
 
 
 def _found_in(data: bytes, rules: tuple[Rule, ...]) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ from jobsubmit.plan import LaunchPlan
 def show_expansion(plan: LaunchPlan, node: str) -> None:
     """Show what the processes of all nodes, or of one, are given."""
     expansion = expand(plan, only=_chosen(node, plan.nodes))
-    for note in (*plan.notes, *expansion.notes):
+    for note in expansion.notes:
         out.talk(f"note: {note}")
     if out.json:
         out.data(json.dumps(_document(plan, expansion), ensure_ascii=False))

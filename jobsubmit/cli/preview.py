@@ -53,8 +53,9 @@ def render(
         typer.Option("--expand", help="Print what each process is given instead: its words and its environment."),
     ] = False,
     node: Annotated[
-        str, typer.Option("--node", metavar="all|K", help="With --expand: of all nodes, or of one.")
-    ] = "all",
+        str | None,
+        typer.Option("--node", metavar="all|K", help="With --expand: of all nodes, or of one.", show_default="all"),
+    ] = None,
     diff: Annotated[
         str | None,
         typer.Option(
@@ -80,6 +81,8 @@ def render(
     """
     if expand and hosts is not None:
         raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")
+    if node is not None and not expand:
+        raise UsageError("--node: every node runs the same script", "add --expand: it shows what each process is given")
     if diff is not None:
         if expand or hosts is not None:
             raise UsageError(
@@ -92,11 +95,11 @@ def render(
     changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
     job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
-    if expand:
-        show_expansion(job_plan, node)
-        return
     for note in (*loaded.notes, *job_plan.notes):
         out.talk(f"note: {note}")
+    if expand:
+        show_expansion(job_plan, node or "all")
+        return
     script = render_script(job_plan)
     if hosts is not None and job_plan.mounts:
         names = ", ".join(mount.name for mount in job_plan.mounts)

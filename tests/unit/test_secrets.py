@@ -150,3 +150,32 @@ def test_what_would_be_uploaded_is_shown(jobsubmit: Command, tmp_path: Path) -> 
     document = jobsubmit.json("bundle", "job.yaml", "--list")
     assert [file["path"] for file in document["largest"]] == ["data/large.bin", "train.py", ".jobignore", "small.txt"]
     assert document["digest"] == scan(code).digest
+
+
+def test_what_was_found_clean_is_not_read_again(tmp_path: Path) -> None:
+    for name in ("clean.py", "other.py"):
+        (tmp_path / name).write_text(f"# {name}\n")
+    bundle = scan(tmp_path)
+    for name in ("clean.py", "other.py"):
+        (tmp_path / name).write_text(PLANTED["github token"])
+    clean = {file.sha256 for file in bundle.files if file.path == "clean.py"}
+    assert [finding.where for finding in check_secrets(bundle, (), clean)] == ["other.py:1"]
+
+
+def test_a_secret_is_found_after_a_submission_without_one(jobsubmit: Command, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)\n")
+    (code / "settings.txt").write_text("DB_PASSWORD=hunter2hunter2\n")
+    (code / "allowed.pem").write_text(PLANTED["private key"])
+    (tmp_path / "job.yaml").write_text(
+        "name: later\nmode: spawn\ncode_dir: code\nboot_file: train.py\nstore: {uri: store}\nallow_secrets: ['*.pem']\n"
+    )
+    jobsubmit("create", "job.yaml", "--no-check")
+    assert list((tmp_path / "state" / "transfer").glob("*.clean"))
+    jobsubmit("create", "job.yaml", "--no-check", "--dry-run")
+    (code / "settings.txt").rename(code / ".env")  # the same bytes, under a name that has other rules
+    (code / "train.py").write_text(f"print(1)\n{PLANTED['github token']}\n")
+    done = jobsubmit("create", "job.yaml", "--no-check", "--set", "allow_secrets=[]", code=3)
+    for place in (".env:1", "train.py:2", "allowed.pem:1"):
+        assert place in done.stderr
