@@ -20,7 +20,7 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
     search = _Search(code, bundle)
     seen: set[str] = set()
     for module in code.program.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, (ast.Import, ast.ImportFrom)) or _is_optional(node, module):
                 continue
             if not code.is_sure(node, module):
@@ -113,7 +113,7 @@ class _Search:
             return False
         name = full.rpartition(".")[2]
         dynamic = bool(owner.stars) or "__getattr__" in owner.definitions
-        stored = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(owner.tree))
+        stored = any(isinstance(n, ast.Name) and n.id == name for n in owner.nodes)
         return dynamic or stored or name in owner.definitions or name in owner.aliases
 
     def _is_built(self, name: str) -> bool:

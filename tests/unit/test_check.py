@@ -73,3 +73,13 @@ def test_what_cannot_be_told_is_said_so(case: dict[str, Any]) -> None:
     assert not [f for f in found if f.check.startswith("argument-") and f.level == "error"]
     is_understood = case["name"] in ("typer_app", "click_command")
     assert is_understood or any(f.level == "unknown" and f.check == "arguments" for f in found)
+
+
+def test_a_chain_of_calls_may_be_long(tmp_path: Path) -> None:
+    """Two thousand functions, each called by the one before it."""
+    chain = "".join(f"def f{number}():\n    f{number + 1}()\n" for number in range(2000))
+    end = "def f2000():\n    os.environ['MASTER_PORT'] = '1'\n"
+    (tmp_path / "train.py").write_text(f"import os\n{chain}{end}f0()\n")
+    job = {"name": "deep", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
+    found = list(check_code(planning.plan(load_mapping(job).spec, BUILT_IN), scan(tmp_path)))
+    assert [f.where for f in found if f.level == "error"] == ["train.py:4003"]

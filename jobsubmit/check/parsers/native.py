@@ -122,7 +122,7 @@ class _Search:
             and any(
                 isinstance(target, ast.Tuple) and ast.unparse(target.elts[-1]) == name.id for target in node.targets
             )
-            for node in ast.walk(module.tree)
+            for node in module.nodes
         )
 
     def _is_sure(self, node: ast.AST, module: Module) -> bool:
@@ -146,7 +146,7 @@ class _Search:
         short = {
             (module.path, target.id)
             for module in self.program.modules.values()
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in _ADDS
             for target in node.targets
             if isinstance(target, ast.Name)
@@ -269,13 +269,13 @@ class _Search:
         """Return the variables of a module that hold parsers and groups of them."""
         names = {
             target.id
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
             if self._makes_parser(self.program.name_of(node.value.func, module))
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and node.attr in _ADDS and isinstance(node.value, ast.Name):
                 names.add(node.value.id)
         return names - {"self", "cls"}
@@ -287,7 +287,7 @@ class _Search:
         if isinstance(call.func.value, ast.Name):
             made_by = [
                 node.value
-                for node in ast.walk(module.tree)
+                for node in module.nodes
                 if isinstance(node, ast.Assign)
                 and any(isinstance(t, ast.Name) and t.id == call.func.value.id for t in node.targets)
             ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -18,6 +19,8 @@ Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MAIN = "__main__"
 _MOST_MODULES = 2000
 _LARGEST = 4 << 20
+EXITS = ("sys.exit", "exit", "quit", "os._exit")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _LONGEST_CHAIN = 20
 _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
 
@@ -33,13 +36,14 @@ class Module:
     aliases: Mapping[str, str] = field(repr=False)
     stars: tuple[str, ...] = field(repr=False)
     definitions: Mapping[str, Definition] = field(repr=False)
+    nodes: Sequence[ast.AST] = field(repr=False)
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
 
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
         """Return the places that set each variable, by function (or the module's tree) and name."""
         found: dict[tuple[ast.AST, str], list[ast.Name]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
                 functions = [n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
                 for scope in (*functions, self.tree):
@@ -50,7 +54,7 @@ class Module:
     def functions(self) -> Mapping[str, Sequence[Function]]:
         """Return all functions by name, those inside others included."""
         found: dict[str, list[Function]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 found.setdefault(node.name, []).append(node)
         return found
@@ -59,12 +63,28 @@ class Module:
     def assigned_calls(self) -> Mapping[str, Sequence[ast.Call]]:
         """Return the calls whose results are assigned to each variable."""
         found: dict[str, list[ast.Call]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         found.setdefault(target.id, []).append(node.value)
         return found
+
+    @cached_property
+    def returning(self) -> frozenset[ast.AST]:
+        """Return the nodes that may leave the function they are in."""
+        found: set[ast.AST] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Return):
+                found.add(node)
+                found.update(itertools.takewhile(lambda above: not isinstance(above, _SCOPES), self.above(node)))
+        return frozenset(found)
+
+    @cached_property
+    def exiting(self) -> frozenset[ast.AST]:
+        """Return the nodes that may end the program."""
+        exits = [n for n in self.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in EXITS]
+        return frozenset(node for call in exits for node in (call, *self.above(call)))
 
     def where(self, node: ast.AST) -> str:
         """Return `train.py:12`."""
@@ -95,7 +115,7 @@ class Program:
     @cached_property
     def nodes(self) -> Sequence[tuple[Module, ast.AST]]:
         """Return every node of every module."""
-        return [(module, node) for module in self.modules.values() for node in ast.walk(module.tree)]
+        return [(module, node) for module in self.modules.values() for node in module.nodes]
 
     @cached_property
     def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
@@ -242,7 +262,7 @@ def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str
 def imported_names(module: Module) -> list[str]:
     """Return the dotted names of every module that may be imported, packages above them first."""
     names: list[str] = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -265,10 +285,17 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
 
 
 def _module(name: str, path: str, tree: ast.Module) -> Module:
-    bare = Module(path, name, tree, path.endswith("/__init__.py"), {}, (), {}, {})
+    nodes: list[ast.AST] = [tree]
+    parents: dict[ast.AST, ast.AST] = {}
+    for node in nodes:
+        inner = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
+        nodes += inner
+        parents.update(dict.fromkeys(inner, node))
+    is_package = path.endswith("/__init__.py")
+    bare = Module(path, name, tree, is_package, {}, (), {}, nodes, parents)
     aliases: dict[str, str] = {}
     stars: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 aliases[alias.asname or alias.name.partition(".")[0]] = (
@@ -281,8 +308,7 @@ def _module(name: str, path: str, tree: ast.Module) -> Module:
                     stars.append(base)
                 else:
                     aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    return Module(path, name, tree, bare.is_package, aliases, tuple(stars), dict(_defined(tree.body)), parents)
+    return replace(bare, aliases=aliases, stars=tuple(stars), definitions=dict(_defined(tree.body)))
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:

@@ -1,0 +1,185 @@
+"""Which functions of a program a call leads to, and how surely."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from jobsubmit.check.program.modules import Function, Module, Program
+
+_DEEPEST_CLASS = 20
+_CALLS_WHAT_IT_GETS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+_CALLED_LATER = ("__post_init__", "__call__", "forward")
+
+
+class Reach(IntEnum):
+    """Say how sure it is that something is executed."""
+
+    NEVER = 0
+    PERHAPS = 1
+    SURELY = 2
+
+
+class Callee(NamedTuple):
+    """Name a function that is called, the module it is in, and how surely it is."""
+
+    function: Function
+    module: Module
+    level: Reach
+
+
+@dataclass
+class Callees:
+    """Find what calls lead to; it remembers which functions are given as arguments, and whose methods are at work.
+
+    `names` are those of calls of a parameter that holds a function; of a method in `spread` all were found already.
+    """
+
+    program: Program
+    names: dict[ast.Call, str] = field(default_factory=dict)
+    owners: dict[ast.AST, tuple[Module, ast.ClassDef]] = field(default_factory=dict)
+    given: dict[tuple[ast.AST, str], str] = field(default_factory=dict)
+    spread: set[str] = field(default_factory=set)
+
+    def of(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
+        """Return the functions that a call enters, those that it is given, too."""
+        name = self._name(call.func, call, module)
+        self._remember_functions(name, call, module)
+        found = self._by_name(name, level)
+        if isinstance(call.func, ast.Attribute):
+            found += self._by_object(call.func, module, level)
+        elif isinstance(call.func, ast.Name):
+            found += _inner(call.func.id, call, module, level)
+        is_sure = name in _CALLS_WHAT_IT_GETS or name.endswith(".Process")
+        passed = level if is_sure else min(level, Reach.PERHAPS)
+        for item in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if isinstance(item, (ast.Name, ast.Attribute)):
+                found += self._by_name(self._name(item, call, module), passed)
+            if isinstance(item, ast.Name):
+                found += _inner(item.id, call, module, passed)
+            elif isinstance(item, ast.Attribute):
+                found += self._by_object(item, module, passed)
+        return found
+
+    def _name(self, node: ast.AST, call: ast.Call, module: Module) -> str:
+        """Return the whole name of what is called; of a parameter, that of the function it was given."""
+        if isinstance(node, ast.Name):
+            for scope in module.above(call):
+                if (scope, node.id) in self.given:
+                    self.names[call] = self.given[scope, node.id]
+                    return self.names[call]
+        return self.program.name_of(node, module)
+
+    def _remember_functions(self, name: str, call: ast.Call, module: Module) -> None:
+        found = self.program.definition(name)
+        if found is None or isinstance(found[1], ast.ClassDef):
+            return
+        own = [*found[1].args.posonlyargs, *found[1].args.args]
+        by_name = dict(zip((arg.arg for arg in own), call.args, strict=False))
+        by_name |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        for parameter, node in by_name.items():
+            if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
+                self.given[found[1], parameter] = self._name(node, call, module)
+
+    def _by_name(self, name: str, level: Reach) -> list[Callee]:
+        found = self.program.definition(name)
+        if found is None:
+            owner, _, method = name.rpartition(".")
+            of_class = self._class(owner)
+            return self._method(*of_class, method, level) if of_class else []
+        module, definition = found
+        if not isinstance(definition, ast.ClassDef):
+            return [Callee(definition, module, level)]
+        made = self._method(module, definition, "__init__", level)
+        for method in _CALLED_LATER:
+            made += self._method(module, definition, method, min(level, Reach.PERHAPS))
+        return made
+
+    def _by_object(self, target: ast.Attribute, module: Module, level: Reach) -> list[Callee]:
+        """Return the method of an object; where its class is not known, perhaps every method of that name."""
+        found: list[Callee] = []
+        home, owner = self._owner(target, module)
+        if owner is not None and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
+            found = self._method(home, owner, target.attr, level)
+        elif owner is not None and _is_super(target.value):
+            found = self._inherited(home, owner, target, module, level)
+        if not found and (of_class := self._class(self._class_of(target.value, module))):
+            found = self._method(*of_class, target.attr, level)
+        if found or level is Reach.NEVER or target.attr in self.spread:
+            return found
+        self.spread.add(target.attr)
+        for home, owner, method in self.program.methods.get(target.attr, ()):
+            self.owners.setdefault(method, (home, owner))
+            found.append(Callee(method, home, min(level, Reach.PERHAPS)))
+        return found
+
+    def _owner(self, node: ast.AST, module: Module) -> tuple[Module, ast.ClassDef | None]:
+        """Return the class that `self` is of: the one whose object is at work, not the one that is read."""
+        for above in module.above(node):
+            if above in self.owners:
+                return self.owners[above]
+            if isinstance(above, ast.ClassDef):
+                return module, above
+        return module, None
+
+    def _inherited(
+        self, home: Module, owner: ast.ClassDef, target: ast.Attribute, module: Module, level: Reach
+    ) -> list[Callee]:
+        lexical = next((n for n in module.above(target) if isinstance(n, ast.ClassDef)), owner)
+        return self._of_bases(lexical, module, target.attr, level, 0, (home, owner))
+
+    def _class(self, name: str) -> tuple[Module, ast.ClassDef] | None:
+        found = self.program.definition(name) if name else None
+        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
+
+    def _class_of(self, node: ast.AST, module: Module) -> str:
+        """Return the name of the class that a variable holds an object of."""
+        if isinstance(node, ast.Call):
+            return self.program.name_of(node.func, module)
+        made = module.assigned_calls.get(node.id, ()) if isinstance(node, ast.Name) else ()
+        return self.program.name_of(made[0].func, module) if len(made) == 1 else ""
+
+    def _method(
+        self,
+        module: Module,
+        owner: ast.ClassDef,
+        name: str,
+        level: Reach,
+        depth: int = 0,
+        of: tuple[Module, ast.ClassDef] | None = None,
+    ) -> list[Callee]:
+        for node in owner.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+                self.owners.setdefault(node, of or (module, owner))
+                return [Callee(node, module, level)]
+        return self._of_bases(owner, module, name, level, depth, of or (module, owner))
+
+    def _of_bases(
+        self,
+        owner: ast.ClassDef,
+        module: Module,
+        name: str,
+        level: Reach,
+        depth: int,
+        of: tuple[Module, ast.ClassDef],
+    ) -> list[Callee]:
+        for base in owner.bases if depth < _DEEPEST_CLASS else ():
+            of_class = self._class(self.program.name_of(base, module))
+            if of_class and (found := self._method(*of_class, name, level, depth + 1, of)):
+                return found
+        return []
+
+
+def _is_super(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _inner(name: str, call: ast.Call, module: Module, level: Reach) -> Iterator[Callee]:
+    """Yield the function that is defined inside the one that calls it."""
+    for function in module.functions.get(name, ()):
+        inside = next((n for n in module.above(function) if not isinstance(n, (ast.If, ast.With, ast.Try))), None)
+        if isinstance(inside, (ast.FunctionDef, ast.AsyncFunctionDef)) and inside in set(module.above(call)):
+            yield Callee(function, module, level)
