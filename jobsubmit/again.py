@@ -62,7 +62,8 @@ def prepare_again(
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
     stop_at_errors(list(backend.limits(plan, request, code, None)))
     notes = (*loaded.notes, *plan.notes)
-    revision = Revision(**record.revision) if record.revision else None
+    known = record.revision
+    revision = Revision(known["commit"], known["branch"], tuple(known["uncommitted"])) if known else None
     return Prepared(loaded, plan, None, (), script, code, request, (), notes, revision, record.id)
 
 

@@ -102,7 +102,7 @@ class JobRecords:
         return self.settings.job_dir(job_id)
 
     @contextmanager
-    def submitting(self, record: JobRecord, documents: Mapping[str, str]) -> Iterator[None]:
+    def submitting(self, record: JobRecord, documents: Mapping[str, str | bytes]) -> Iterator[None]:
         """Write a job and its documents (name → text) down before it is submitted; meanwhile it counts as PENDING."""
         directory = self.directory(record.id)
         try:
@@ -116,7 +116,8 @@ class JobRecords:
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for name, text in documents.items():
-                (directory / name).write_bytes(text.encode("utf-8", "backslashreplace"))
+                data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+                (directory / name).write_bytes(data)
             self.save(record)
             yield
 

@@ -23,7 +23,6 @@ from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets
 from jobsubmit.render import SCRIPT_NAME
-from jobsubmit.revision import Revision
 from jobsubmit.settings import Settings
 from jobsubmit.statcache import load_known, save_clean, save_known
 from jobsubmit.stores import ObjectStore, open_store
@@ -108,20 +107,16 @@ def submit_once(
     return Submission(earlier, JobHandle.parse(earlier.handle), UploadSummary(), is_earlier=True)
 
 
-def _documents(prepared: Prepared) -> dict[str, str]:
+def _documents(prepared: Prepared) -> dict[str, str | bytes]:
     """Return what is kept of a job beside its record, for people and for `rerun`."""
     return {
         "job.yaml": prepared.loaded.document.text,
         RESOLVED_NAME: prepared.loaded.resolved_text(),
         "plan.json": json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
         SCRIPT_NAME: prepared.script.text,
-        **_diff_document(prepared.revision),
+        **({DIFF_NAME: diff} if (diff := prepared.revision.diff if prepared.revision else b"") else {}),
         **prepared.request.documents,
     }
-
-
-def _diff_document(revision: Revision | None) -> dict[str, str]:
-    return {DIFF_NAME: revision.diff.decode("utf-8", "backslashreplace")} if revision and revision.diff else {}
 
 
 def _jsonable(value: object) -> object:

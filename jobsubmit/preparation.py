@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
 from jobsubmit.bundle import Bundle, directory_problem
-from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, holds_secret
+from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
 from jobsubmit.finding import Finding
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
-from jobsubmit.revision import Revision, read_revision
-from jobsubmit.scan import scan
+from jobsubmit.revision import Revision, UnknownRevisionError, read_revision
+from jobsubmit.scan import is_code, scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
 from jobsubmit.statcache import load_clean, load_known
@@ -91,9 +92,12 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
         bundle = _scanned(plan, loaded, settings)
+        origin = _origin(bundle, plan)
+        bundle = bundle._replace(revision=origin.revision) if bundle else None
     script = render(plan)
     with clock.step("check"):
-        findings = _findings(plan, bundle, settings, demands)
+        findings = list(_uncommitted(origin)) if demands.is_clean else []
+        findings += _findings(plan, bundle, settings, demands)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
@@ -102,21 +106,19 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     findings += list(backend.limits(plan, request, code, bundle))
     placed = tuple(_placed(finding, loaded) for finding in findings)
     notes = _notes(loaded, plan, backend)
-    revision = bundle.revision if bundle else None
-    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
+    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, origin.revision)
 
 
 def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
     """Return what would be uploaded, and the secrets in it; None where the code is in a bucket already."""
     plan = planning.plan(loaded.spec, settings)
     bundle = _scanned(plan, loaded, settings)
-    return bundle, tuple(_secrets(plan, bundle, settings))
+    found = tuple(_secrets(plan, bundle, settings))
+    return (bundle._replace(revision=_origin(bundle, plan).revision) if bundle else None), found
 
 
 def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> list[Finding]:
     found = list(_secrets(plan, bundle, settings))
-    if demands.is_clean and bundle:
-        found += _uncommitted(bundle)
     found += check_data(plan)
     if demands.checks and bundle:
         found += check_code(plan, bundle)
@@ -141,24 +143,35 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
-    bundle = scan(code_dir, _own_folders(plan, settings), load_known(settings.transfer_dir, code_dir))
-    return bundle._replace(revision=_revision(bundle))
+    return scan(code_dir, _own_folders(plan, settings), load_known(settings.transfer_dir, code_dir))
 
 
-def _revision(bundle: Bundle) -> Revision | None:
-    """Return git's revision, without a diff that tells a secret: one that was taken out of the code, for example."""
-    revision = read_revision(bundle.root, [file.path for file in bundle.files])
-    return revision._replace(diff=b"") if revision and holds_secret(revision.diff) else revision
+class _Origin(NamedTuple):
+    """Hold what git knows of a bundle, or why it knows nothing."""
+
+    revision: Revision | None
+    why: str = ""
 
 
-def _uncommitted(bundle: Bundle) -> Iterator[Finding]:
-    if bundle.revision is None:
-        text = f"{bundle.root} is no commit of a git repository"
-        hint = f"see what git says: git -C {shlex.quote(str(bundle.root))} status"
-        yield Finding("error", "uncommitted", "code_dir", text, hint)
-    elif uncommitted := bundle.revision.uncommitted:
+def _origin(bundle: Bundle | None, plan: LaunchPlan) -> _Origin:
+    """Ask git, and leave out of the diff what nobody may see: a secret that was taken out of the code, for example."""
+    if bundle is None:
+        return _Origin(None, f"{plan.code_dir} is in a bucket: which commit it is, is not known")
+    sources = {file.path: file.source for file in bundle.files}
+    try:
+        revision = read_revision(bundle.root, sources, partial(is_code, bundle.root))
+    except UnknownRevisionError as error:
+        return _Origin(None, str(error))
+    return _Origin(revision._replace(changes=without_secrets(revision.changes, plan.allow_secrets)))
+
+
+def _uncommitted(origin: _Origin) -> Iterator[Finding]:
+    if origin.revision is None:
+        hint = "commit the code, or submit it without --require-clean"
+        yield Finding("error", "uncommitted", "code_dir", f"is no commit: {origin.why}", hint)
+    elif uncommitted := origin.revision.uncommitted:
         more = f" and {len(uncommitted) - _SHOWN:,} more" if len(uncommitted) > _SHOWN else ""
-        text = f"not in commit {bundle.revision.commit[:12]}: {', '.join(uncommitted[:_SHOWN])}{more}"
+        text = f"not in commit {origin.revision.commit[:12]}: {', '.join(uncommitted[:_SHOWN])}{more}"
         yield Finding("error", "uncommitted", "code_dir", text, "commit it, or leave it out by .jobignore")
 
 

@@ -2,113 +2,165 @@
 
 from __future__ import annotations
 
-import bisect
+import hashlib
 import os
+import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 _SECONDS = 60
 _PATHS_AT_ONCE = 500
-# No lock is taken, no program that a repository names is run, and a large file counts as binary.
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.bigFileThreshold=1m")
-_ENVIRONMENT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
-_STATUS = ("status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--ignored=matching", "--", ".")
-_DIFF = ("diff", "HEAD", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
-# Fields after the kind of an entry: changed, unmerged (git-status(1), Porcelain Format 2).
-_FIELDS = {"1": 8, "u": 10}
+# A diff has the same form whatever the user has configured; a large file counts as binary. Filters of a repository, as
+# those of LFS, run as they do for `git status`; no other program of it does.
+_GIT = (
+    "git",
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.bigFileThreshold=1m"),
+    *("-c", "diff.orderFile=/dev/null"),
+    *("-c", "diff.suppressBlankEmpty=false"),
+    *("-c", "diff.interHunkContext=0"),
+)
+_CHANGES = ("diff", "HEAD", "--no-renames", "--no-relative", "--ignore-submodules=none", "--no-ext-diff")
+_AS_TEXT = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", "--no-textconv", "--no-color", "--unified=3")
+# Of git's own variables only these say where its settings are; the others may mean another repository, as in a hook.
+_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
+_OUR_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # what a partial clone lacks is not fetched, by an older git either
+    "LC_ALL": "C",
+}
+_SECTION = re.compile(rb"^diff --git ", re.MULTILINE)
+# Marks of `git ls-files -v`: a changed file would not be noticed.
+_UNWATCHED = re.compile(r"[a-zS]")
+
+
+class UnknownRevisionError(Exception):
+    """Say why a directory has no revision."""
+
+
+class Change(NamedTuple):
+    """Hold how one file differs from the commit; `path` is relative to the code directory."""
+
+    path: str
+    diff: bytes
+
+    @property
+    def is_binary(self) -> bool:
+        """Tell whether git shows no lines of it."""
+        return re.search(rb"^(Binary files |GIT binary patch)", self.diff, re.MULTILINE) is not None
+
+    @property
+    def text(self) -> bytes:
+        """Return all lines that it shows, old and new, as they are in the file."""
+        return b"\n".join(line[1:] for line in self.diff.split(b"\n") if line[:1] in b"+- ")
 
 
 class Revision(NamedTuple):
     """Name the commit of a bundle; `branch` is empty where none is checked out.
 
-    `uncommitted` are the files that the commit has not, or has otherwise, `diff` how the latter differ from it.
+    `uncommitted` are the files that the commit has not, or has otherwise; `changes` tell of the latter.
     """
 
     commit: str
     branch: str
     uncommitted: tuple[str, ...]
-    diff: bytes = b""
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def diff(self) -> bytes:
+        """Return all changes, as `git apply` reads them."""
+        return b"".join(change.diff for change in self.changes)
 
     def document(self) -> dict[str, object]:
-        """Return the revision as manifest and record hold it."""
-        return {"commit": self.commit, "branch": self.branch, "uncommitted": self.uncommitted}
+        """Return the revision as manifest and record hold it; names that are not UTF-8 are spelled out."""
+        return {
+            "commit": self.commit,
+            "branch": _spelled(self.branch),
+            "uncommitted": [_spelled(path) for path in self.uncommitted],
+            "diff_sha256": hashlib.sha256(self.diff).hexdigest() if self.diff else "",
+        }
 
 
-class _Status(NamedTuple):
-    """Hold what git says of a folder: paths below it that are tracked and changed, and those it does not track."""
+def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str], bool]) -> Revision:
+    """Return the revision of a code directory, of which these paths are uploaded (→ the file that is read).
 
-    commit: str
-    branch: str
-    changed: tuple[str, ...]
-    untracked: tuple[str, ...]
-
-
-def read_revision(root: Path, files: Sequence[str]) -> Revision | None:
-    """Return the revision of a code directory of which these files are uploaded, sorted; None where git has none."""
-    status = _status(root)
-    if status is None:
-        return None
-    uploaded = _Files(files)
-    changed = [path for path in status.changed if uploaded.holds(path) or not os.path.lexists(root / path)]
-    untracked = [path for path in status.untracked if uploaded.holds(path)]
-    diff = b"".join(_diffs(root, changed))
-    return Revision(status.commit, status.branch, tuple(sorted({*changed, *untracked})), diff)
-
-
-class _Files:
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = paths
-
-    def holds(self, path: str) -> bool:
-        """Tell whether this file is among them, or a file of this folder."""
-        at = bisect.bisect_left(self.paths, path)
-        return at < len(self.paths) and (self.paths[at] == path or self.paths[at].startswith(path.rstrip("/") + "/"))
-
-
-def _status(root: Path) -> _Status | None:
-    prefix_line = _git(root, "rev-parse", "--show-prefix")
-    text = _git(root, *_STATUS) if prefix_line is not None else None
-    if prefix_line is None or text is None:
-        return None
-    prefix = os.fsdecode(prefix_line).removesuffix("\n")
-    heads: dict[str, str] = {}
-    changed, untracked = [], []
-    for entry in os.fsdecode(text).split("\0"):
-        kind, _, rest = entry.partition(" ")
-        if kind == "#":
-            name, _, value = rest.partition(" ")
-            heads[name] = value
-        elif kind in ("?", "!"):
-            if prefix.startswith(rest.rstrip("/") + "/"):
-                return None  # the whole directory is no part of the repository around it
-            untracked.append(rest.removeprefix(prefix))
-        elif kind in _FIELDS:
-            changed.append(rest.split(" ", _FIELDS[kind] - 1)[-1].removeprefix(prefix))
-    commit, branch = heads.get("branch.oid", "(initial)"), heads.get("branch.head", "")
-    if commit == "(initial)":
-        return None
-    return _Status(commit, "" if branch == "(detached)" else branch, tuple(changed), tuple(untracked))
+    `is_code` tells of a path that is gone whether it would be. Raises UnknownRevisionError where there is no commit.
+    """
+    prefix = _line(_git(root, "rev-parse", "--show-prefix"))
+    commit = _line(_git(root, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True))
+    if not commit:
+        raise UnknownRevisionError("its repository has no commit yet")
+    branch = _line(_git(root, "symbolic-ref", "--short", "--quiet", "HEAD", may_fail=True))
+    tracked = set(_paths(_git(root, "ls-files", "-z", "--recurse-submodules", "--", ".")))
+    if not tracked:
+        raise UnknownRevisionError(f"{root} is no part of the repository around it")
+    marked = _paths(_git(root, "ls-files", "-v", "-z", "--", "."))
+    unwatched = {entry[2:] for entry in marked if _UNWATCHED.match(entry)}
+    changed = [path.removeprefix(prefix) for path in _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", "."))]
+    suspects = {*changed, *unwatched}
+    gone = {path for path in changed if not os.path.lexists(root / path) and is_code(path)}
+    uncommitted, uploaded = set(gone), set[str]()
+    real_root = os.path.realpath(root)
+    for path, source in sources.items():
+        is_itself = path in tracked and not Path(source).is_symlink()
+        inside = path if is_itself else os.path.relpath(os.path.realpath(source), real_root)
+        uploaded.update(_with_above(path), _with_above(inside))
+        is_tracked = inside in tracked and not tracked.isdisjoint(_with_above(path))  # a link and what it leads to
+        if not is_tracked or not suspects.isdisjoint({*_with_above(path), *_with_above(inside)}):
+            uncommitted.add(path)
+    shown = [path for path in changed if path in gone or path in uploaded]
+    return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown)))
 
 
-def _diffs(root: Path, paths: Sequence[str]) -> Iterator[bytes]:
-    for start in range(0, len(paths), _PATHS_AT_ONCE):
-        yield _git(root, *_DIFF, "--", *paths[start : start + _PATHS_AT_ONCE]) or b""
+def _with_above(path: str) -> list[str]:
+    """Return a path and the folders above it: one of them may be a link, or a submodule."""
+    return [path, *(path[: end.start()] for end in re.finditer("/", path))]
 
 
-def _git(root: Path, *args: str) -> bytes | None:
-    """Return what git says, or None: it is not there, this is no repository of the user's, or it takes too long."""
+def _changes(root: Path, changed: Sequence[str]) -> Iterator[Change]:
+    for start in range(0, len(changed), _PATHS_AT_ONCE):
+        paths = changed[start : start + _PATHS_AT_ONCE]
+        text = _git(root, *_CHANGES, *_AS_TEXT, "--", *paths, may_fail=True)
+        begins = [match.start() for match in _SECTION.finditer(text)]
+        if len(begins) == len(paths):  # unmerged files have none
+            sections = [text[begin:end] for begin, end in zip(begins, [*begins[1:], len(text)], strict=True)]
+            yield from map(Change, paths, sections)
+
+
+def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
         done = subprocess.run(
             [*_GIT, *args],
             cwd=root,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**environment, **_OUR_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    except FileNotFoundError:
+        raise UnknownRevisionError("there is no git on PATH") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnknownRevisionError(f"git does not answer: {error}") from None
+    if done.returncode != 0 and not may_fail:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnknownRevisionError(said[0].removeprefix("fatal: ") if said else f"git {args[0]} failed")
+    return done.stdout
+
+
+def _line(output: bytes) -> str:
+    return os.fsdecode(output).removesuffix("\n")
+
+
+def _paths(output: bytes) -> list[str]:
+    return os.fsdecode(output).split("\0")[:-1]
+
+
+def _spelled(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -52,6 +52,20 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
     return Bundle(root, tuple(files), tuple(directories), left_out, digest, scanned, scanner.read)
 
 
+def is_code(root: Path, path: str) -> bool:
+    """Tell whether a file would belong to the code if it were there."""
+    name = next((name for name in IGNORE_FILES if (root / name).is_file()), IGNORE_FILES[-1])
+    rules: tuple[Rules, ...] = ()
+    parts = path.split("/")
+    for depth, part in enumerate(parts):
+        prefix = "".join(f"{above}/" for above in parts[:depth])
+        own_rules = read_rules(os.path.join(root, prefix), prefix, name)
+        rules = (*rules, own_rules) if own_rules else rules
+        if _ignored(prefix + part, part, rules, is_dir=depth < len(parts) - 1):
+            return False
+    return True
+
+
 class _Folder(NamedTuple):
     """Hold a folder that is still to be looked into; `above` are the real paths that lead to it."""
 

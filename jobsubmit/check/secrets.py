@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
 from jobsubmit.bundle import Bundle, BundleFile
 from jobsubmit.finding import Finding
+from jobsubmit.revision import Change
 
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192
@@ -96,7 +97,7 @@ def check_secrets(bundle: Bundle, allowed: tuple[str, ...], clean: Collection[st
     """
     exempt = GitIgnoreSpec.from_lines(allowed)
     for file in bundle.files:
-        if (file.sha256 not in clean or _is_dotenv(file)) and not exempt.match_file(file.path):
+        if (file.sha256 not in clean or _is_dotenv(file.path)) and not exempt.match_file(file.path):
             yield from _in_file(file)
 
 
@@ -106,9 +107,21 @@ def clean_digests(bundle: Bundle, allowed: tuple[str, ...]) -> frozenset[str]:
     return frozenset(file.sha256 for file in bundle.files if not allowed or not exempt.match_file(file.path))
 
 
-def holds_secret(text: bytes) -> bool:
-    """Tell whether there is a secret in a text; in a diff it may be one that was taken out of the code."""
-    return next(_found_in(text, RULES), None) is not None
+def without_secrets(changes: Sequence[Change], allowed: tuple[str, ...]) -> tuple[Change, ...]:
+    """Return changes of files as they may be shown: one may take a secret out of the code, or be of no text."""
+    exempt = GitIgnoreSpec.from_lines(allowed)
+
+    def shown(change: Change) -> Change:
+        is_secret = next(_found_in(change.text, _rules_for(change.path)), None) is not None
+        if is_secret and not exempt.match_file(change.path):
+            return _left_out(change, "left out, it holds a secret")
+        return _left_out(change, "no text, see what was uploaded") if change.is_binary else change
+
+    return tuple(map(shown, changes))
+
+
+def _left_out(change: Change, why: str) -> Change:
+    return change._replace(diff=f"# jobsubmit: {change.path!a}: {why}\n".encode())
 
 
 def _in_file(file: BundleFile) -> Iterator[Finding]:
@@ -119,7 +132,7 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
         return  # it vanished: the upload says so
     if b"\0" in data[:_BINARY]:
         return
-    for number, kind in _found_in(data, (*RULES, *([_DOTENV] if _is_dotenv(file) else ()))):
+    for number, kind in _found_in(data, _rules_for(file.path)):
         yield Finding(
             "error",
             "secret",
@@ -130,8 +143,12 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
         )
 
 
-def _is_dotenv(file: BundleFile) -> bool:
-    name = file.path.rpartition("/")[2]
+def _rules_for(path: str) -> tuple[Rule, ...]:
+    return (*RULES, _DOTENV) if _is_dotenv(path) else RULES
+
+
+def _is_dotenv(path: str) -> bool:
+    name = path.rpartition("/")[2]
     return (name == ".env" or name.startswith(".env.")) and not name.endswith(_TEMPLATES)
 
 

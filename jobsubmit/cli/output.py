@@ -65,6 +65,7 @@ class Output:
 
     def talk(self, text: str, style: str = "") -> None:
         """Say something to the person."""
+        text = visible(text)
         if not sys.stderr.isatty():
             print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is what the console would write there
             return
@@ -141,6 +142,11 @@ def transfer_progress() -> Iterator[Progress]:
     )
     with bars.Progress(*columns, console=out.stderr, transient=True) as bar:
         yield _Bar(bar)
+
+
+def visible(text: str) -> str:
+    """Return text for a terminal, with its lines as they are: signs that would steer it are spelled out."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n"))).replace("\\t", "\t")
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 ARCHIVE_ENDING = ".tar.gz"
 MANIFEST_ENDING = ".manifest.json"
-DIFF_ENDING = ".uncommitted.diff"
 
 
 class CodeRef(NamedTuple):
@@ -32,10 +31,9 @@ class CodeRef(NamedTuple):
         """Return the key of the list of its files, which is written last."""
         return self.key + MANIFEST_ENDING
 
-    @property
-    def diff_key(self) -> str:
-        """Return the key of how its files differ from the commit that the manifest names."""
-        return self.key + DIFF_ENDING
+    def diff_key(self, sha256: str) -> str:
+        """Return the key of how its files differ from the commit that the manifest names, with the diff's digest."""
+        return f"{self.key}.uncommitted-{sha256[:12]}.diff"
 
 
 def code_ref(store_uri: str, job_name: str, code_name: str, bundle: Bundle, layout: Layout) -> CodeRef:

@@ -260,7 +260,8 @@ def _send_tree(
 def _send_diff(store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
     diff = bundle.revision.diff if bundle.revision else b""
     if diff:
-        store.put(code.diff_key, diff, hashlib.sha256(diff).hexdigest())
+        sha256 = hashlib.sha256(diff).hexdigest()
+        store.put(code.diff_key(sha256), diff, sha256)
 
 
 class Archive(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -49,15 +50,18 @@ def test_commit_branch_and_what_is_uncommitted_are_kept_with_the_code(job: Path,
     (job / "notes.txt").write_text("changed, but no part of the code\n")
     (job / "code" / "helpers.py").unlink()
     created = jobsubmit.json("create", "project/job.yaml")
+    kept = job.parent / "state" / "jobs" / created["id"] / "uncommitted.diff"
     expected = {
         "commit": git(job, "rev-parse", "HEAD"),
         "branch": "main",
         "uncommitted": ["helpers.py", "new.py", "train.py"],
+        "diff_sha256": hashlib.sha256(kept.read_bytes()).hexdigest(),
     }
     assert created["code"]["git"] == expected
     (manifest,) = stored(job, ".manifest.json")
     assert json.loads(manifest.read_text())["git"] == expected
-    (diff,) = stored(job, ".uncommitted.diff")
+    (diff,) = stored(job, ".diff")
+    assert diff.name == f"code.tar.gz.uncommitted-{expected['diff_sha256'][:12]}.diff"
     assert "-print('one')\n+print('two')\n" in diff.read_text()
     assert "no part of the code" not in diff.read_text()
     git(job, "checkout", "--quiet", ".")
@@ -75,7 +79,7 @@ def test_the_same_code_in_another_commit_is_not_sent_again(job: Path, jobsubmit:
     assert "code unchanged: 2 files are in the store already" in done.stderr
     assert stored(job, ".manifest.json") == [manifest]
     assert (manifest.read_bytes(), manifest.stat().st_mtime_ns) == before
-    kept = {"commit": new, "branch": "main", "uncommitted": []}
+    kept = {"commit": new, "branch": "main", "uncommitted": [], "diff_sha256": ""}
     assert jobsubmit.json("status", "second")["code"]["git"] == kept
     jobsubmit("wait", "second")
     jobsubmit("rerun", "second", "--job-id", "third")
@@ -103,28 +107,164 @@ def test_code_that_is_in_no_commit_can_be_refused(
         jobsubmit("create", "project/job.yaml", "--require-clean", "--dry-run")
 
 
-@pytest.mark.parametrize("how", ["none", "no commit", "all of it ignored"])
-def test_code_outside_of_git_is_submitted_as_before(job: Path, jobsubmit: Command, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("none", "not a git repository"),
+        ("no commit", "its repository has no commit yet"),
+        ("all of it ignored", "{job}/code is no part of the repository around it"),
+        ("no git", "there is no git on PATH"),
+    ],
+)
+def test_code_outside_of_git_is_submitted_as_before(
+    job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch, how: str, why: str
+) -> None:
+    why = why.format(job=job)
     (job / ".git").rename(job.parent / "gone")
-    if how != "none":
+    if how in ("no commit", "all of it ignored"):
         git(job, "init", "--quiet")
     if how == "all of it ignored":
         (job / ".gitignore").write_text("code/\n")
         commit(job)
+    if how == "no git":
+        monkeypatch.setenv("PATH", str(job))
     assert jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"] is None
     done = jobsubmit("create", "project/job.yaml", "--require-clean", code=3)
-    assert "is no commit of a git repository" in done.stderr
+    assert f"code_dir: is no commit: {why}" in done.stderr
 
 
-def test_a_secret_that_was_taken_out_of_the_code_stays_out(job: Path, jobsubmit: Command) -> None:
-    (job / "code" / "helpers.py").write_text(f'TOKEN = "{TOKEN}"\n')
+def test_secrets_and_what_is_left_out_are_in_no_diff(job: Path, jobsubmit: Command) -> None:
+    code = job / "code"
+    (code / "helpers.py").write_text(f'TOKEN = "{TOKEN}"\n')
+    (code / ".env").write_text("DB_PASSWORD=hunter2hunter2\n")
+    (code / "netrc").write_text("machine h.io\n  login me\n  password s3cr3tpw99\n")
+    (code / "private.txt").write_text("private notes\n")
+    (code / "notes.txt").write_text("changed, and left out\n")
+    (code / ".jobignore").write_text("*.txt\n.jobignore\n")
     commit(job)
-    (job / "code" / "helpers.py").write_text("TOKEN = os.environ['TOKEN']\n")
+    (code / "helpers.py").write_text("TOKEN = os.environ['TOKEN']\n")
+    (code / "train.py").write_text("print('café')\n", encoding="latin-1")
+    (code / "notes.txt").write_text("and changed again\n")
+    for name in (".env", "netrc", "private.txt"):
+        (code / name).unlink()
     created = jobsubmit.json("create", "project/job.yaml")
-    assert created["code"]["git"]["uncommitted"] == ["helpers.py"]
+    assert created["code"]["git"]["uncommitted"] == [".env", "helpers.py", "netrc", "train.py"]
+    (diff,) = stored(job, ".diff")
+    told = diff.read_bytes()
+    assert b"+print('caf\xe9')" in told
+    for name in (".env", "helpers.py", "netrc"):
+        assert f"# jobsubmit: '{name}': left out, it holds a secret\n".encode() in told
+    assert (job.parent / "state" / "jobs" / created["id"] / "uncommitted.diff").read_bytes() == told
     kept = [file for file in job.parent.rglob("*") if file.is_file() and job not in file.parents]
     assert len(kept) > 5
-    assert not [file for file in kept if TOKEN.encode() in file.read_bytes()]
+    for secret in (TOKEN, "hunter2hunter2", "s3cr3tpw99", "private notes", "changed again"):
+        assert not [file for file in kept if secret.encode() in file.read_bytes()]
+
+
+# What is done to clean code, and the files that are then no longer what the commit has.
+UNCLEAN = {
+    "changed": ("echo x >> train.py", ["train.py"]),
+    "staged": ("echo x > new.py; git add new.py", ["new.py"]),
+    "not watched": ("git update-index --assume-unchanged train.py; echo x >> train.py", ["train.py"]),
+    "not wanted": ("git update-index --skip-worktree train.py; echo x >> train.py", ["train.py"]),
+    "a new link": ("ln -s lib link; touch link.py; git add link.py; git commit -qm x", ["link/m.py"]),
+    "a link to what is ignored": (
+        "echo data/ > .gitignore; mkdir data; echo x > data/x.py; ln -s data link; git add -A; git commit -qm x",
+        ["link/x.py"],
+    ),
+    "a link that leads elsewhere": (
+        "cp -r lib lib2; ln -s lib cur; touch cur.py; git add -A; git commit -qm x; ln -sfn lib2 cur",
+        ["cur/m.py"],
+    ),
+    "a submodule": (
+        "git -c protocol.file.allow=always submodule --quiet add $PWD/../../inner sub; touch sub.py sub-x; git add -A;"
+        "git commit -qm x; git config diff.ignoreSubmodules all; echo x >> sub/train.py",
+        ["sub/train.py"],
+    ),
+    "ignored in a submodule": (
+        "git -c protocol.file.allow=always submodule --quiet add $PWD/../../inner sub; git add -A; git commit -qm x;"
+        "echo local.py >> $(git -C sub rev-parse --git-dir)/info/exclude; touch sub/local.py",
+        ["sub/local.py"],
+    ),
+}
+# What does not change what is uploaded.
+CLEAN = {
+    "nothing": "true",
+    "touched": "touch train.py",
+    "staged and taken back": "cp train.py old; echo x >> train.py; git add train.py; mv old train.py",
+    "added and removed": "echo x > n.py; git add n.py; rm n.py",
+    "a folder that is left out is gone": (
+        "mkdir docs; touch docs/a.md; echo docs/ > .jobignore; git add -A; git commit -qm x; rm -r docs"
+    ),
+    "without untracked files": "git config status.showUntrackedFiles no",
+    "a link of the commit": "ln -s lib link; git add -A; git commit -qm x",
+    "settings": "git config diff.orderFile /nowhere; git config diff.noprefix true; git config diff.external false",
+    "sparse": "git sparse-checkout set lib 2>/dev/null",
+}
+
+
+@pytest.fixture
+def links(job: Path) -> Path:
+    """Return the folder of the job; its code has a folder, and there is another repository."""
+    inner = job.parent / "inner"
+    inner.mkdir()
+    (inner / "train.py").touch()
+    git(inner, "init", "--quiet")
+    commit(inner)
+    (job / "code" / "lib").mkdir()
+    (job / "code" / "lib" / "m.py").write_text("M = 1\n")
+    for name, value in (("user.name", "a"), ("user.email", "a@example.org")):
+        git(job, "config", name, value)
+    commit(job)
+    return job
+
+
+def do(folder: Path, script: str) -> None:
+    subprocess.run(["bash", "-ec", script], cwd=folder / "code", check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("how", UNCLEAN)
+def test_unclean_code_is_refused(links: Path, jobsubmit: Command, how: str) -> None:
+    script, expected = UNCLEAN[how]
+    do(links, script)
+    done = jobsubmit("create", "project/job.yaml", "--require-clean", "--dry-run", code=3)
+    assert f": {', '.join(expected)}\n" in done.stderr
+
+
+@pytest.mark.parametrize("how", CLEAN)
+def test_clean_code_is_not_refused(links: Path, jobsubmit: Command, how: str) -> None:
+    do(links, CLEAN[how])
+    jobsubmit("create", "project/job.yaml", "--require-clean", "--dry-run")
+
+
+def test_git_around_us_does_not_count(links: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a hook of another repository."""
+    (links / "code" / "train.py").write_text("changed\n")
+    monkeypatch.setenv("GIT_DIR", str(links.parent / "inner" / ".git"))
+    monkeypatch.setenv("GIT_GLOB_PATHSPECS", "1")
+    told = jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]
+    monkeypatch.undo()
+    assert told["commit"] == git(links, "rev-parse", "HEAD")
+    assert told["uncommitted"] == ["train.py"]
+
+
+def test_code_in_a_bucket_is_of_no_known_commit(job: Path, jobsubmit: Command) -> None:
+    remote = ("--set", "code_dir=s3://bucket/code", "--set", "store.uri=s3://bucket/jobs")
+    done = jobsubmit("create", "project/job.yaml", *remote, "--require-clean", "--dry-run", code=3)
+    assert "is in a bucket" in done.stderr
+
+
+def test_names_that_are_not_utf_8(job: Path, jobsubmit: Command) -> None:
+    do(
+        job,
+        "printf x > $'b\\377\\033[31m.txt'; git add -A; git -c user.name=a -c user.email=a@b commit -qm x; rm b*.txt",
+    )
+    git(job, "checkout", "--quiet", "-b", "br\udcff")
+    created = jobsubmit.json("create", "project/job.yaml")
+    assert created["code"]["git"]["branch"] == "br\\xff"
+    assert created["code"]["git"]["uncommitted"] == ["b\\xff\033[31m.txt"]
+    refused = jobsubmit("create", "project/job.yaml", "--require-clean", code=3)
+    assert "\033" not in refused.stderr
 
 
 def test_git_changes_nothing_and_runs_no_program_of_the_repository(job: Path, jobsubmit: Command) -> None:
