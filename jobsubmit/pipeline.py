@@ -16,12 +16,13 @@ from jobsubmit.backends import (
     Step,
     open_backend,
 )
+from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.errors import CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
-from jobsubmit.preparation import Prepared, missing_secrets
+from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import Settings
 from jobsubmit.statcache import load_known, save_clean, save_known
@@ -139,7 +140,9 @@ def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict
     missing = missing_secrets(prepared.loaded, prepared.plan, environment)
     if missing:
         raise SpecError(missing, "export it before you submit; its value is never written down")
-    return {name: environment[source] for name, source in prepared.plan.secrets}
+    values = {name: environment[source] for name, source in prepared.plan.secrets}
+    stop_at_errors(list(secret_limits(values)))
+    return values
 
 
 def _store_above(plan: LaunchPlan) -> ObjectStore:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobsubmit.address import REMOTE_SCHEMES
@@ -28,11 +29,22 @@ def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
     words = [(value.field, value.text) for value in boot_words(plan)]
     words += [("command", word) for word in plan.command or ()]
     words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]
-    hint = "give it in a file of the code directory: Linux starts no process with more"
     for field, word in words:
-        size = len(word.encode()) + 1
-        if size > _LONGEST_WORD:
-            yield over(field, "one argument or variable", size, _LONGEST_WORD, "bytes", hint)
+        yield from _word_limit(
+            field, word, "give it in a file of the code directory: Linux starts no process with more"
+        )
+
+
+def secret_limits(values: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the secrets (name → value) that are too long to be variables."""
+    for name, value in values.items():
+        yield from _word_limit(f"secrets.{name}", f"{name}={value}", "keep it in a file that the nodes see")
+
+
+def _word_limit(field: str, word: str, hint: str) -> Iterator[Finding]:
+    size = len(os.fsencode(word)) + 1
+    if size > _LONGEST_WORD:
+        yield over(field, "one argument or variable", size, _LONGEST_WORD, "bytes", hint)
 
 
 def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:

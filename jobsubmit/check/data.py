@@ -11,7 +11,7 @@ from jobsubmit.plan import LaunchPlan
 
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield what is wrong with the places of inputs, outputs and checkpoints; nothing in a bucket is looked at."""
+    """Yield what is wrong with the places of inputs, outputs and checkpoints, as far as this machine sees them."""
     written: set[str] = set()
     for mount in plan.mounts:
         field = mount.field
@@ -21,8 +21,8 @@ def check_data(plan: LaunchPlan) -> Iterator[Finding]:
             )
         if mount.kind != "input":
             written.add(mount.uri)
-        if mount.uri.startswith(REMOTE_SCHEMES):
-            continue
+        if mount.uri.startswith(REMOTE_SCHEMES) or plan.backend.kind != "local":
+            continue  # only the nodes can see it
         if mount.kind == "input" and not Path(mount.uri).is_dir():
             yield Finding("error", "data", field, f"{mount.uri} is not a folder", "a path is relative to the job file")
         if mount.kind != "input" and Path(mount.uri).exists() and not Path(mount.uri).is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, StrictBool, WithJsonSchema
@@ -67,8 +68,8 @@ Hyperparameter = Annotated[
                 {
                     "type": ["string", "number", "boolean", "null", "array"],
                     "pattern": WITHOUT_NUL,
-                    "exclusiveMinimum": -_INT64,
-                    "exclusiveMaximum": _INT64,
+                    "minimum": -sys.float_info.max,
+                    "maximum": sys.float_info.max,
                 },
                 {
                     "type": "object",

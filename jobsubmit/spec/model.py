@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from jobsubmit.address import Addressing, StoreAddress
 from jobsubmit.spec.backends import BackendSpec, LocalBackendSpec
@@ -117,8 +117,6 @@ class StoreSpec(FrozenModel):
 class DataSpec(FrozenModel):
     """A folder or a place in a bucket that the nodes see as a local directory."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
     name: DataName = Field(
         description="Name of the hyperparameter or variable that holds the local path.", examples=["data_url"]
     )
@@ -148,8 +146,6 @@ class OutputSpec(DataSpec):
 
 class CheckpointSpec(FrozenModel):
     """Where a job keeps what it needs to go on after a restart."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     uri: StoreUri = Field(
         description="A folder, relative to the job file, or s3://…, obs://…; each job has a folder of its own in it.",

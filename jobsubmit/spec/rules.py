@@ -55,14 +55,14 @@ def _archive_of_uploaded_code(raw: Raw) -> Iterator[Complaint]:
 
 def _injected_hyperparameters(raw: Raw) -> Iterator[Complaint]:
     hyperparameters = _mapping(raw, "hyperparameters")
-    nodes = _mapping(raw, "resources").get("nodes", 1)
+    nodes = _most(_mapping(raw, "resources").get("nodes", 1))
     if INIT_METHOD in hyperparameters:
         yield ("hyperparameters", INIT_METHOD), "the platform appends --init_method on every node: remove it"
     for name, injected in SINGLE_NODE_RANKS.items():
         if name not in hyperparameters:
             continue
         value = hyperparameters[name]
-        if isinstance(nodes, int) and nodes > 1:
+        if nodes > 1:
             yield (
                 ("hyperparameters", name),
                 f"with {nodes} nodes the platform appends --{name} per node (it counts nodes), "
@@ -126,6 +126,12 @@ def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
         yield ("rdzv_backend",), f"with {nodes} nodes it must be c10d: static cannot lose or gain nodes"
     if re.match(r"2\.1(\D|$)", str(raw.get("torch_version", ""))):
         yield place, "PyTorch 2.1 needs the static rendezvous (platform documentation), which cannot be elastic"
+
+
+def _most(nodes: object) -> int:
+    """Return how many nodes are meant; 1 where that is no number."""
+    text = str(nodes).rpartition(":")[2]
+    return int(text) if text.isdecimal() and not isinstance(nodes, bool) else 1
 
 
 def _mapping(raw: Raw, name: str) -> Mapping[Any, Any]:

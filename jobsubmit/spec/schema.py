@@ -51,7 +51,8 @@ def _without(field: str, names: tuple[str, ...]) -> Schema:
 
 def _rules_of_spawn() -> Iterator[Schema]:
     """Yield what the platform appends itself (see rules.py)."""
-    several = _given("resources", _given("nodes", {"type": "integer", "minimum": 2}))
+    several_nodes = {"anyOf": [{"type": "integer", "minimum": 2}, {"type": "string", "not": {"pattern": "^0*1:"}}]}
+    several = _given("resources", _given("nodes", several_nodes))
     ranks = {name: {"enum": [value, str(value)]} for name, value in SINGLE_NODE_RANKS.items()}
     injected = [*SINGLE_NODE_RANKS, INIT_METHOD]
     no_argument = {"not": {"properties": {"name": {"enum": injected}, "as": {"not": {"const": "env"}}}}}

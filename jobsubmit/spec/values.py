@@ -42,6 +42,7 @@ SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID",
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
+MOST_NODES = 100_000  # more than any cluster has, and few enough to be named one by one
 _SHELL_SIGNS = r""""'`$\\|&;<>(){}*?#~\n"""
 
 
@@ -183,8 +184,10 @@ def _duration(shortest: int) -> BeforeValidator:
 
 
 def _nodes(value: object) -> int | str:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9}):(\d{1,9})", value)):
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", value)):
         fewest, most = int(match[1]), int(match[2])
+        if most > MOST_NODES:
+            raise wrong(f"must be ≤ {MOST_NODES:,}")
         if not 1 <= fewest <= most:
             raise wrong('must be "fewest:most" with 1 ≤ fewest ≤ most, e.g. "1:3"')
         return most if fewest == most else f"{fewest}:{most}"
@@ -192,6 +195,8 @@ def _nodes(value: object) -> int | str:
         raise wrong('must be a whole number, or "fewest:most" for an elastic job, e.g. "1:3"')
     if value < 1:
         raise wrong("must be ≥ 1")
+    if value > MOST_NODES:
+        raise wrong(f"must be ≤ {MOST_NODES:,}")
     return value
 
 
@@ -204,7 +209,7 @@ def _restart_condition(value: object) -> str:
             re.compile(text[len("log:/") : -1])
         except re.error as error:
             raise wrong(f"is not a regular expression: {error}") from None
-    elif match := re.fullmatch(r"exit:(\d{1,9})", text):
+    elif match := re.fullmatch(r"exit:([0-9]{1,9})", text):
         if not 1 <= int(match[1]) <= _HIGHEST_EXIT_CODE:
             raise wrong("an exit code of a failure is 1 to 255")
     elif text not in RESTART_CONDITIONS:
@@ -259,17 +264,25 @@ ScalarText = Annotated[
     str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"], "pattern": WITHOUT_NUL})
 ]
 SecretRef = Annotated[str, BeforeValidator(_secret), text_schema(f"env:{ENV_NAME}")]
-RelativeFile = Annotated[str, BeforeValidator(_relative_file), text_schema(r"(?!/)(?!(.*/)?\.\.(/|$))(?![./]*$).*[^/]")]
+RelativeFile = Annotated[
+    str,
+    BeforeValidator(_relative_file),
+    text_schema(r"(?!/)(?!([\s\S]*/)?\.\.(/|$))(?!(\.?/)*\.?$)[\s\S]*[^/]"),
+]
 Location = Annotated[str, BeforeValidator(location), WithJsonSchema({"type": "string", "minLength": 1})]
 CodeDir = Annotated[
     str,
     BeforeValidator(_code_dir),
-    text_schema(rf"(?!.*://).+|(?!.*/(\.\.?|start\.sh)(/|$)){_REMOTE}(/[^/]+)+/?"),
+    text_schema(rf"(?![\s\S]*://)[\s\S]+|(?![\s\S]*/(\.\.?|start\.sh)(/|$)){_REMOTE}(/[^/]+)+/?"),
 ]
 Endpoint = Annotated[
-    str, BeforeValidator(_endpoint), text_schema(r"https?://[^\s/?#\[\]]+(/\S*)?|https?://\[[0-9a-f:.]+\]\S*")
+    str,
+    BeforeValidator(_endpoint),
+    text_schema(r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)[^\s/?#]\S*"),
 ]
-StoreUri = Annotated[str, BeforeValidator(_store_uri), text_schema(rf"(?!.*://).+|file://.*|{_REMOTE}(/.*)?")]
+StoreUri = Annotated[
+    str, BeforeValidator(_store_uri), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
+]
 TorchVersion = Annotated[
     str,
     matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
@@ -281,7 +294,12 @@ NodeCount = Annotated[
     int | str,
     BeforeValidator(_nodes),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^0*[1-9]\d*:0*[1-9]\d*$"}]}
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MOST_NODES},
+                {"type": "string", "pattern": r"^0*[1-9]\d*:0*[1-9]\d*$"},
+            ]
+        }
     ),
 ]
 RestartCondition = Annotated[

@@ -59,6 +59,10 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "YAML 1.1 on": (GOOD + "hyperparameters:\n  amp: on\n", 6, "`on` is true or false to some"),
     "YAML 1.1 Yes": (GOOD + "env: {X: Yes}\n", 5, "`Yes` is true or false to some"),
     "restarts as text": (GOOD + "restarts: many\n", 5, "must be a number, or {max, on, backoff}"),
+    "the other name of `as`": (GOOD + "inputs: [{name: PATH, uri: ., passed_as: env}]\n", 5, "is not a field"),
+    "more nodes than there are": (GOOD + "resources: {nodes: 100001}\n", 5, "must be ≤ 100,000"),
+    "digits of another script": (GOOD + "timeout: \uff15m\n", 5, "must be a whole number of seconds"),
+    "ranks of two nodes": (SPAWN + 'resources: {nodes: "2:2"}\nhyperparameters: {rank: 0}\n', 6, "give every node"),
     "negative restarts": (GOOD + "restarts: -1\n", 5, "must be ≥ 0"),
     "restarts without max": (GOOD + "restarts: {backoff: 5s}\n", 5, "is required"),
     "unknown restart field": (GOOD + "restarts: {max: 1, bakoff: 1}\n", 5, "did you mean `backoff`"),
@@ -263,6 +267,7 @@ ONLY_JOBSUBMIT_CAN = {
     "checkpoint beside hyperparameter",
     "secret is also env",
     "elastic the wrong way round",
+    "big int",
 }
 
 

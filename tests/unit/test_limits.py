@@ -96,6 +96,21 @@ def test_what_just_fits_is_let_through(fields: dict[str, Any], files: int, jobsu
     assert [finding for finding in told["findings"] if finding["check"] == "limit"] == []
 
 
+def test_a_secret_that_is_too_long_is_told_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, {"secrets": {"TOKEN": "env:BIG"}, **{"store": {"uri": "store"}}})
+    done = jobsubmit("create", "job.yaml", "--no-check", code=3, env={"BIG": "x" * 131_066})
+    assert "secrets.TOKEN  one argument or variable: 131,073 bytes, and the limit is 131,072" in done.stderr
+    assert "xxx" not in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", ["volcano", "slurm"])
+def test_data_that_only_nodes_see_is_not_looked_for_here(kind: str, jobsubmit: Command, tmp_path: Path) -> None:
+    backend = {**VOLUME, "kind": kind} if kind == "volcano" else {"kind": kind}
+    write_job(tmp_path, {**VOLCANO, "backend": backend, "inputs": [{"name": "data", "uri": "/kept/imagenet"}]})
+    jobsubmit("validate", "job.yaml")
+
+
 def test_the_longest_argument_is_the_kernels() -> None:
     assert subprocess.run(["true", "x" * (LONGEST - 1)], check=False).returncode == 0
     with pytest.raises(OSError, match="too long") as refused:
