@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobsubmit.errors import UsageError
+from jobsubmit.spec.rules import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.values import env_name_problem
 
 _HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
@@ -49,6 +50,13 @@ def translated(text: str) -> Translated:
     if not script or options.get("module") or options.get("no_python"):
         raise UsageError("--from: names no Python file that the launcher starts", _HINT)
     hyperparameters, args, notes = _arguments(script[1:])
+    if mode == "spawn":
+        notes += _given_by_the_platform(hyperparameters)
+        if args:
+            raise UsageError(
+                f"--from: {args[0]}: in mode spawn a platform passes --name=value only, and no other words",
+                "start it by torchrun, or declare an option for it",
+            )
     left = [name for name in options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
     notes += [f"--{name} of the launcher is not carried over" for name in left]
     dropped = [name for name in options if name in _NOT_NEEDED]
@@ -61,7 +69,7 @@ def translated(text: str) -> Translated:
         fields["local_rank"] = "argument"
     if mode == "torchrun" and options.get("rdzv_backend") in ("static", "c10d"):
         fields["rdzv_backend"] = options["rdzv_backend"]
-    fields["resources"] = _resources(options, mode)
+    fields["resources"] = {"nodes": 1} if mode == "spawn" else _resources(options, mode)
     if (restarts := str(options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
         fields["restarts"] = int(restarts)
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
@@ -103,7 +111,11 @@ def _launcher(words: list[str]) -> tuple[str, list[str]]:
         module = words[at + 1] if at + 1 < len(words) else ""
         if module in _LAUNCHERS:
             return _LAUNCHERS[module], words[at + 2 :]
-    raise UsageError("--from: is not torchrun, nor python -m torch.distributed.launch (or .run)", _HINT)
+    if re.fullmatch(r"python[\d.]*", name) and "-m" not in words[1:4] and any(w.endswith(".py") for w in words[1:3]):
+        return "spawn", words[1:]
+    raise UsageError(
+        "--from: is neither torchrun, python -m torch.distributed.launch (or .run), nor python FILE", _HINT
+    )
 
 
 def _options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -158,7 +170,30 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
             args += [word, *following]
             index += len(following)
             notes.append(f"{name} with {len(following)} words is in args as it was")
+    if args and hyperparameters and words.index(args[0]) < len(words) - len(args):
+        return {}, _without_secrets(words, notes), [*notes, "a word stands before an option: all are in args, in order"]
     return hyperparameters, args, notes
+
+
+def _without_secrets(words: Sequence[str], notes: list[str]) -> list[str]:
+    """Return words without options that hold secrets, noted."""
+    kept: list[str] = []
+    is_value = False
+    for word in words:
+        name, separator, _ = word.partition("=")
+        is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_")) is not None
+        if is_secret:
+            notes.append(f"{name}: left out, it looks like a secret: give it as a variable, by `secrets`")
+        elif not (is_value and not word.startswith("-")):
+            kept.append(word)
+        is_value = is_secret and not separator
+    return kept
+
+
+def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:
+    """Take out what the platform, or jobsubmit, passes in mode spawn, and say so."""
+    own = [name for name in (*SINGLE_NODE_RANKS, INIT_METHOD) if hyperparameters.pop(name, None) is not None]
+    return [f"{', '.join(f'--{name}' for name in own)}: left out, each node is given its own"] if own else []
 
 
 def _until_option(words: Sequence[str]) -> list[str]:

@@ -75,7 +75,7 @@ TABLE = (
     _Row(
         r"unrecognized arguments: .*--local[-_]rank",
         "the boot file does not know --local-rank, which its launcher passes",
-        "read LOCAL_RANK from the environment, and start with --use_env",
+        "read LOCAL_RANK from the environment, or declare --local-rank and --local_rank both",
     ),
     _Row(
         r"the following arguments are required: .*?--(world_size|rank|init_method)",

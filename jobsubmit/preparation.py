@@ -25,6 +25,7 @@ from jobsubmit.revision import Revision, UnknownRevisionError, read_revision
 from jobsubmit.scan import is_code, scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.spec.schema import SCHEMA_NAME
 from jobsubmit.statcache import load_clean, load_known
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
@@ -143,7 +144,9 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
-    return scan(code_dir, _own_folders(plan, settings), load_known(settings.transfer_dir, code_dir))
+    job_file = Path(loaded.document.source)
+    own = (*_own_folders(plan, settings), job_file, job_file.with_name(SCHEMA_NAME))
+    return scan(code_dir, own, load_known(settings.transfer_dir, code_dir))
 
 
 class _Origin(NamedTuple):

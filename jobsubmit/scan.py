@@ -28,7 +28,7 @@ from jobsubmit.node.fetch import tree_digest
 _READ_ATTEMPTS = 3
 _LARGE = 1 << 20
 _LARGE_AT_ONCE = 4
-_OWN = "jobsubmit's own store or state"
+_OWN = "jobsubmit's own: a store, state or job file"
 
 
 def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, ignore: bool = True) -> Bundle:

@@ -28,6 +28,10 @@ class Word(NamedTuple):
         return self.text.partition("=")[0] if self.text.startswith("-") else ""
 
 
+_SHOWN = 8
+_INJECTED = {"--local-rank": 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'}
+
+
 def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
     """Yield the words that the boot file refuses or misunderstands, and those that it misses."""
     for gap in line.gaps[:1]:
@@ -98,21 +102,26 @@ def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
             "injected-argument",
             line.parsed_at,
             f"it refuses {word.name}, which is added on every node (unrecognized arguments)",
-            f"declare {word.name}, or use parse_known_args(): a platform may add more",
+            _INJECTED.get(word.name, f"declare {word.name}, or use parse_known_args(): a platform may add more"),
         )
         return
-    similar = _similar(line, word.name)
-    hint = f"it has {similar}" if similar else "remove it, or declare it there"
-    where = word.field
-    yield Finding("error", "argument-unknown", where, f"{line.parsed_at} does not know {word.name}", hint)
+    text = f"{line.parsed_at} does not know {word.name}"
+    yield Finding("error", "argument-unknown", word.field, text, _remedy(line, word.name))
 
 
-def _similar(line: CommandLine, name: str) -> str:
+def _remedy(line: CommandLine, name: str) -> str:
+    """Say what the program has instead of an option that it does not know."""
     import difflib
 
-    names = [own for option in line.options for own in option.names if own.startswith("-")]
-    same = [own for own in names if own.replace("_", "-") == name.replace("_", "-")]
-    return next(iter(same or difflib.get_close_matches(name, names, 1)), "")
+    bare = name.lstrip("-")
+    if any(option.is_positional and bare in option.names for option in line.options):
+        return f"{bare} is a word of its own there, without `--`: give it in `args` (modes launch and torchrun)"
+    names = {own.lstrip("-"): own for option in line.options for own in option.names if own.startswith("-")}
+    same = [own for own in names if own.replace("_", "-") == bare.replace("_", "-")]
+    if similar := same or difflib.get_close_matches(bare, names, 1):
+        return f"it has {names[similar[0]]}"
+    shown = [own for own in names.values() if own.startswith("--") and own != "--help"][:_SHOWN]
+    return "remove it, or declare it there" + (f" (it has {', '.join(shown)} …)" if shown else "")
 
 
 def _missing(line: CommandLine, words: Sequence[Word]) -> Iterator[Finding]:

@@ -1,22 +1,24 @@
-"""The modules that the code imports, against the files that are uploaded."""
+"""The modules that the code imports and the files that it reads, against those that are uploaded."""
 
 from __future__ import annotations
 
 import ast
+import posixpath
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from jobsubmit.bundle import Bundle
-from jobsubmit.check.code import Code
-from jobsubmit.check.program import Module
+from jobsubmit.check.code import Code, argument
+from jobsubmit.check.program import UNKNOWN, Module, Reach
 from jobsubmit.check.program.modules import MAIN, find_module, origin
 from jobsubmit.finding import Finding
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
-    """Yield the local modules that are imported and not uploaded; packages of others are not looked for."""
+    """Yield the local modules and files that are read and not uploaded; packages of others are not looked for."""
+    yield from _check_reads(code, bundle)
     search = _Search(code, bundle)
     seen: set[str] = set()
     for module in code.program.modules.values():
@@ -29,6 +31,27 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
                 if finding.text not in seen:
                     seen.add(finding.text)
                     yield finding
+
+
+def _check_reads(code: Code, bundle: Bundle) -> Iterator[Finding]:
+    """Yield the files that are opened by their name, and are here but not uploaded."""
+    left_out = {left.path: left.reason for left in bundle.left_out}
+    for module, call in code.calls("open", least=Reach.SURELY):
+        name = code.values.of(call.args[0], module) if call.args else UNKNOWN
+        mode = code.values.of(argument(call, "mode", 1), module) if len(call.args) > 1 or call.keywords else "r"
+        if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) <= set("rbt"):
+            continue
+        path = posixpath.normpath(name)
+        parts = path.split("/")
+        above = [path, *("/".join(parts[:end]) + "/" for end in range(1, len(parts)))]
+        for found in [item for item in above if item in left_out and (bundle.root / path).is_file()][:1]:
+            yield Finding(
+                "warning",
+                "left-out",
+                module.where(call),
+                f"reads {name}, which is here and is not uploaded: {left_out[found]}",
+                f"add `!{path}` to .jobignore, if it belongs to the code",
+            )
 
 
 class _Search:

@@ -62,7 +62,7 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
     """Yield where the parsed local rank chooses a device."""
     for module, node in code.program.nodes:
         is_it = isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
-        if not is_it:
+        if not is_it or (code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER):
             continue
         for above in module.above(node):
             if isinstance(above, ast.stmt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +15,10 @@ from jobsubmit.cli.job_file import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.schema import json_schema
+from jobsubmit.spec.schema import SCHEMA_NAME, json_schema
 
 _CODE = "code"
-_SCHEMA_FILE = "job.schema.json"
-_SCHEMA_LINE = f"# yaml-language-server: $schema={_SCHEMA_FILE}\n"
+_SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_NAME}\n"
 
 
 def init(
@@ -53,7 +53,7 @@ def init(
     if command is not None and (mode is not None or with_code):
         raise UsageError("--from: says how training is started, and what", "leave out --mode and --with-code")
     if command is not None:
-        text, code = _from_command(command), None
+        text, code = _from_command(command, directory), None
     elif not with_code and (text := _proposed(directory, mode)):
         code = None
     else:
@@ -63,7 +63,7 @@ def init(
         if code is not None and not code.exists():
             shutil.copytree(SAMPLE_CODE, code, ignore=shutil.ignore_patterns("__pycache__", "*.sh"))
             out.talk(f"wrote {code}/, the sample training code")
-        (directory / _SCHEMA_FILE).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
+        (directory / SCHEMA_NAME).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
         job.write_text(_SCHEMA_LINE + text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job}: {error.strerror}", "give a directory you can write to") from error
@@ -71,7 +71,7 @@ def init(
         out.document({"job_file": str(job), "code_dir": str(code or directory)})
     else:
         out.data(str(job))
-    out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
+    _say_next(job)
 
 
 def _starter(mode: ModeOption) -> str:
@@ -80,13 +80,38 @@ def _starter(mode: ModeOption) -> str:
     return text.replace(f"create {mode.value}.yaml", "create job.yaml")
 
 
-def _from_command(command: str) -> str:
+def _say_next(job: Path) -> None:
+    """Say what to type next: what has to be mended first, or the submission."""
+    from jobsubmit.errors import JobSubmitError
+    from jobsubmit.preparation import examine
+    from jobsubmit.settings import load_settings
+    from jobsubmit.spec.load import load
+
+    try:
+        errors = [finding for finding in examine(load(job), load_settings()).findings if finding.level == "error"]
+    except JobSubmitError as error:
+        out.talk(f"note: {error.message}")
+        errors = []
+    if errors:
+        things = "a thing has" if len(errors) == 1 else f"{len(errors)} things have"
+        out.talk(f"next: {things} to be mended before it can run: jobsubmit validate {job}")
+    else:
+        out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
+
+
+def _from_command(command: str, directory: Path) -> str:
     from jobsubmit.commandline import translated
 
     found = translated(command)
     for note in found.notes:
         out.talk(f"note: {note}")
-    return f"# From a command line of {found.fields['mode']}.\n{_written(found.fields)}"
+    fields = {**found.fields, "name": _name_of(directory) or found.fields["name"]}
+    return f"# From a command line of {fields['mode']}.\n{_written(fields)}"
+
+
+def _name_of(directory: Path) -> str:
+    """Return a name for the job of a directory: its own, as far as it may be one."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-")[:64]
 
 
 def _proposed(directory: Path, mode: ModeOption | None) -> str:
@@ -96,7 +121,7 @@ def _proposed(directory: Path, mode: ModeOption | None) -> str:
     found = propose(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
     if found is None:
         return ""
-    fields = {"name": "training", **found.fields, "code_dir": "."}
+    fields = {"name": _name_of(directory) or "training", **found.fields, "code_dir": "."}
     if mode is not None:
         fields = {**fields, "mode": mode.value}
         fields.pop("local_rank", None)

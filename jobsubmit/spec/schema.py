@@ -13,6 +13,8 @@ from jobsubmit.spec.values import FREE_ENV_NAME
 
 Schema: TypeAlias = dict[str, Any]
 
+SCHEMA_NAME = "job.schema.json"  # beside a job file, whose first line names it
+
 _IS_REMOTE = {"type": "string", "pattern": "^(s3|obs)://"}
 _ONE_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d+):\1$"}]}
 _NOT_ELASTIC = {"properties": {"resources": {"properties": {"nodes": _ONE_NUMBER}}}}

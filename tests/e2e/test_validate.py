@@ -81,3 +81,57 @@ def test_what_cannot_be_told_is_said_and_stops_nothing(job: Path, jobsubmit: Com
         "cannot tell: train.py:4  which arguments it takes: the name of an option is put together here" in done.stderr
     )
     assert "is valid" in done.stdout
+
+
+def test_a_file_that_is_read_and_left_out(job: Path, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code" / "train.py").write_text(
+        "exec(open('conf/small.py').read())\nopen('out.txt', 'w')\nopen('no.txt')\n"
+    )
+    for name in ("conf/small.py", "out.txt"):
+        (tmp_path / "code" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "code" / name).touch()
+    (tmp_path / "code" / ".jobignore").write_text("conf/\n*.txt\n")
+    done = jobsubmit("validate", "job.yaml")
+    assert "train.py:1  reads conf/small.py, which is here and is not uploaded: ignored by .jobignore" in done.stderr
+    assert ".txt" not in done.stderr
+
+
+def test_what_to_do_about_an_unknown_argument(job: Path, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code" / "train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--wd')\np.parse_args()\n"
+    )
+    for name, remedy in (("data", "data is a word of its own there"), ("x", "(it has --wd …)"), ("wdd", "it has --wd")):
+        job.write_text(job.read_text().partition("hyperparameters")[0] + f"hyperparameters: {{{name}: 1}}\nargs: [d]\n")
+        assert remedy in jobsubmit("validate", "job.yaml", code=3).stderr
+
+
+def test_a_device_that_no_node_has_is_no_matter(job: Path, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code" / "train.py").write_text(
+        "import argparse\nimport torch\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--local_rank', type=int, default=0)\nargs, _ = p.parse_known_args()\n"
+        "dist.init_process_group('gloo')\nif torch.cuda.is_available():\n    torch.cuda.set_device(args.local_rank)\n"
+        "dist.destroy_process_group()\n"
+    )
+    jobsubmit("validate", "job.yaml", env={"CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_many_processes_for_one_machine(job: Path, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code" / "train.py").write_text("print(1)\n")
+    job.write_text(job.read_text().partition("hyperparameters")[0])
+    done = jobsubmit("validate", "job.yaml", "--nodes", "9000")
+    assert "warning: --nodes  resources.nodes: 9,000 processes for the" in done.stderr
+
+
+def test_the_job_file_is_no_part_of_the_code(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    done = jobsubmit("init", "--from", "torchrun train.py --lr 0.1")
+    assert "next: a thing has to be mended" not in done.stderr
+    first = jobsubmit.json("bundle", "--list")
+    assert [file["path"] for file in first["largest"]] == ["train.py"]
+    assert {left["path"] for left in first["left_out"]} >= {"job.yaml", "job.schema.json"}
+    assert jobsubmit.json("bundle", "--set", "hyperparameters.lr=0.2")["digest"] == first["digest"]
+
+
+def test_init_says_what_has_to_be_mended(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    assert "next: a thing has to be mended" in jobsubmit("init", "--from", "torchrun train.py --lr 0.1").stderr

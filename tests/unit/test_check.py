@@ -78,8 +78,8 @@ def test_what_cannot_be_told_is_said_so(case: dict[str, Any]) -> None:
 def test_a_chain_of_calls_may_be_long(tmp_path: Path) -> None:
     """Two thousand functions, each called by the one before it."""
     chain = "".join(f"def f{number}():\n    f{number + 1}()\n" for number in range(2000))
-    end = "def f2000():\n    os.environ['MASTER_PORT'] = '1'\n"
-    (tmp_path / "train.py").write_text(f"import os\n{chain}{end}f0()\n")
+    end = "def f2000():\n    os.environ['MASTER_PORT'] = '1'\n    dist.init_process_group('gloo')\n"
+    (tmp_path / "train.py").write_text(f"import os\nimport torch.distributed as dist\n{chain}{end}f0()\n")
     job = {"name": "deep", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
     found = list(check_code(planning.plan(load_mapping(job).spec, BUILT_IN), scan(tmp_path)))
-    assert [f.where for f in found if f.level == "error"] == ["train.py:4003"]
+    assert [f.where for f in found if f.level == "error"] == ["train.py:4004"]

@@ -43,8 +43,18 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "python -u -m torch.distributed.launch --nproc_per_node=4 --master_port 1 train.py data --steps 30 60 --lr=1e-3": {
         "mode": "launch",
         "local_rank": "argument",
-        "args": ["data", "--steps", "30", "60"],
-        "hyperparameters": {"lr": "1e-3"},
+        "args": ["data", "--steps", "30", "60", "--lr=1e-3"],
+    },
+    "torchrun train.py config/small.py --batch_size=4": {
+        "mode": "torchrun",
+        "args": ["config/small.py", "--batch_size=4"],
+    },
+    "torchrun train.py data --api-key s3cret --lr=1 --token=t": {"mode": "torchrun", "args": ["data", "--lr=1"]},
+    "torchrun train.py --lr=1 data": {"mode": "torchrun", "args": ["data"], "hyperparameters": {"lr": 1}},
+    "python main.py --world_size 2 --rank=0 --init_method tcp://h:1 --lr 1": {
+        "mode": "spawn",
+        "hyperparameters": {"lr": 1},
+        "resources": {"nodes": 1},
     },
     "RANK=0 python -m torch.distributed.run --standalone --nproc_per_node=2 train.py --x=-1 --y -2.5": {
         "mode": "torchrun",
@@ -61,7 +71,15 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "python train.py", "torchrun --nproc_per_node=2", "torchrun -m pkg.train", "torchrun 'train.py"]
+    "command",
+    [
+        "",
+        "python -m pkg.train",
+        "bash train.sh",
+        "torchrun --nproc_per_node=2",
+        "torchrun -m pkg.train",
+        "torchrun 'train.py",
+    ],
 )
 def test_what_is_no_launchers_command_is_refused(command: str) -> None:
     with pytest.raises(UsageError, match="--from"):
@@ -73,7 +91,7 @@ def test_from_writes_a_job_that_renders_the_same_words(jobsubmit: Command, tmp_p
     jobsubmit("init", "--from", command)
     (tmp_path / "train.py").write_text("print(1)\n")
     script = jobsubmit("render", "job.yaml").stdout
-    assert "--lr=0.1" in script
+    assert script.index(" in\n") < script.index("'p q'") < script.index("--lr") < script.index("0.1")
     assert "'p q'" in script
     assert yaml.safe_load((tmp_path / "job.yaml").read_text())["resources"] == {"nodes": 2, "nproc_per_node": 2}
     refused = jobsubmit("init", "other", "--from", command, "--with-code", code=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -29,18 +30,19 @@ from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.errors import BackendError, JobNotFoundError
+from jobsubmit.finding import Finding
 from jobsubmit.locks import is_locked
 from jobsubmit.node.gang import files, processes
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
-    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
+_MOST_PER_CORE = 64
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
 
@@ -59,8 +61,12 @@ class LocalBackend:
         return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
-        """Yield what Linux cannot do (see Backend)."""
-        return word_limits(plan)
+        """Yield what Linux and this machine cannot do (see Backend)."""
+        yield from word_limits(plan)
+        processes, cores = plan.nodes * (plan.nproc_per_node or 1), os.cpu_count() or 1
+        if processes > _MOST_PER_CORE * cores:
+            text = f"{processes:,} processes for the {cores} cores of this machine: they may not start"
+            yield Finding("warning", "limit", "resources.nodes", text, "take fewer nodes here, or another backend")
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError where this machine cannot start the job (see Backend)."""
