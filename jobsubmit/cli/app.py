@@ -49,7 +49,6 @@ _ALIASES = ("submit", "ls", "stop")
 
 app = typer.Typer(
     name="jobsubmit",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,7 +95,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     _register(arguments[0] if arguments else "")
     try:
-        return app(arguments, standalone_mode=False) or 0
+        return app(arguments or ["--help"], standalone_mode=False) or 0
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:

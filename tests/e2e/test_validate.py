@@ -98,7 +98,8 @@ def test_a_file_that_is_read_and_left_out(job: Path, jobsubmit: Command, tmp_pat
 
 def test_what_to_do_about_an_unknown_argument(job: Path, jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "code" / "train.py").write_text(
-        "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--wd')\np.parse_args()\n"
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--wd')\n"
+        "p.parse_args()\n"
     )
     for name, remedy in (("data", "data is a word of its own there"), ("x", "(it has --wd …)"), ("wdd", "it has --wd")):
         job.write_text(job.read_text().partition("hyperparameters")[0] + f"hyperparameters: {{{name}: 1}}\nargs: [d]\n")

@@ -268,3 +268,9 @@ def test_a_dry_run_checks_the_id_too(jobsubmit: Command) -> None:
     assert (
         "must be letters" in jobsubmit("create", starter_job("spawn"), "--dry-run", "--job-id", "../x", code=2).stderr
     )
+
+
+def test_without_a_command_it_shows_what_there_is(jobsubmit: Command) -> None:
+    done = jobsubmit()
+    assert "create" in done.stdout
+    assert done.stderr == ""
