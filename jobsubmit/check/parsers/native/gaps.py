@@ -1,0 +1,139 @@
+"""What cannot be told about the parsers of a program, and why."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.parsers.accepted import Gap
+from jobsubmit.check.parsers.native.search import ADDS, LENIENT, STRICT, Search
+from jobsubmit.check.program import Module
+
+_HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
+_GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
+_PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
+
+
+def gaps(search: Search) -> Iterator[Gap]:
+    """Yield the places at which it cannot be told what is accepted, each with the reason."""
+    if not search.creations:
+        module, call, _ = search.parses[0]
+        yield Gap(module.where(call), "the parser comes from elsewhere")
+    yield from _of_argv(search)
+    for module, call in search.adds:
+        if not search.has_plain_name(call, module):
+            yield Gap(module.where(call), "the name of an option is put together here")
+    for module, call, name in search.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers":
+            yield Gap(module.where(call), "it has subcommands")
+        if _is_given_away(search, call, name, module):
+            yield Gap(module.where(call), f"{name or 'a function'} may add options")
+    for module, call, _ in search.parses:
+        if why := _foreign(search, call, module):
+            yield Gap(module.where(call), why)
+    for module, call in search.creations:
+        yield from _of_parser(search, module, call)
+        settings = {keyword.arg for keyword in call.keywords}
+        if "fromfile_prefix_chars" in settings:
+            yield Gap(module.where(call), "it reads words from files")
+        if "prefix_chars" in settings and len(search.creations) > 1:
+            yield Gap(module.where(call), "one of its parsers has prefixes of its own")
+
+
+def _of_argv(search: Search) -> Iterator[Gap]:
+    for module, node in search.program.nodes:
+        target = node.value if isinstance(node, ast.Subscript) else node
+        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and _is_sys_argv(search, target, module):
+            yield Gap(module.where(node), "sys.argv is changed")
+    for module, call, _ in search.calls:
+        if isinstance(call.func, ast.Attribute) and _is_sys_argv(search, call.func.value, module):
+            if call.func.attr in ("append", "insert", "extend", "remove", "pop", "clear"):
+                yield Gap(module.where(call), "sys.argv is changed")
+
+
+def _is_sys_argv(search: Search, node: ast.AST, module: Module) -> bool:
+    return search.program.name_of(node, module) == "sys.argv"
+
+
+def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) -> bool:
+    """Tell whether a parser is handed to code that is not here."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "parents")]
+    names = search.parser_names(module)
+    if name in _HARMLESS or not any(_is_parser(inner, names) for item in given for inner in _parts(item)):
+        return False
+    is_ours = search.program.definition(search.reached.names.get(call, name)) is not None
+    if is_ours or _is_inner(call, module):
+        return False
+    return not (isinstance(call.func, ast.Attribute) and call.func.attr in search.program.methods)
+
+
+def _is_parser(node: ast.AST, names: frozenset[str]) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _GROUPS
+    if isinstance(node, ast.Name):
+        return node.id in names or node.id in _PARSER_NAMES
+    return isinstance(node, ast.Attribute) and node.attr in _PARSER_NAMES
+
+
+def _is_inner(call: ast.Call, module: Module) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in module.functions
+
+
+def _foreign(search: Search, call: ast.Call, module: Module) -> str:
+    """Return why a parser that parses is not known whole, or nothing."""
+    assert isinstance(call.func, ast.Attribute)
+    made_by: list[ast.AST] = [call.func.value]
+    if isinstance(call.func.value, ast.Name):
+        made_by = [
+            node.value
+            for node in module.nodes
+            if isinstance(node, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == call.func.value.id for t in node.targets)
+        ]
+    for node in made_by:
+        if isinstance(node, ast.Call):
+            name = search.reached.names.get(node, search.program.name_of(node.func, module))
+            is_ours = search.program.definition(name) is not None or _is_inner(node, module)
+            is_method = isinstance(node.func, ast.Attribute) and not _is_package(node.func, module)
+            if not is_ours and not is_method and not search.makes_parser(name):
+                return f"{name or 'something else'} makes the parser"
+    return ""
+
+
+def _is_package(target: ast.Attribute, module: Module) -> bool:
+    root: ast.AST = target
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in module.aliases
+
+
+def _of_parser(search: Search, module: Module, call: ast.Call) -> Iterator[Gap]:
+    found = search.program.definition(search.program.name_of(call.func, module))
+    if found and isinstance(found[1], ast.ClassDef):
+        own = [item.name for item in found[1].body if isinstance(item, ast.FunctionDef) and item.name != "__init__"]
+        changed = [name for name in own if name in (*STRICT, *LENIENT, *ADDS, "_get_option_tuples", "error")]
+        if changed:
+            yield Gap(module.where(call), f"its class has a {changed[0]} of its own")
+    for keyword in call.keywords:
+        if keyword.arg == "parents":
+            yield from _of_parents(search, keyword.value, module)
+        if keyword.arg is None:
+            yield Gap(module.where(call), "the parser's settings are not literal")
+
+
+def _of_parents(search: Search, node: ast.AST, module: Module) -> Iterator[Gap]:
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    for item in items:
+        if isinstance(item, ast.Call):
+            name = search.program.name_of(item.func, module)
+            if search.program.definition(name) is None and not search.makes_parser(name):
+                yield Gap(module.where(item), f"{name or 'something else'} makes a parent of the parser")
+        elif not isinstance(item, ast.Name) or item.id not in search.parser_names(module):
+            yield Gap(module.where(item), "a parent of the parser comes from elsewhere")
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield an argument and what is in it, if it is a plain container."""
+    yield node
+    if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Starred)):
+        yield from ast.walk(node)

@@ -1,0 +1,71 @@
+"""The options that a program adds to its parsers."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from jobsubmit.check.parsers.accepted import Option
+from jobsubmit.check.parsers.native.search import Search
+from jobsubmit.check.program import UNKNOWN, Module
+
+_VALUES = {
+    "argparse.REMAINDER": "...",
+    "argparse.OPTIONAL": "?",
+    "argparse.ZERO_OR_MORE": "*",
+    "argparse.ONE_OR_MORE": "+",
+    "argparse.BooleanOptionalAction": "boolean",
+}
+_ACTIONS = ("store", "store_const", "store_true", "store_false", "append", "append_const", "count", "extend")
+
+
+def options(search: Search) -> Iterator[Option]:
+    """Yield the options whose names are known."""
+    for module, call in search.adds:
+        if search.has_plain_name(call, module):
+            yield _option(search, tuple(search.values.of(item, module) for item in call.args), call, module)
+
+
+def _option(search: Search, names: tuple[str, ...], call: ast.Call, module: Module) -> Option:
+    settings: dict[str, Any] = {}
+    kind, default = "", UNKNOWN
+    is_sure = search.is_sure(call, module) and search.is_one_parser
+    for keyword in call.keywords:
+        value = _VALUES.get(search.program.name_of(keyword.value, module)) or search.values.of(keyword.value, module)
+        match keyword.arg:
+            case "type":
+                kind = search.program.name_of(keyword.value, module) or "?"
+            case "default":
+                default = value
+            case "action":
+                settings["action"] = value
+            case "nargs" | "choices" | "required" | "dest" if value is not UNKNOWN:
+                settings[keyword.arg] = value
+            case "nargs" | None:
+                settings["nargs"], is_sure = "?", False
+    if "action" in settings:
+        is_sure = _translate_action(settings) and is_sure
+    if "default" not in {k.arg for k in call.keywords}:
+        default = {"store_true": False, "store_false": True}.get(settings.get("action", ""))
+    return Option(names, module.where(call), settings, kind, default, is_sure)
+
+
+def _translate_action(settings: dict[str, Any]) -> bool:
+    """Put argparse's own action in place; return whether it is one."""
+    action = settings["action"]
+    if action == "boolean":
+        settings["action"] = argparse.BooleanOptionalAction
+    elif action not in _ACTIONS:
+        del settings["action"]
+        settings["nargs"] = settings.get("nargs", "?")
+        settings.pop("choices", None)
+        settings.pop("required", None)
+        return False
+    if settings.get("action") in ("store_const", "append_const"):
+        settings["const"] = UNKNOWN
+    if settings.get("action") in ("store_true", "store_false", "store_const", "append_const", "count"):
+        settings.pop("nargs", None)
+        settings.pop("choices", None)
+    return True

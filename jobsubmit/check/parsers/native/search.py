@@ -1,0 +1,124 @@
+"""The parsers of a program: where they are made, are given options, and parse."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from jobsubmit.check.program import UNKNOWN, Module, Program, Reach, Reached, Values
+
+CREATES = "argparse.ArgumentParser"
+ADDS = ("add_argument",)
+STRICT = ("parse_args", "parse_intermixed_args")
+LENIENT = ("parse_known_args", "parse_known_intermixed_args")
+_PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
+
+
+class Search:
+    """Hold the calls of a program that make a parser, and tell what they are for."""
+
+    def __init__(self, program: Program, reached: Reached, values: Values) -> None:
+        self.program, self.reached, self.values = program, reached, values
+        self.calls = list(reached.calls())
+        self._parser_names: dict[Module, frozenset[str]] = {}
+        self.creations = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
+
+    def makes_parser(self, name: str, depth: int = 0) -> bool:
+        """Tell whether a name is that of a class of parsers."""
+        if name == CREATES:
+            return True
+        found = self.program.definition(name)
+        if found is None or not isinstance(found[1], ast.ClassDef) or depth > len(self.program.modules):
+            return False
+        return any(self.makes_parser(self.program.name_of(base, found[0]), depth + 1) for base in found[1].bases)
+
+    @cached_property
+    def parses(self) -> Sequence[tuple[Module, ast.Call, str]]:
+        """Return the calls that parse, with the name of the method."""
+        return list(self._parses())
+
+    def _parses(self) -> Iterator[tuple[Module, ast.Call, str]]:
+        for module, call, name in self.calls:
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in (*STRICT, *LENIENT):
+                continue
+            is_local = self.program.definition(name) is not None
+            if not is_local and not self._is_own_method(call.func, module):
+                yield module, call, call.func.attr
+
+    @cached_property
+    def adds(self) -> Sequence[tuple[Module, ast.Call]]:
+        """Return the calls that add an option."""
+        return list(self._adds())
+
+    def _adds(self) -> Iterator[tuple[Module, ast.Call]]:
+        short = {
+            (module.path, target.id)
+            for module in self.program.modules.values()
+            for node in module.nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in ADDS
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for module, call, name in self.calls:
+            is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ADDS
+            is_short = isinstance(call.func, ast.Name) and (module.path, call.func.id) in short
+            if (is_method or is_short) and self.program.definition(name) is None:
+                yield module, call
+
+    def is_sure(self, node: ast.AST, module: Module) -> bool:
+        """Tell whether something is surely executed."""
+        return self.reached.of(node, module) is Reach.SURELY
+
+    def parser_names(self, module: Module) -> frozenset[str]:
+        """Return the variables of a module that hold parsers and groups of them."""
+        if module not in self._parser_names:
+            self._parser_names[module] = frozenset(self._named(module)) - {"self", "cls"}
+        return self._parser_names[module]
+
+    def _named(self, module: Module) -> Iterator[str]:
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in ADDS and isinstance(node.value, ast.Name):
+                yield node.value.id
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if self.makes_parser(self.program.name_of(node.value.func, module)):
+                    yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+    def has_plain_name(self, call: ast.Call, module: Module) -> bool:
+        """Tell whether the names of an option are known."""
+        names = [self.values.of(item, module) for item in call.args]
+        return bool(names) and all(isinstance(name, str) for name in names)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the parser; of several, what they have in common."""
+        each = [
+            {
+                keyword.arg: value
+                for keyword in call.keywords
+                if keyword.arg in _PARSER_SETTINGS and (value := self.values.of(keyword.value, module)) is not UNKNOWN
+            }
+            for module, call in self.creations
+        ]
+        return {name: value for name, value in (each or [{}])[0].items() if all(o.get(name) == value for o in each)}
+
+    @cached_property
+    def is_one_parser(self) -> bool:
+        """Tell whether all options are of one parser: the only one, with parents, or one that gets what is left."""
+        has_parents = any(keyword.arg == "parents" for _, call in self.creations for keyword in call.keywords)
+        is_passed_on = any(how in LENIENT for _, _, how in self.parses)
+        return (len(self.creations) == 1 or has_parents or is_passed_on) and not self._has_subparsers
+
+    @cached_property
+    def _has_subparsers(self) -> bool:
+        return any(isinstance(c.func, ast.Attribute) and c.func.attr == "add_subparsers" for _, c, _ in self.calls)
+
+    def _is_own_method(self, target: ast.Attribute, module: Module) -> bool:
+        """Tell whether `x.parse_args` is a method of a class of the program, and not a parser's."""
+        owners = [node for node in module.above(target) if isinstance(node, ast.ClassDef)]
+        is_self = isinstance(target.value, ast.Name) and target.value.id == "self"
+        return is_self and any(
+            isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and item.name == target.attr
+            for owner in owners
+            for item in owner.body
+        )
