@@ -122,7 +122,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fixed-world-size",
                 module.where(call),
-                f"starts {value} processes on each node, and resources.nproc_per_node is {code.facts.nproc}",
+                f"its processes on each node are {value}, and resources.nproc_per_node is {code.facts.nproc}",
                 "give one of them, and read the other from it (NPROC_PER_NODE is in the environment)",
             )
     for module, call in code.calls(SPAWN):

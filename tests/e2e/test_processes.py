@@ -26,7 +26,8 @@ def test_the_request_that_was_shown_is_the_one_that_was_sent(jobsubmit: Command,
     for name, text in shown["request"].items():
         assert (job_dir("same") / name).read_text() == text
     assert (job_dir("same") / "start.sh").read_text() == shown["script"]["text"]
-    assert jobsubmit.json("status", "same")["code"] == {name: shown["code"][name] for name in ("uri", "digest")}
+    code = {"uri": shown["code"]["uri"], "digest": shown["code"]["digest"], "git": shown["git"]}
+    assert jobsubmit.json("status", "same")["code"] == code
 
 
 def test_the_users_own_sitecustomize_still_runs(
@@ -231,3 +232,15 @@ def test_what_a_node_found_is_the_contract_and_only_that(
         assert environment["NODE_ADDR"] == environment["MA_CURRENT_IP"]
         assert environment["MA_JOB_DIR"] == str(job_dir(job) / f"nodes/{node}")
     assert found[0]["MASTER_PORT"] == found[1]["MASTER_PORT"]
+
+
+def test_ranks_are_counted_by_what_is_started(jobsubmit: Command, tmp_path: Path) -> None:
+    """A boot file without GPUs may start one process on each node, whatever the job file says."""
+    boot = (
+        "import torch.multiprocessing as mp\n\ndef work(i):\n    print('works')\n\n"
+        "if __name__ == '__main__':\n    mp.spawn(work, nprocs=1)\n"
+    )
+    job_file = write_job(tmp_path, boot, "resources: {nodes: 2, nproc_per_node: 2}\n")
+    done = jobsubmit("create", job_file, "--follow")
+    assert "[rank 0] works" in done.stderr
+    assert "[rank 1] works" in done.stderr

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _RANK_PID = "JOBSUBMIT_GANG_RANK_PID"  # set in a rank, for its own children are no ranks
 _SPAWN_RANK = "JOBSUBMIT_GANG_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
+_SPAWN_COUNT = "JOBSUBMIT_GANG_SPAWN_COUNT"  # how many mp.spawn starts, which need not be what the job file says
 _ASSUMED = "JOBSUBMIT_GANG_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
 _GLOO_SECONDS = 0.3
 _VICTIM_SIGNS = (
@@ -90,7 +91,8 @@ def _command_line() -> str:
 def _become_spawned_rank() -> None:
     # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
     local_rank = int(os.environ.pop(_SPAWN_RANK))
-    rank = int(os.environ["NODE_RANK"]) * int(os.environ["NPROC_PER_NODE"]) + local_rank
+    count = os.environ.pop(_SPAWN_COUNT, "") or os.environ["NPROC_PER_NODE"]
+    rank = int(os.environ["NODE_RANK"]) * int(count) + local_rank
     _become_rank(rank, is_assumed=bool(os.environ.pop(_ASSUMED, "")))
     from multiprocessing import process
 
@@ -267,12 +269,13 @@ def _hand_over_spawn_ranks() -> None:
             return start(self)
         started.append(self)
         os.environ[_SPAWN_RANK] = str(local_rank)
+        os.environ[_SPAWN_COUNT] = str(_spawn_count() or "")
         os.environ[_ASSUMED] = "" if _is_torch_spawn(self) else "1"
         try:
             return start(self)
         finally:
-            os.environ.pop(_SPAWN_RANK, None)
-            os.environ.pop(_ASSUMED, None)
+            for name in (_SPAWN_RANK, _SPAWN_COUNT, _ASSUMED):
+                os.environ.pop(name, None)
 
     def wait_for_ranks(number: int, frame: object) -> None:
         # The ranks got the signal too and may be saving a checkpoint; the join of the launcher ends when they have.
@@ -295,6 +298,16 @@ def _spawn_rank(child: Any, count: int) -> Any:
     if _is_torch_spawn(child):
         return child._args[1]  # _wrap(fn, i, args, error_file)
     return None if child.daemon else count
+
+
+@_guarded
+def _spawn_count() -> Any:
+    """Return how many processes mp.spawn was asked for, from the frame of its that starts them; else None."""
+    caller: Any = sys._getframe()
+    while caller is not None and caller.f_code.co_name != "start_processes":
+        caller = caller.f_back
+    count = caller.f_locals.get("nprocs") if caller is not None else None
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def _is_torch_spawn(child: Any) -> bool:
