@@ -438,9 +438,10 @@ def _spawn(cluster: Cluster, name: str, command: list[Any]) -> None:
 def _wait(is_so: Callable[[], bool], what: str, cluster: Cluster, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
-        dead = [name for name, process in cluster.processes.items() if process.poll() is not None]
+        started = cluster.processes.copy()  # other threads start more meanwhile
+        dead = [name for name, process in started.items() if process.poll() is not None]
         if dead or time.monotonic() > deadline:
-            logs = [(cluster.folder / "log" / f"{name}.log") for name in dead or cluster.processes]
+            logs = [(cluster.folder / "log" / f"{name}.log") for name in dead or started]
             said = "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
             raise RuntimeError(f"Kubernetes: {what} did not come up\n{said}")
         time.sleep(0.1)
