@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+BUNDLE_LIMIT = "bundle-limit"  # the check that is about how much is uploaded
+
 Level: TypeAlias = Literal["error", "warning", "hint", "unknown"]
 
 

@@ -17,7 +17,7 @@ from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
-from jobsubmit.finding import Finding
+from jobsubmit.finding import BUNDLE_LIMIT, Finding
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
@@ -30,7 +30,7 @@ from jobsubmit.statcache import load_clean, load_known
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
-_CERTAIN = ("secret", "uncommitted", "limit", "data")
+_CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
 class StepClock:
@@ -111,11 +111,9 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 
 
 def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
-    """Return what would be uploaded, and the secrets in it; None where the code is in a bucket already."""
-    plan = planning.plan(loaded.spec, settings)
-    bundle = _scanned(plan, loaded, settings)
-    found = tuple(_secrets(plan, bundle, settings))
-    return (bundle._replace(revision=_origin(bundle, plan).revision) if bundle else None), found
+    """Return what would be uploaded, and the secrets and limits against it; None where it is in a bucket already."""
+    prepared = examine(loaded, settings, Demands(checks=False))
+    return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
 
 
 def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> list[Finding]:

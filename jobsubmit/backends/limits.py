@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.expand import boot_words
-from jobsubmit.finding import Finding
+from jobsubmit.finding import BUNDLE_LIMIT, Finding
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
@@ -67,5 +67,5 @@ def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Fin
     address = len(code.uri) + (_SHORTEST_SIGNATURE if code.uri.startswith(REMOTE_SCHEMES) else 0)
     size = sum(2 * len(file.path) + address for file in bundle.files)
     if size > most:
-        what = f"the addresses of {len(bundle.files):,} files"
-        yield over("layout", what, size, most, "characters", "use layout: archive, where nodes fetch one file")
+        what = f"the addresses of {len(bundle.files):,} files: {size:,} characters, and the limit is {most:,}"
+        yield Finding("error", BUNDLE_LIMIT, "layout", what, "use layout: archive, where nodes fetch one file")

@@ -31,26 +31,26 @@ def bundle(
     The largest files first, what is left out and why, the digest of it all, and keys or tokens that do not belong into
     an upload. Touches nothing.
 
-    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 there is a secret in it.
+    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 there is a secret in it, or it is too much for the backend.
 
     Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
     loaded = read_job(job, None, overrides(assignments=set_))
-    found, secrets = preparation.bundled(loaded, load_settings())
+    found, wrong = preparation.bundled(loaded, load_settings())
     if found is None:
         raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
     files = sorted(found.files, key=lambda file: (-file.size, file.path))
     if out.json:
-        out.document(_document(found, files if list_ else files[:top], secrets))
+        out.document(_document(found, files if list_ else files[:top], wrong))
     else:
         _show(found, files if list_ else files[:top], is_whole=list_)
-    if secrets:
+    if wrong:
         if not out.json:
-            raise preparation.check_error(secrets)
+            raise preparation.check_error(wrong)
         raise typer.Exit(3)
 
 
-def _document(found: Bundle, files: Sequence[BundleFile], secrets: Sequence[Finding]) -> dict[str, object]:
+def _document(found: Bundle, files: Sequence[BundleFile], wrong: Sequence[Finding]) -> dict[str, object]:
     return {
         "root": str(found.root),
         "digest": found.digest,
@@ -60,8 +60,13 @@ def _document(found: Bundle, files: Sequence[BundleFile], secrets: Sequence[Find
         "largest": [file.entry() for file in files],
         "left_out": [left._asdict() for left in found.left_out],
         "empty_directories": list(found.directories),
-        "secrets": [{"where": secret.where, "text": secret.text} for secret in secrets],
+        "secrets": [_place(finding) for finding in wrong if finding.check == "secret"],
+        "limits": [_place(finding) for finding in wrong if finding.check != "secret"],
     }
+
+
+def _place(finding: Finding) -> dict[str, str]:
+    return {"where": finding.where, "text": finding.text}
 
 
 def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None:

@@ -93,7 +93,19 @@ def test_each_is_told_with_field_number_and_remedy(
 def test_what_just_fits_is_let_through(fields: dict[str, Any], files: int, jobsubmit: Command, tmp_path: Path) -> None:
     write_job(tmp_path, fields, files)
     told = jobsubmit.json("validate", "job.yaml")
-    assert [finding for finding in told["findings"] if finding["check"] == "limit"] == []
+    assert [finding for finding in told["findings"] if finding["check"].endswith("limit")] == []
+
+
+def test_bundle_tells_its_limits_and_no_others(jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, {**VOLCANO, "image": None, "layout": "tree"}, 2700)
+    told = jobsubmit.json("bundle", "job.yaml", code=3)
+    (limit,) = told["limits"]
+    assert "2,701 files" in limit["text"]
+    assert told["secrets"] == []
+    done = jobsubmit("bundle", "job.yaml", code=3)
+    assert "and the limit is 1,048,576" in done.stderr
+    assert "image" not in done.stderr
+    assert jobsubmit.json("bundle", "job.yaml", "--set", "layout=archive")["limits"] == []
 
 
 def test_a_secret_that_is_too_long_is_told_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
