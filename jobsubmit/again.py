@@ -14,7 +14,6 @@ from jobsubmit.follow import status
 from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
 from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME, Script, render
-from jobsubmit.revision import Revision
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref
@@ -60,11 +59,9 @@ def prepare_again(
     script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
     code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
-    stop_at_errors(list(backend.limits(plan, request, code, None)))
+    stop_at_errors(backend.limits(plan, request, code, None))
     notes = (*loaded.notes, *plan.notes)
-    known = record.revision
-    revision = Revision(known["commit"], known["branch"], tuple(known["uncommitted"])) if known else None
-    return Prepared(loaded, plan, None, (), script, code, request, (), notes, revision, record.id)
+    return Prepared(loaded, plan, None, (), script, code, request, (), notes, record.revision, record.id)
 
 
 def code_of(record: JobRecord) -> CodeRef:

@@ -110,12 +110,13 @@ def submit_once(
 
 def _documents(prepared: Prepared) -> dict[str, str | bytes]:
     """Return what is kept of a job beside its record, for people and for `rerun`."""
+    revision = prepared.bundle.revision if prepared.bundle else None
     return {
         "job.yaml": prepared.loaded.document.text,
         RESOLVED_NAME: prepared.loaded.resolved_text(),
         "plan.json": json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
         SCRIPT_NAME: prepared.script.text,
-        **({DIFF_NAME: diff} if (diff := prepared.revision.diff if prepared.revision else b"") else {}),
+        **({DIFF_NAME: revision.diff} if revision and revision.diff else {}),
         **prepared.request.documents,
     }
 
@@ -141,7 +142,7 @@ def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict
     if missing:
         raise SpecError(missing, "export it before you submit; its value is never written down")
     values = {name: environment[source] for name, source in prepared.plan.secrets}
-    stop_at_errors(list(secret_limits(values)))
+    stop_at_errors(secret_limits(values))
     return values
 
 
@@ -166,7 +167,7 @@ def _record(prepared: Prepared) -> JobRecord:
         code_name=prepared.code.name,
         store=prepared.plan.store._asdict(),
         rerun_of=prepared.rerun_of,
-        revision=prepared.revision.document() if prepared.revision else None,
+        revision=prepared.revision,
         checkpoints_of=prepared.plan.checkpoints_of,
     )
 

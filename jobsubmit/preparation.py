@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,7 +60,7 @@ class Prepared:
     request: Request
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
-    revision: Revision | None
+    revision: Mapping[str, object] | None
     rerun_of: str = ""
 
 
@@ -107,7 +107,8 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     findings += list(backend.limits(plan, request, code, bundle))
     placed = tuple(_placed(finding, loaded) for finding in findings)
     notes = _notes(loaded, plan, backend)
-    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, origin.revision)
+    revision = origin.revision.document() if origin.revision else None
+    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 
 
 def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
@@ -190,7 +191,7 @@ def _own_folders(plan: LaunchPlan, settings: Settings) -> tuple[Path, ...]:
     return (settings.state_dir, *map(Path, written), *(() if plan.store.is_remote else (Path(plan.store.uri),)))
 
 
-def stop_at_errors(findings: Sequence[Finding]) -> None:
+def stop_at_errors(findings: Iterable[Finding]) -> None:
     """Raise CheckError if there is an error among findings."""
     errors = [finding for finding in findings if finding.level == "error"]
     if not errors:

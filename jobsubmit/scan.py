@@ -54,7 +54,7 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
 
 def is_code(root: Path, path: str) -> bool:
     """Tell whether a file would belong to the code if it were there."""
-    name = next((name for name in IGNORE_FILES if (root / name).is_file()), IGNORE_FILES[-1])
+    name = _ignore_name(os.fspath(root))
     rules: tuple[Rules, ...] = ()
     parts = path.split("/")
     for depth, part in enumerate(parts):
@@ -64,6 +64,10 @@ def is_code(root: Path, path: str) -> bool:
         if _ignored(prefix + part, part, rules, is_dir=depth < len(parts) - 1):
             return False
     return True
+
+
+def _ignore_name(root: str) -> str:
+    return next((name for name in IGNORE_FILES if os.path.isfile(os.path.join(root, name))), IGNORE_FILES[-1])
 
 
 class _Folder(NamedTuple):
@@ -84,7 +88,7 @@ class _Scanner:
         self.real_root = os.path.realpath(root)
         self.own = {os.path.realpath(path) for path in own}
         self.own_names = {os.path.basename(path) for path in self.own}
-        self.ignore_name = next((n for n in IGNORE_FILES if os.path.isfile(os.path.join(root, n))), IGNORE_FILES[-1])
+        self.ignore_name = _ignore_name(root)
         self.files: list[BundleFile] = []
         self.large: list[tuple[str, str]] = []
         self.directories: list[str] = []

@@ -18,15 +18,7 @@ _RACY_NS = 2_000_000_000
 
 def load_known(folder: Path, root: Path) -> Known:
     """Return the stamps and digests of an earlier scan; nothing where they are damaged or of another directory."""
-    try:
-        with open(_file(folder, root, "stat"), "rb") as stream:
-            header = json.loads(stream.readline())
-            body = stream.read()
-        if header != _header(root, hashlib.sha256(body).hexdigest()):
-            return {}
-        fields = body.decode().split("\0")
-    except (OSError, ValueError):
-        return {}
+    fields = _body(folder, root, "stat").split("\0")
     paths = fields[0:-1:3]
     return dict(zip(paths, zip(paths, fields[1::3], fields[2::3], strict=True), strict=True))
 
@@ -44,13 +36,7 @@ def save_known(folder: Path, bundle: Bundle, known: int) -> None:
 
 def load_clean(folder: Path, root: Path, rules: str) -> frozenset[str]:
     """Return the digests of files in which these rules found nothing; nothing where that is not known."""
-    try:
-        with open(_file(folder, root, "clean"), "rb") as stream:
-            header, body = json.loads(stream.readline()), stream.read().decode()
-        is_whole = header == _header(root, hashlib.sha256(body.encode()).hexdigest(), rules)
-        return frozenset(body.split()) if is_whole else frozenset()
-    except (OSError, ValueError):
-        return frozenset()
+    return frozenset(_body(folder, root, "clean", rules).split())
 
 
 def save_clean(folder: Path, root: Path, rules: str, clean: frozenset[str]) -> None:
@@ -58,6 +44,16 @@ def save_clean(folder: Path, root: Path, rules: str, clean: frozenset[str]) -> N
     if clean != load_clean(folder, root, rules):
         body = "\n".join(sorted(clean)).encode()
         _replace(_file(folder, root, "clean"), _header(root, hashlib.sha256(body).hexdigest(), rules), [body])
+
+
+def _body(folder: Path, root: Path, kind: str, rules: str = "") -> str:
+    """Return what is remembered, or nothing where it is damaged or of something else."""
+    try:
+        with open(_file(folder, root, kind), "rb") as stream:
+            header, body = json.loads(stream.readline()), stream.read()
+        return body.decode() if header == _header(root, hashlib.sha256(body).hexdigest(), rules) else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _replace(file: Path, header: dict[str, str], body: Iterable[bytes]) -> None:

@@ -21,7 +21,12 @@ _SHORTEST_SIGNATURE = 330  # characters of a signed address after its path: algo
 
 def over(where: str, what: str, number: int, most: int, unit: str, hint: str) -> Finding:
     """Return the error for a number above a limit of the platform."""
-    return Finding("error", "limit", where, f"{what}: {number:,} {unit}, and the limit is {most:,}", hint)
+    return refused(where, f"{what}: {number:,} {unit}, and the limit is {most:,}", hint)
+
+
+def refused(where: str, text: str, hint: str) -> Finding:
+    """Return the error for what the platform cannot do."""
+    return Finding("error", "limit", where, text, hint)
 
 
 def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
@@ -51,13 +56,8 @@ def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:
     """Yield the data in buckets, which nodes of an engine cannot be given; `where` says which folders they see."""
     for mount in plan.mounts:
         if mount.uri.startswith(REMOTE_SCHEMES):
-            yield Finding(
-                "error",
-                "limit",
-                mount.field,
-                f"{mount.name}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job",
-                f"copy it (jobsubmit download) to a folder that all nodes see: {where}",
-            )
+            text = f"{mount.name}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job"
+            yield refused(mount.field, text, f"copy it (jobsubmit download) to a folder that all nodes see: {where}")
 
 
 def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Finding]:

@@ -184,7 +184,7 @@ def _show_dry_run(prepared: Prepared) -> None:
                 "job_id": prepared.request.job_id,
                 "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
                 "bundle": {"files": files, "left_out": [{"path": path, "reason": reason} for path, reason in left_out]},
-                "git": prepared.revision.document() if prepared.revision else None,
+                "git": prepared.revision,
                 "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
                 "request": dict(prepared.request.documents),
                 "notes": list(prepared.notes),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ruamel.yaml import YAML
 
 from jobsubmit.address import REMOTE_SCHEMES
-from jobsubmit.backends.limits import over
+from jobsubmit.backends.limits import over, refused
 from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
 from jobsubmit.finding import Finding
@@ -29,15 +29,15 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
     spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
     if not (plan.image or spec.image):
         field = "backend.image" if plan.mode == "spawn" else "image"
-        yield _missing(field, "is required, for Kubernetes starts containers", "name one with python and torch")
+        yield refused(field, "is required, for Kubernetes starts containers", "name one with python and torch")
     if not plan.store.is_remote:
         hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
-        yield _missing("store", f"the pods cannot see the folder {plan.store.uri}", hint)
+        yield refused("store", f"the pods cannot see the folder {plan.store.uri}", hint)
     for mount in plan.mounts:
         is_there = any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes)
         if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
             hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
-            yield _missing(mount.field, f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
+            yield refused(mount.field, f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
     length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
     if length > LONGEST_HOST_LIST:
         what = f"the names of {plan.nodes:,} nodes in a pod's environment"
@@ -59,7 +59,3 @@ def _size(name: str, text: str, most: int) -> int:
     return sum(len(value.encode()) for value in found["data"].values()) + sum(
         len(base64.b64decode(value)) for value in found["binaryData"].values()
     )
-
-
-def _missing(where: str, text: str, hint: str) -> Finding:
-    return Finding("error", "limit", where, text, hint)
