@@ -49,7 +49,9 @@ def translated(text: str) -> Translated:
     options, script = _options(words)
     if not script or options.get("module") or options.get("no_python"):
         raise UsageError("--from: names no Python file that the launcher starts", _HINT)
-    hyperparameters, args, notes = _arguments(script[1:])
+    own_words, notes = _without_secrets(script[1:])
+    hyperparameters, args, own_notes = _arguments(own_words)
+    notes += own_notes
     if mode == "spawn":
         notes += _given_by_the_platform(hyperparameters)
         if args:
@@ -62,8 +64,8 @@ def translated(text: str) -> Translated:
     dropped = [name for name in options if name in _NOT_NEEDED]
     if dropped:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
-    stem = re.sub(r"[^A-Za-z0-9_-]", "-", script[0].rpartition("/")[2].removesuffix(".py")) or "job"
-    fields: dict[str, Any] = {"name": stem[:64].lstrip("-") or "job", "mode": mode, "code_dir": "."}
+    stem = script[0].rpartition("/")[2].removesuffix(".py")
+    fields: dict[str, Any] = {"name": job_name(stem) or "job", "mode": mode, "code_dir": "."}
     fields["boot_file"] = script[0].removeprefix("./")
     if mode == "launch" and not options.get("use_env"):
         fields["local_rank"] = "argument"
@@ -75,10 +77,6 @@ def translated(text: str) -> Translated:
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
     if secrets:
         notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
-    hidden = [name for name in hyperparameters if _SECRET.search(name) and isinstance(hyperparameters[name], str)]
-    for name in hidden:
-        del hyperparameters[name]
-        notes.append(f"--{name}: left out, it looks like a secret: give it as a variable, by `secrets`")
     if not str(options.get("nproc_per_node", "1")).isdecimal():
         notes.append(f"--nproc_per_node={options['nproc_per_node']}: left out, then a node starts one per accelerator")
     env = {name: value for name, value in env.items() if name not in secrets}
@@ -87,6 +85,11 @@ def translated(text: str) -> Translated:
     fields |= {"env": env} if env else {}
     fields |= {"secrets": secrets} if secrets else {}
     return Translated(fields, tuple(notes))
+
+
+def job_name(text: str) -> str:
+    """Return a text as the name of a job, as far as it may be one."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:64]
 
 
 def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -171,23 +174,26 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
             index += len(following)
             notes.append(f"{name} with {len(following)} words is in args as it was")
     if args and hyperparameters and words.index(args[0]) < len(words) - len(args):
-        return {}, _without_secrets(words, notes), [*notes, "a word stands before an option: all are in args, in order"]
+        return {}, list(words), [*notes, "a word stands before an option: all are in args, in order"]
     return hyperparameters, args, notes
 
 
-def _without_secrets(words: Sequence[str], notes: list[str]) -> list[str]:
-    """Return words without options that hold secrets, noted."""
+def _without_secrets(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return words without the options that hold secrets, and a note of each."""
     kept: list[str] = []
-    is_value = False
-    for word in words:
-        name, separator, _ = word.partition("=")
-        is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_")) is not None
-        if is_secret:
+    notes: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, separator, value = word.partition("=")
+        following = [] if separator else _until_option(rest)[:1]
+        is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_"))
+        if is_secret and isinstance(_typed(value or "".join(following) or "0"), str):
             notes.append(f"{name}: left out, it looks like a secret: give it as a variable, by `secrets`")
-        elif not (is_value and not word.startswith("-")):
+            del rest[: len(following)]
+        else:
             kept.append(word)
-        is_value = is_secret and not separator
-    return kept
+    return kept, notes
 
 
 def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:

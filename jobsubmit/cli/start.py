@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,28 +99,24 @@ def _say_next(job: Path) -> None:
 
 
 def _from_command(command: str, directory: Path) -> str:
-    from jobsubmit.commandline import translated
+    from jobsubmit.commandline import job_name, translated
 
     found = translated(command)
     for note in found.notes:
         out.talk(f"note: {note}")
-    fields = {**found.fields, "name": _name_of(directory) or found.fields["name"]}
+    fields = {**found.fields, "name": job_name(directory.resolve().name) or found.fields["name"]}
     return f"# From a command line of {fields['mode']}.\n{_written(fields)}"
-
-
-def _name_of(directory: Path) -> str:
-    """Return a name for the job of a directory: its own, as far as it may be one."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-")[:64]
 
 
 def _proposed(directory: Path, mode: ModeOption | None) -> str:
     """Return a job file for the code that lies in a directory, or nothing where none trains."""
+    from jobsubmit.commandline import job_name
     from jobsubmit.proposal import propose
 
     found = propose(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
     if found is None:
         return ""
-    fields = {"name": _name_of(directory) or "training", **found.fields, "code_dir": "."}
+    fields = {"name": job_name(directory.resolve().name) or "training", **found.fields, "code_dir": "."}
     if mode is not None:
         fields = {**fields, "mode": mode.value}
         fields.pop("local_rank", None)

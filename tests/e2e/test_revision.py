@@ -64,6 +64,9 @@ def test_commit_branch_and_what_is_uncommitted_are_kept_with_the_code(job: Path,
     assert diff.name == f"code.tar.gz.uncommitted-{expected['diff_sha256'][:12]}.diff"
     assert "-print('one')\n+print('two')\n" in diff.read_text()
     assert "no part of the code" not in diff.read_text()
+    jobsubmit("wait", created["id"])
+    jobsubmit("rerun", created["id"], "--job-id", "again")
+    assert jobsubmit.json("status", "again")["code"]["git"] == expected
     git(job, "checkout", "--quiet", ".")
     git(job, "apply", str(diff))
     assert (job / "code" / "train.py").read_text() == "print('two')\n"

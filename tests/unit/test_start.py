@@ -50,6 +50,10 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "args": ["config/small.py", "--batch_size=4"],
     },
     "torchrun train.py data --api-key s3cret --lr=1 --token=t": {"mode": "torchrun", "args": ["data", "--lr=1"]},
+    "torchrun train.py --api-key s3cret --hf_token=t --pad_token_id 0": {
+        "mode": "torchrun",
+        "hyperparameters": {"pad_token_id": 0},
+    },
     "torchrun train.py --lr=1 data": {"mode": "torchrun", "args": ["data"], "hyperparameters": {"lr": 1}},
     "python main.py --world_size 2 --rank=0 --init_method tcp://h:1 --lr 1": {
         "mode": "spawn",
