@@ -79,6 +79,13 @@ def events(record: JobRecord, settings: Settings) -> Iterator[Mapping[str, Any]]
         yield from open_backend(record.backend, settings).events(JobHandle.parse(record.handle))
 
 
+def timings(record: JobRecord, settings: Settings) -> Iterator[bytes]:
+    """Yield the timing file of each process of a job that was profiled (see Backend)."""
+    record = with_handle(record, settings)
+    if record.handle:
+        yield from open_backend(record.backend, settings).timings(JobHandle.parse(record.handle))
+
+
 def wait(
     record: JobRecord, settings: Settings, timeout: float | None = None, on_wait: OnWait | None = None
 ) -> JobStatus:

@@ -11,7 +11,7 @@ from jobsubmit.fault import Fault, require_fit
 from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
 from jobsubmit.spec.backends import BackendSpec
-from jobsubmit.spec.model import JobSpec, LaunchSpec, Layout, LocalRank, Mode, RestartsSpec, SpawnSpec
+from jobsubmit.spec.model import JobSpec, LaunchSpec, Layout, LocalRank, Mode, Profile, RestartsSpec, SpawnSpec
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
@@ -48,6 +48,7 @@ class LaunchPlan:
     restarts: RestartsSpec | None
     hang_after: int
     is_hang_chosen: bool
+    profile: Profile | None
     templates: Path | None
     store: StoreAddress
     layout: Layout | None
@@ -89,6 +90,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         restarts=_restarts(spec),
         hang_after=_HANG_SECONDS if spec.hang_after is None else spec.hang_after,
         is_hang_chosen=spec.hang_after is not None,
+        profile=spec.profile,
         templates=Path(spec.templates) if spec.templates else None,
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,

@@ -234,6 +234,12 @@ class Backend(Protocol):
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what is recorded of the job: each has "t", seconds since the epoch, and "event", a word."""
 
+    def timings(self, handle: JobHandle) -> Iterator[bytes]:
+        """Yield the timing file of each process that was profiled (see node/timing/recorder.py), in any order.
+
+        Also while the job runs, and what is left of attempts that were killed; the last line of a file may be cut off.
+        """
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the job to end and return; `status` tells when it has.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends import Failure, JobStatus, Recovery, State, Step
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import UsageError
+from jobsubmit.node.timing import recorder
 
 if TYPE_CHECKING:
     from jobsubmit.plan import LaunchPlan
@@ -71,6 +73,13 @@ def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) ->
         tuple(_recoveries(told)),
         {name: value for name, value in told.items() if name in _DETAILS},
     )
+
+
+def timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the timing files that ranks wrote below the directories of their nodes."""
+    for directory in directories:
+        for _, data in recorder.files_of(str(directory)):
+            yield data
 
 
 def _recoveries(told: Mapping[str, Any]) -> Iterator[Recovery]:

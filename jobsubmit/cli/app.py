@@ -94,8 +94,10 @@ def _register(called: str) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     _register(arguments[0] if arguments else "")
+    # Its value may be left out, which Typer has no way to say.
+    words = ["--profile-sync=sync" if word == "--profile-sync" else word for word in arguments]
     try:
-        return app(arguments or ["--help"], standalone_mode=False) or 0
+        return app(words or ["--help"], standalone_mode=False) or 0
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:

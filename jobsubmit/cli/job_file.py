@@ -46,6 +46,14 @@ Follow: TypeAlias = Annotated[
 Propagate: TypeAlias = Annotated[
     bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
 ]
+Profile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--profile-sync",
+        metavar="[buckets]",
+        help="Set profile: time the gradient synchronisation, with =buckets each bucket of it, for `jobsubmit report`.",
+    ),
+]
 Set: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Set any field, e.g. hyperparameters.lr=0.1. May be repeated."),
@@ -88,6 +96,7 @@ def overrides(
     backend: str | None = None,
     store: str | None = None,
     env: list[str] | None = None,
+    profile: str | None = None,
     templates: Path | None = None,
 ) -> list[Override]:
     """Return what the flags say; an assignment is the most exact way to say it, so it wins over the others."""
@@ -97,6 +106,8 @@ def overrides(
         found.append(Override("--nodes", ("resources", "nodes"), number))
     if backend is not None:
         found.append(Override("--backend", ("backend", "kind"), backend))
+    if profile is not None:
+        found.append(Override("--profile-sync", ("profile",), profile))
     if store is not None:
         found.append(_store(store))
     if templates is not None:

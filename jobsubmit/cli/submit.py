@@ -24,6 +24,7 @@ from jobsubmit.cli.job_file import (
     JobId,
     ModeChoice,
     Nodes,
+    Profile,
     Propagate,
     Set,
     StoreUri,
@@ -55,6 +56,7 @@ def create(
     store: StoreUri = None,
     env: Env = None,
     templates: Templates = None,
+    profile: Profile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
     ] = False,
@@ -85,7 +87,9 @@ def create(
     Examples: jobsubmit create job.yaml --dry-run · jobsubmit create job.yaml --nodes 2 --set hyperparameters.lr=0.1
     """
     settings = load_settings()
-    changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
+    changes = overrides(
+        assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
+    )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = read_job(job, mode, changes)
     prepared = preparation.prepare(loaded, settings, demands)
@@ -101,6 +105,7 @@ def rerun(
     set_: Set = None,
     nodes: Nodes = None,
     env: Env = None,
+    profile: Profile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "--dryrun", help="Print script and request, and touch nothing.")
     ] = False,
@@ -124,7 +129,7 @@ def rerun(
     settings = load_settings()
     record = JobRecords(settings).find(job)
     faults = [Fault.parse(text) for text in fault or ()]
-    changes = overrides(assignments=set_, nodes=nodes, env=env)
+    changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile)
     prepared = prepare_again(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:

@@ -2,7 +2,7 @@
 
 A line of the pod's log is `TIME NUMBER [rank 3] TEXT`, `TIME NUMBER [node 0] TEXT`; with `!` before the `]` it is of
 stderr; the numbers count from 1. Pieces of the same lines are put into the store, for a pod that is gone, or started
-again, takes its log with it, and so is the pod's end, as status.json.
+again, takes its log with it, and so are the pod's end, as status.json, and what its ranks measured if they are timed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import uuid
 from . import agent, sign
 from .gang import files, together
 from .gang.logs import LineReader
+from .timing import recorder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .gang.logs import Line
 
 COLLECT = "collect.json"
-PIECE, STATUS = ".gz", "status.json"  # ends of the keys
+PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
 _LONGEST_MESSAGE = 4000  # bytes; Kubernetes keeps 4096
 _LOOK_SECONDS = 0.1
@@ -66,6 +67,7 @@ class _Teller(threading.Thread):
 
     def __init__(self, job_dir: str, collector: _Collector | None) -> None:
         super().__init__(daemon=True)
+        self.job_dir = job_dir
         self.reader = LineReader(job_dir)
         self.collector = collector
         self.is_over = threading.Event()
@@ -76,13 +78,18 @@ class _Teller(threading.Thread):
             for line in self.reader.new():
                 self._tell(line)
             sys.stdout.flush()
-            if self.collector:
-                self.collector.send_if_due()
+            if self.collector and self.collector.is_due():
+                self._collect(self.collector)
         for line in self.reader.rest():
             self._tell(line)
         sys.stdout.flush()
         if self.collector:
-            self.collector.send()
+            self._collect(self.collector)
+
+    def _collect(self, collector: _Collector) -> None:
+        collector.send()
+        for name, data in recorder.files_of(self.job_dir):
+            collector.store(name + TIMING, gzip.compress(data, 1))
 
     def _tell(self, line: Line) -> None:
         self.number += 1
@@ -127,10 +134,9 @@ class _Collector:
         if self.size > _PIECE_BYTES:
             self.send()
 
-    def send_if_due(self) -> None:
-        """Send what there is, if the last piece is a while ago."""
-        if time.monotonic() - self.began > _PIECE_SECONDS:
-            self.send()
+    def is_due(self) -> bool:
+        """Tell whether the last piece is a while ago."""
+        return time.monotonic() - self.began > _PIECE_SECONDS
 
     def send(self) -> None:
         """Send what there is; a store that does not take it costs these lines, but not the job."""

@@ -36,6 +36,7 @@ Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
 LocalRank: TypeAlias = Literal["env", "argument"]
 PassedAs: TypeAlias = Literal["hyperparameter", "env"]
+Profile: TypeAlias = Literal["sync", "buckets"]
 
 MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
 
@@ -295,6 +296,12 @@ class _CommonSpec(FrozenModel):
         None,
         description="End the job (reason HANG) after this long without output or CPU time; 10m unless given, 0: never.",
         examples=["20m", 0],
+    )
+    profile: Profile | None = Field(
+        None,
+        description="Time what DistributedDataParallel does in each step, for `jobsubmit report`, without a change in "
+        "your code: sync, or buckets (each bucket of gradients, too, which costs more).",
+        examples=["sync"],
     )
     store: StoreSpec = Field(
         default_factory=StoreSpec,

@@ -25,7 +25,7 @@ from jobsubmit.backends import (
     Request,
     State,
 )
-from jobsubmit.backends.gang import asked, told_status
+from jobsubmit.backends.gang import asked, timing_files, told_status
 from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
@@ -143,6 +143,10 @@ class LocalBackend:
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield the lines of events.jsonl (see Backend)."""
         return iter(files.EventReader(str(self._job_dir(handle))).new())
+
+    def timings(self, handle: JobHandle) -> Iterator[bytes]:
+        """Yield the files of the ranks (see Backend)."""
+        return timing_files([self._job_dir(handle)])
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""

@@ -141,6 +141,11 @@ class SlurmBackend:
         _, folder = self._look(handle)
         return iter(folder.events() if folder else ())
 
+    def timings(self, handle: JobHandle) -> Iterator[bytes]:
+        """Yield the files of the ranks (see Backend)."""
+        _, folder = self._look(handle)
+        return folder.timings() if folder else iter(())
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the nodes to end their part, or Slurm where none runs (see Backend)."""
         job, folder = self._look(handle)

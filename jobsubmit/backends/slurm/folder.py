@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsubmit.backends import LogLine, LogQuery
+from jobsubmit.backends.gang import timing_files
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.slurm.document import LOG
 from jobsubmit.node.agent import REQUEST, node_dir
@@ -77,6 +78,10 @@ class Folder:
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""
         yield from chosen_lines(lambda: self._all_dirs(query.node), query, goes_on)
+
+    def timings(self) -> Iterator[bytes]:
+        """Yield the timing files of all attempts."""
+        return timing_files(self._all_dirs())
 
     def _all_dirs(self, node: int | None = None) -> list[Path]:
         found = [item for attempt in self.attempts() for item in self.node_dirs(attempt).items()]

@@ -148,6 +148,10 @@ class VolcanoBackend:
         """Yield what Kubernetes noted of the job, its gang and its pods, in order of time (see Backend)."""
         return iter(Job(handle).events())
 
+    def timings(self, handle: JobHandle) -> Iterator[bytes]:
+        """Yield what the pods put into the store, every minute and at their end (see Backend)."""
+        return Job(handle).collected().timings()
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Have Volcano end all pods (see Backend)."""
         job = Job(handle)

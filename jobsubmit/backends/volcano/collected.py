@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.backends import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
-from jobsubmit.node.pod import PIECE, STATUS
+from jobsubmit.node.pod import PIECE, STATUS, TIMING
 
 if TYPE_CHECKING:
     from jobsubmit.backends.volcano.pods import Pod
@@ -171,6 +171,15 @@ class Collected:
         except StoreError:
             return set()
         return {(int(parts[0]), int(parts[1])) for parts in keys if len(parts) > _NODE_PARTS}
+
+    def timings(self) -> Iterator[bytes]:
+        """Yield the timing files that the pods of all attempts put into the store."""
+        if self.store is None:
+            return
+        for item in list(self.store.list(self.prefix)):
+            if item.key.endswith(TIMING):
+                with suppress(StoreError, OSError, ValueError, zlib.error, EOFError):
+                    yield gzip.decompress(self.store.get(item.key))
 
     def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, Mapping[str, Any]]:
         """Return how the parts of nodes ended whose pods cannot tell any more, as far as they told the store."""

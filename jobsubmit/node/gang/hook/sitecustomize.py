@@ -140,6 +140,42 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
+    _time_if_asked(job_dir, rank)
+
+
+@_guarded
+def _time_if_asked(job_dir: str, rank: int) -> None:
+    """Time the process where the job file has `profile`."""
+    kind = os.environ.get("JOBSUBMIT_PROFILE")
+    if kind:
+        from importlib import import_module
+
+        _load_package("_jobsubmit_timing", os.path.join(_NODE_FOLDER, "timing"))
+        import_module("_jobsubmit_timing.install").install(job_dir, rank, _node(), kind)
+
+
+def _load_package(name: str, folder: str) -> None:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+    assert spec and spec.loader
+    sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+class _NodeFinder:
+    """Find `jobsubmit.node`, which training code may use, where jobsubmit itself is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        from importlib.machinery import ModuleSpec
+        from importlib.util import spec_from_file_location
+
+        if name == "jobsubmit":
+            return ModuleSpec(name, None, is_package=True)
+        if name == "jobsubmit.node":
+            place = os.path.join(_NODE_FOLDER, "__init__.py")
+            return spec_from_file_location(name, place, submodule_search_locations=[_NODE_FOLDER])
+        return None
 
 
 @_guarded
@@ -334,5 +370,7 @@ def _chain() -> None:
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_NODE_FOLDER = os.path.dirname(os.path.dirname(_HERE))
+sys.meta_path.append(_NodeFinder())
 _install()
 _chain()

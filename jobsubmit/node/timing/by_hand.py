@@ -1,0 +1,97 @@
+"""Time a synchronisation that somebody wrote by hand."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from . import recorder as recording
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .recorder import Recorder, Series
+
+
+class sync:  # noqa: N801 - it is used like a function
+    """Time the block of code that synchronises the gradients, for `jobsubmit report`; elsewhere it does nothing.
+
+    `name` tells several of them apart, `nbytes` is how much a process sends of its own. All ranks must come to it
+    equally often, and leave it only when the communication is over: wait for handles inside. Where the job file has no
+    `profile`, and where jobsubmit did not start the process, the block just runs.
+    """
+
+    def __init__(self, name: str = "gradients", nbytes: int = 0) -> None:
+        self.name, self.nbytes = name, nbytes
+        self.timed: _ByHand | None = None
+
+    def __enter__(self) -> sync:
+        recorder = recording.current()
+        if recorder is not None:
+            self.timed = _ByHand.of(recorder, self.name, self.nbytes)
+            self.timed.enter()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self.timed is not None and kind is None:
+            self.timed.leave()
+
+
+class _ByHand:
+    """Hold the series of one name, and when it was entered and left last."""
+
+    known: dict[str, _ByHand] = {}  # noqa: RUF012 - one a process
+
+    @classmethod
+    def of(cls, recorder: Recorder, name: str, nbytes: int) -> _ByHand:
+        if name not in cls.known:
+            world = _world()
+            series = recorder.new_series(
+                what="by_hand", name=name, bytes=nbytes, world=world, device=_device(), sampled=1
+            )
+            cls.known[name] = cls(series)
+        return cls.known[name]
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.step = 0
+        self.entered = self.left = 0
+
+    def enter(self) -> None:
+        _wait_for_gpu()
+        self.entered = time.perf_counter_ns()
+
+    def leave(self) -> None:
+        _wait_for_gpu()
+        now = time.perf_counter_ns()
+        if self.left:
+            step, compute, communication = (
+                nanoseconds // 1000 for nanoseconds in (now - self.left, self.entered - self.left, now - self.entered)
+            )
+            self.series.row(self.step, step, compute, None, communication, 0)
+        self.step += 1
+        self.left = now
+        self.series.own_ns += time.perf_counter_ns() - now
+
+
+def _torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def _device() -> str:
+    torch = _torch()
+    return "cuda" if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
+
+
+def _wait_for_gpu() -> None:
+    """Let the GPU finish what was asked of it before: else it would be counted to the wrong side."""
+    if _device() == "cuda":
+        _torch().cuda.synchronize()
+
+
+def _world() -> int:
+    torch = _torch()
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_world_size())
+    return 1

@@ -1,0 +1,103 @@
+"""Note when a process joined its group and when it saved, and what of its training cannot be timed."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+    from .recorder import Recorder
+
+_MOST_SAVES = 1000  # of which a file tells
+
+
+class Marks:
+    """Wrap the functions of torch whose calls are worth a line."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.saves, self.depth = 0, 0
+
+    def actions(self) -> dict[str, Callable[[ModuleType], None]]:
+        """Return what is to be done with which module of torch once it was imported."""
+        return {
+            "torch.distributed.distributed_c10d": self._mark_init,
+            "torch.serialization": lambda module: self._mark_save(module, "save"),
+            "torch.distributed.checkpoint.state_dict_saver": lambda module: self._mark_save(module, "save"),
+            "torch.distributed.fsdp.fully_sharded_data_parallel": lambda module: self._mark_unmeasured(
+                module, "FullyShardedDataParallel"
+            ),
+            "torch.distributed.fsdp._fully_shard._fsdp_state": lambda module: self._mark_unmeasured(
+                module, "FSDPState", "fully_shard"
+            ),
+        }
+
+    def _mark_init(self, module: ModuleType) -> None:
+        def note(seconds: float, args: Any, kwargs: Any) -> None:
+            group: Any = module
+            world = group.get_world_size()
+            self.recorder.event("joined", seconds=seconds, backend=group.get_backend(), world=world)
+
+        _wrap(module, "init_process_group", self._timed(note))
+
+    def _mark_save(self, module: ModuleType, name: str) -> None:
+        def note(seconds: float, args: Any, kwargs: Any) -> None:
+            self.saves += 1
+            if self.saves <= _MOST_SAVES:
+                self.recorder.event("saved", seconds=seconds)
+
+        _wrap(module, name, self._timed(note))
+
+    def _mark_unmeasured(self, module: ModuleType, name: str, called: str = "") -> None:
+        kind: Any = getattr(module, name, None)
+        if kind is None:
+            return
+        make = kind.__init__
+
+        @functools.wraps(make)
+        def making(instance: Any, *args: Any, **kwargs: Any) -> None:
+            make(instance, *args, **kwargs)
+            self.recorder.event("unmeasured", what=called or name)
+
+        kind.__init__ = making
+
+    def _timed(self, note: Callable[[float, Any, Any], None]) -> Callable[..., Any]:
+        def wrapping(function: Any) -> Any:
+            @functools.wraps(function)
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                begun = time.perf_counter()
+                self.depth += 1
+                try:
+                    result = function(*args, **kwargs)
+                finally:
+                    self.depth -= 1
+                if not self.depth and self.recorder.is_on:  # a save may be made of many small ones
+                    try:
+                        note(time.perf_counter() - begun, args, kwargs)
+                    except Exception as error:
+                        self.recorder.off("%s: %s" % (type(error).__name__, error))
+                return result
+
+            return timed
+
+        return wrapping
+
+
+def _wrap(module: ModuleType, name: str, wrapping: Callable[..., Any]) -> None:
+    """Replace a function in its module, and in the packages above it where it was imported into them already."""
+    function = getattr(module, name, None)
+    if function is None:
+        return
+    wrapped = wrapping(function)
+    above = module.__name__
+    while above:
+        holder = sys.modules.get(above)
+        if holder is not None and getattr(holder, name, None) is function:
+            setattr(holder, name, wrapped)
+        above = above.rpartition(".")[0]
