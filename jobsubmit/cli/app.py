@@ -34,6 +34,7 @@ _COMMANDS = {
     "describe": ("watch", "describe"),
     "logs": ("logs", "logs"),
     "events": ("watch", "events"),
+    "report": ("report", "report"),
     "list": ("records", "list_"),
     "ls": ("records", "list_"),
     "wait": ("watch", "wait"),

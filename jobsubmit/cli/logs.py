@@ -14,7 +14,7 @@ import typer
 
 from jobsubmit import follow as following
 from jobsubmit.backends import JobStatus, LogLine, LogQuery
-from jobsubmit.cli import output, report
+from jobsubmit.cli import job_status, output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out
 from jobsubmit.duration import time_text
@@ -111,7 +111,7 @@ def _printer(timestamps: bool) -> Callable[[LogLine], None]:
 
     def show_text(line: LogLine) -> None:
         moment_text = f"{line_time(line.time)} " if timestamps else ""
-        out.data(moment_text + report.log_text(line, colour=colour))
+        out.data(moment_text + job_status.log_text(line, colour=colour))
 
     return show_json if out.json else show_text
 

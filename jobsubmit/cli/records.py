@@ -88,11 +88,11 @@ def _plain(jobs: list[Summary]) -> str:
 def _table(jobs: list[Summary]) -> Any:
     from rich.table import Table
 
-    from jobsubmit.cli import report
+    from jobsubmit.cli import job_status
 
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for job in jobs:
-        state = report.state_text(job.state, job.reason)
+        state = job_status.state_text(job.state, job.reason)
         table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
     return table
 

@@ -1,136 +1,177 @@
-"""A job's state, its output and its end, as people and programs see them."""
+"""The command that says what became of a job's time: report."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import asdict
-from typing import Any
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.color import ColorSystem
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
+import typer
 
-from jobsubmit.backends import JobStatus, LogLine, Recovery, State
-from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
-from jobsubmit.jobs import JobRecord
+from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
+from jobsubmit.cli.output import out
+from jobsubmit.errors import UsageError
+from jobsubmit.jobs import JobRecords
+from jobsubmit.settings import load_settings
 
-_STATE_STYLES: dict[str, str] = {
-    State.SUCCEEDED: "bold green",
-    State.FAILED: "bold red",
-    State.LOST: "bold red",
-    State.CANCELLED: "bold yellow",
-}
-_RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
+    from jobsubmit.report.build import Comparison, Report
+    from jobsubmit.report.sync import Sync
 
-def log_prefix(line: LogLine) -> str:
-    """Return who says a line: a rank, or the node around its ranks."""
-    return f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
-
-
-@functools.cache
-def coloured(prefix: str, rank: int | None) -> str:
-    """Return a prefix in the colour of its rank, as a terminal reads it."""
-    colour = "bright_black" if rank is None else _RANK_COLOURS[rank % len(_RANK_COLOURS)]
-    return Style(color=colour).render(prefix, color_system=ColorSystem.STANDARD)
+_BAR = 40
+_MOST_PHASES, _MOST_RANKS = 40, 16
+_PHASE_COLOURS = {"training": "green", "checkpoint": "magenta", "queue": "bright_black"}
+_COLOURS = {"forward": "blue", "backward": "magenta", "exposed": "red", "rest": "bright_black"}
 
 
-def log_text(line: LogLine, *, colour: bool) -> str:
-    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each."""
-    prefix = log_prefix(line)
-    return f"{coloured(prefix, line.rank) if colour else prefix} {line.text}"
+def report(
+    job: JobName,
+    other: Annotated[
+        str | None, typer.Argument(help="A second job: how does it compare with the first?", metavar="[OTHER]")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Also write one HTML page, to look at or to pass on.", dir_okay=False
+        ),
+    ] = None,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Show what became of a job's time: its phases, and what each training step spent on what.
 
+    The steps are timed if the job was submitted with --profile-sync (or `profile: sync` in the job file): forward,
+    backward, communication, how much of that no computing hides, and which rank makes the others wait. With a second
+    job it shows the ratio of the two, and its spread.
 
-def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
-    """Return a job as programs see it."""
-    return {
-        "id": record.id,
-        "handle": record.handle,
-        "name": record.name,
-        "mode": record.mode,
-        "backend": record.backend,
-        "nodes": record.nodes,
-        "created": record.created_at,
-        "state": status.state.value,
-        "reason": status.reason,
-        "message": status.message,
-        "code": {"uri": record.code, "digest": record.digest, "git": record.revision},
-        "script_sha256": record.script_sha256,
-        "steps": [asdict(step) for step in (*record.steps, *status.steps)],
-        "recoveries": [asdict(recovery) for recovery in status.recoveries],
-        "failure": asdict(status.failure) if status.failure else None,
-        "details": dict(status.details),
-    }
+    Examples: jobsubmit create job.yaml --profile-sync --follow && jobsubmit report my-job --html report.html ·
+    jobsubmit report job-a job-b
+    """
+    from jobsubmit.report import build
 
-
-def state_text(state: str, reason: str) -> Text:
-    """Return state and reason in the state's colour."""
-    return Text(state + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
-
-
-def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
-    """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
-    console.print(
-        Text.assemble(
-            f"job {record.id} ",
-            state_text(status.state.value, status.reason),
-            f": {status.message}" if status.message else "",
-        )
-    )
-    for note in status.details.get("notes", ()):
-        console.print(f"  note: {note}")
-    for recovery in status.recoveries:
-        console.print(f"  {recovery_text(recovery)}")
-    failure = status.failure
-    if failure is None:
+    settings = load_settings()
+    records = JobRecords(settings)
+    found = [build.report(records.find(name), settings) for name in (job, *((other,) if other else ()))]
+    comparison = build.compare(found[0], found[1]) if other else None
+    if html is not None:
+        _write_page(html, found, comparison)
+    if out.json:
+        whole = build.comparison_document(found[0], found[1], comparison) if other else build.document(found[0])
+        out.document(whole)
         return
-    if failure.last_lines:
-        is_hang = status.reason == "HANG"
-        console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
-        for line in failure.last_lines:
-            console.print(Text.assemble(("  │ ", "red"), line))
-    if failure.victims:
-        ranks = ", ".join(map(str, failure.victims))
-        console.print(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
-    if failure.meaning:
-        console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
-        console.print(f"  hint: {failure.hint}")
-    console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+    for one in found:
+        _show(one)
+    if comparison is not None:
+        _show_comparison(found, comparison)
+    elif other:
+        out.talk("the steps of these two jobs cannot be compared: one of them has none that were timed")
+    if html is not None:
+        out.talk(f"wrote {html}")
 
 
-def recovery_text(recovery: Recovery) -> str:
-    """Say what a restart or a lost node has cost, in one line."""
-    cause = f" (fault: {recovery.fault})" if recovery.fault else ""
-    told = [f"noticed after {recovery.detected_at - recovery.struck_at:.1f} s"]
-    if recovery.back_at is not None:
-        told.append(f"training again {recovery.back_at - recovery.struck_at:.1f} s after it")
-    if recovery.steps_lost is not None:
-        told.append(f"{recovery.steps_lost} steps done again")
-    return f"{recovery.what}{cause}: {', '.join(told)}"
+def _write_page(file: Path, found: list[Report], comparison: Comparison | None) -> None:
+    from jobsubmit.report.page import page
+
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_text(page(found, comparison), encoding="utf-8", errors="replace")
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageError(f"--html {file}: {error.strerror}", "name a file in a folder that you can write to") from error
 
 
-def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
-    """Return the exit code that tells how a job ended."""
-    if not status.state.is_final:
-        return NOT_FINISHED
-    if status.state is State.SUCCEEDED:
-        return 0
-    if status.state is State.CANCELLED:
-        return JOB_CANCELLED
-    return status.failure.shell_code if propagate and status.failure else JOB_FAILED
+def _show(found: Report) -> None:
+    from rich.text import Text
+
+    from jobsubmit.cli import job_status
+
+    console = out.stdout
+    status = found.status
+    console.print(Text.assemble(f"job {found.record.id} ", job_status.state_text(status.state.value, status.reason)))
+    for part in [_phases(found), *(part for sync in found.syncs for part in _sync(sync))]:
+        console.print()
+        console.print(part)
+    for mark in found.marks:
+        console.print(Text(f"{mark.kind}: {mark.text}", style="red" if mark.kind != "restart" else "yellow"))
+    console.print()
+    for note in found.notes:
+        console.print(f"note: {note}")
 
 
-def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
-    """Return (step, offset, duration) of each step so far, in seconds as text."""
-    steps = (*record.steps, *status.steps)
-    origin = steps[0].start if steps else 0.0
-    unfinished = "never" if status.state.is_final else "…"
-    return [
-        (
-            step.name + (f" (restart {step.attempt})" if step.attempt else ""),
-            f"{step.start - origin:.2f} s",
-            f"{step.end - step.start:.2f} s" if step.end else unfinished,
-        )
-        for step in steps
-    ]
+def _columns(*names: str) -> Table:
+    """Return an empty table; numbers stand on the right, in a column whose name begins with `>`."""
+    from rich.table import Column, Table
+
+    columns = (Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in names)
+    return Table(*columns, box=None, pad_edge=False)
+
+
+def _phases(found: Report) -> RenderableType:
+    from rich.text import Text
+
+    from jobsubmit.report.text import phase_name, seconds_text
+
+    table = _columns("phase", ">began after", ">took", "")
+    length = max(found.end - found.begin, 1e-6)
+    kept = sorted(found.phases, key=lambda phase: -(phase.seconds or found.end - phase.start))[:_MOST_PHASES]
+    for phase in [phase for phase in found.phases if phase in kept]:
+        spans = [(start - found.begin, (end or found.end) - found.begin) for start, end in phase.spans]
+        bar = Text(_bar(spans, length), style=_PHASE_COLOURS.get(phase.name, "cyan"))
+        table.add_row(phase_name(phase), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar)
+    return table
+
+
+def _bar(spans: list[tuple[float, float]], length: float) -> str:
+    """Return a line of time: each cell that a span touches is full."""
+    cells = [" "] * _BAR
+    for start, end in spans:
+        first = min(_BAR - 1, int(start / length * _BAR))
+        last = min(_BAR - 1, int(end / length * _BAR))
+        cells[first : last + 1] = "█" * (last + 1 - first)
+    return "".join(cells)
+
+
+def _sync(sync: Sync) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from jobsubmit.report.text import facts, labels, metric_rows, percent_text, seconds_text, straggler_text
+
+    yield Text.assemble((sync.name, "bold"), f": {facts(sync)}")
+    table = _columns("per step", ">median", ">95%", ">ranks, from", ">to")
+    for row in metric_rows(sync):
+        table.add_row(*row)
+    yield table
+    known = labels(sync)
+    kinds = [kind for kind in _COLOURS if kind in known]
+    ranks = _columns("rank", ">step", ">exposed", ">last", "")
+    measured = [rank for rank in sync.ranks if rank.medians]
+    longest = max(rank.medians["step"] for rank in measured)
+    shown = sorted(sorted(measured, key=lambda rank: -rank.last)[:_MOST_RANKS], key=lambda rank: rank.rank)
+    for rank in shown:
+        bar = Text()
+        for kind in kinds:
+            bar.append("█" * round(_BAR * rank.medians[kind] / longest), style=_COLOURS[kind])
+        step, exposed = seconds_text(rank.medians["step"]), seconds_text(rank.medians["exposed"])
+        ranks.add_row(f"{rank.rank} (node {rank.node})", step, exposed, percent_text(rank.last), bar)
+    yield ranks
+    yield Text("  ").join([Text.assemble(("█ ", _COLOURS[kind]), known[kind]) for kind in kinds])
+    if len(shown) < len(measured):
+        yield Text(f"{len(shown)} of {len(measured)} ranks: those that come last most often; -o json has all")
+    if text := straggler_text(sync):
+        yield Text(text, style="bold red")
+
+
+def _show_comparison(found: list[Report], comparison: Comparison) -> None:
+    from jobsubmit.report.text import ratio_rows
+
+    ids = [one.record.id for one in found]
+    table = _columns("per step", *(f">{job_id}" for job_id in ids), ">ratio", ">95% interval")
+    for row in ratio_rows(comparison):
+        table.add_row(*row)
+    out.stdout.print()
+    out.stdout.print(table)
+    out.talk(f"below 1: {ids[1]} is faster; the interval is of these two runs' steps, another run may differ by more")

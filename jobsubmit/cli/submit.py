@@ -13,7 +13,7 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit import pipeline, preparation
 from jobsubmit.again import prepare_again
-from jobsubmit.cli import output, report
+from jobsubmit.cli import job_status, output
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
     BackendKind,
@@ -164,7 +164,7 @@ def _submit(
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
-        out.document(report.job_document(submission.record, following.status(submission.record, settings)))
+        out.document(job_status.job_document(submission.record, following.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
 

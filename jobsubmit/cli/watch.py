@@ -13,7 +13,7 @@ from rich.table import Table
 
 from jobsubmit import follow as following
 from jobsubmit.backends import JobStatus
-from jobsubmit.cli import output, report
+from jobsubmit.cli import job_status, output
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
@@ -31,14 +31,14 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         for line in following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record)):
-            out.line(report.log_text(line, colour=colour))
+            out.line(job_status.log_text(line, colour=colour))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
         status = _detach_or_cancel(record, settings)
-    report.show_report(out.stderr, record, status)
+    job_status.show_report(out.stderr, record, status)
     if out.json:
-        out.document(report.job_document(record, status))
-    raise typer.Exit(report.exit_code(status, propagate=propagate))
+        out.document(job_status.job_document(record, status))
+    raise typer.Exit(job_status.exit_code(status, propagate=propagate))
 
 
 def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
@@ -54,7 +54,7 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
         out.talk(f"asked {record.id} to end")
         return following.wait(record, settings)
     if out.json:
-        out.document(report.job_document(record, following.status(record, settings)))
+        out.document(job_status.job_document(record, following.status(record, settings)))
     raise typer.Exit(INTERRUPTED)
 
 
@@ -70,13 +70,13 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     record = records.find(job)
     now = following.status(record, settings)
     if out.json:
-        out.document(report.job_document(record, now))
+        out.document(job_status.job_document(record, now))
         return
     _show_status(record, now, str(records.directory(record.id)))
 
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
-    report.show_report(out.stdout, record, now)
+    job_status.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
         "mode": f"{record.mode}, {output.counted(record.nodes, 'node')}",
@@ -89,7 +89,7 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     timeline = Table("step", box=None, pad_edge=False, header_style="bold")
     timeline.add_column("began after", justify="right")
     timeline.add_column("took", justify="right")
-    for row in report.step_rows(record, now):
+    for row in job_status.step_rows(record, now):
         timeline.add_row(*row)
     out.stdout.print(timeline)
 
@@ -112,7 +112,7 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
     ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
     if out.json:
-        document = report.job_document(record, now)
+        document = job_status.job_document(record, now)
         out.document(
             {
                 **document,
@@ -186,10 +186,10 @@ def wait(
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None
     if out.json:
-        out.document(report.job_document(record, now))
+        out.document(job_status.job_document(record, now))
     else:
-        report.show_report(out.stdout, record, now)
-    raise typer.Exit(report.exit_code(now, propagate=propagate))
+        job_status.show_report(out.stdout, record, now)
+    raise typer.Exit(job_status.exit_code(now, propagate=propagate))
 
 
 def cancel(
@@ -219,8 +219,8 @@ def cancel(
     following.cancel(record, settings, within)
     now = following.wait(record, settings, _CANCEL_SECONDS + (within or 0))
     if out.json:
-        out.document(report.job_document(record, now))
+        out.document(job_status.job_document(record, now))
     else:
-        report.show_report(out.stdout, record, now)
+        job_status.show_report(out.stdout, record, now)
     if not now.state.is_final:
         raise typer.Exit(NOT_FINISHED)

@@ -37,14 +37,13 @@ class Buckets:
         """Return a communication hook that does the same and notes when each bucket began and ended."""
         self.is_hooked = True
 
-        @functools.wraps(hook, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         def timed(state: Any, bucket: Any) -> Any:
             begun = time.perf_counter_ns()
             clock = _GpuClock(bucket.buffer()) if bucket.buffer().is_cuda else None
             entry = [bucket.index(), bucket.buffer().nbytes, self.series.recorder.now(), None, clock]
             self.taken.append(entry)
-            future = hook(state, bucket)
             self.series.own_ns += time.perf_counter_ns() - begun
+            future = hook(state, bucket)
 
             def done(ended: Any) -> Any:
                 entry[3] = self.series.recorder.now()
@@ -54,7 +53,9 @@ class Buckets:
 
             return future.then(done)
 
-        del timed.__wrapped__  # torch reads the annotations of a hook, and ours has none
+        functools.update_wrapper(timed, hook, updated=())
+        del timed.__wrapped__  # type: ignore[attr-defined] # torch would look through it
+        timed.__annotations__ = {}  # torch wants its own types there, or nothing
         return timed
 
 

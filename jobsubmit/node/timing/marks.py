@@ -48,6 +48,8 @@ class Marks:
 
     def _mark_save(self, module: ModuleType, name: str) -> None:
         def note(seconds: float, args: Any, kwargs: Any) -> None:
+            if args and type(args[0]).__name__.endswith("Storage"):
+                return  # a tensor that is sent to somebody
             self.saves += 1
             if self.saves <= _MOST_SAVES:
                 self.recorder.event("saved", seconds=seconds)

@@ -1,0 +1,136 @@
+"""A job's state, its output and its end, as people and programs see them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict
+from typing import Any
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from jobsubmit.backends import JobStatus, LogLine, Recovery, State
+from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
+from jobsubmit.jobs import JobRecord
+
+_STATE_STYLES: dict[str, str] = {
+    State.SUCCEEDED: "bold green",
+    State.FAILED: "bold red",
+    State.LOST: "bold red",
+    State.CANCELLED: "bold yellow",
+}
+_RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+
+
+def log_prefix(line: LogLine) -> str:
+    """Return who says a line: a rank, or the node around its ranks."""
+    return f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
+
+
+@functools.cache
+def coloured(prefix: str, rank: int | None) -> str:
+    """Return a prefix in the colour of its rank, as a terminal reads it."""
+    colour = "bright_black" if rank is None else _RANK_COLOURS[rank % len(_RANK_COLOURS)]
+    return Style(color=colour).render(prefix, color_system=ColorSystem.STANDARD)
+
+
+def log_text(line: LogLine, *, colour: bool) -> str:
+    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each."""
+    prefix = log_prefix(line)
+    return f"{coloured(prefix, line.rank) if colour else prefix} {line.text}"
+
+
+def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
+    """Return a job as programs see it."""
+    return {
+        "id": record.id,
+        "handle": record.handle,
+        "name": record.name,
+        "mode": record.mode,
+        "backend": record.backend,
+        "nodes": record.nodes,
+        "created": record.created_at,
+        "state": status.state.value,
+        "reason": status.reason,
+        "message": status.message,
+        "code": {"uri": record.code, "digest": record.digest, "git": record.revision},
+        "script_sha256": record.script_sha256,
+        "steps": [asdict(step) for step in (*record.steps, *status.steps)],
+        "recoveries": [asdict(recovery) for recovery in status.recoveries],
+        "failure": asdict(status.failure) if status.failure else None,
+        "details": dict(status.details),
+    }
+
+
+def state_text(state: str, reason: str) -> Text:
+    """Return state and reason in the state's colour."""
+    return Text(state + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
+
+
+def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
+    """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
+    console.print(
+        Text.assemble(
+            f"job {record.id} ",
+            state_text(status.state.value, status.reason),
+            f": {status.message}" if status.message else "",
+        )
+    )
+    for note in status.details.get("notes", ()):
+        console.print(f"  note: {note}")
+    for recovery in status.recoveries:
+        console.print(f"  {recovery_text(recovery)}")
+    failure = status.failure
+    if failure is None:
+        return
+    if failure.last_lines:
+        is_hang = status.reason == "HANG"
+        console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
+        for line in failure.last_lines:
+            console.print(Text.assemble(("  │ ", "red"), line))
+    if failure.victims:
+        ranks = ", ".join(map(str, failure.victims))
+        console.print(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
+    if failure.meaning:
+        console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
+        console.print(f"  hint: {failure.hint}")
+    console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def recovery_text(recovery: Recovery) -> str:
+    """Say what a restart or a lost node has cost, in one line."""
+    cause = f" (fault: {recovery.fault})" if recovery.fault else ""
+    told = [f"noticed after {recovery.detected_at - recovery.struck_at:.1f} s"]
+    if recovery.back_at is not None:
+        told.append(f"training again {recovery.back_at - recovery.struck_at:.1f} s after it")
+    if recovery.steps_lost is not None:
+        told.append(f"{recovery.steps_lost} steps done again")
+    return f"{recovery.what}{cause}: {', '.join(told)}"
+
+
+def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
+    """Return the exit code that tells how a job ended."""
+    if not status.state.is_final:
+        return NOT_FINISHED
+    if status.state is State.SUCCEEDED:
+        return 0
+    if status.state is State.CANCELLED:
+        return JOB_CANCELLED
+    return status.failure.shell_code if propagate and status.failure else JOB_FAILED
+
+
+def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
+    """Return (step, offset, duration) of each step so far, in seconds as text."""
+    steps = (*record.steps, *status.steps)
+    origin = steps[0].start if steps else 0.0
+    unfinished = "never" if status.state.is_final else "…"
+    return [
+        (
+            step.name + (f" (restart {step.attempt})" if step.attempt else ""),
+            f"{step.start - origin:.2f} s",
+            f"{step.end - step.start:.2f} s" if step.end else unfinished,
+        )
+        for step in steps
+    ]

@@ -1,0 +1,136 @@
+"""A job → its report: what all forms of it (terminal, JSON, page) show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jobsubmit import follow
+from jobsubmit.backends import JobStatus
+from jobsubmit.jobs import JobRecord
+from jobsubmit.report.measured import Process, processes
+from jobsubmit.report.phases import Mark, Phase, marks, phases
+from jobsubmit.report.spread import Ratio, ratio
+from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
+from jobsubmit.report.text import percent_text
+from jobsubmit.settings import Settings
+
+
+@dataclass(frozen=True)
+class Report:
+    """Say what became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
+
+    record: JobRecord
+    status: JobStatus
+    phases: tuple[Phase, ...]
+    marks: tuple[Mark, ...]
+    syncs: tuple[Sync, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def begin(self) -> float:
+        """Return when the first phase began."""
+        return min((phase.start for phase in self.phases), default=self.record.created)
+
+    @property
+    def end(self) -> float:
+        """Return when the last phase ended that has."""
+        ends = [end or start for phase in self.phases for start, end in phase.spans] + [mark.t for mark in self.marks]
+        return max(ends, default=self.begin)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Say how the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
+
+    first: Sync
+    second: Sync
+    ratios: Mapping[str, Ratio]
+
+
+def report(record: JobRecord, settings: Settings) -> Report:
+    """Return the report of a job, also of one that still runs or has failed."""
+    status = follow.status(record, settings)
+    measured = processes(follow.timings(record, settings)) if record.handle else []
+    found = syncs(measured)
+    return Report(
+        record,
+        status,
+        phases((*record.steps, *status.steps), measured),
+        marks(status),
+        found,
+        tuple(_notes(measured, found)),
+    )
+
+
+def compare(first: Report, second: Report) -> Comparison | None:
+    """Return how the largest model of two jobs compares, or None where one of them measured nothing."""
+    if not first.syncs or not second.syncs:
+        return None
+    one, other = first.syncs[0], second.syncs[0]
+    ratios = {name: found for name in METRICS if (found := ratio(one.by_step[name], other.by_step[name]))}
+    return Comparison(one, other, ratios)
+
+
+def _notes(measured: Sequence[Process], found: Sequence[Sync]) -> Iterator[str]:
+    if not measured:
+        yield "the steps were not timed: submit it with --profile-sync (or `profile: sync` in the job file)"
+        return
+    for why in sorted({process.off for process in measured if process.off}):
+        yield f"the timing ended itself: {why}"
+    for what in sorted({what for process in measured for what in process.unmeasured}):
+        yield f"{what} is used, which is not measured"
+    if not found:
+        yield (
+            "no step was timed: that takes DistributedDataParallel (or jobsubmit.node.sync), and more than "
+            f"{WARM_UP + 1} steps"
+        )
+    for sync in found:
+        yield from _sync_notes(sync)
+
+
+def _sync_notes(sync: Sync) -> Iterator[str]:
+    name = sync.name
+    yield (
+        f"{name}: {sync.steps} step{'s' * (sync.steps != 1)} a rank; the first {WARM_UP} of each process do not count ({sync.dropped} left out "
+        f"of a rank), and the last one torch never tells"
+        + (f"; one in {sync.sampled} was timed" if sync.sampled > 1 else "")
+    )
+    if sync.what == "ddp" and len(sync.buckets) == 1:
+        yield f"{name}: all gradients fit one bucket, so nothing can overlap: all communication is exposed"
+    yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
+
+
+def document(found: Report) -> dict[str, Any]:
+    """Return a report as programs see it."""
+    return {
+        "id": found.record.id,
+        "name": found.record.name,
+        "backend": found.record.backend,
+        "state": found.status.state.value,
+        "reason": found.status.reason,
+        "phases": [{**phase._asdict(), "seconds": phase.seconds} for phase in found.phases],
+        "marks": [mark._asdict() for mark in found.marks],
+        "syncs": [_sync_document(sync) for sync in found.syncs],
+        "notes": list(found.notes),
+    }
+
+
+def _sync_document(sync: Sync) -> dict[str, Any]:
+    values = {name: value for name, value in vars(sync).items() if name not in ("timeline", "by_step")}
+    return {
+        **values,
+        "spreads": {name: spread._asdict() for name, spread in sync.spreads.items()},
+        "ranks": [asdict(rank) for rank in sync.ranks],
+        "straggler": sync.straggler._asdict() if sync.straggler else None,
+        "bucket_medians": [
+            {"bucket": bucket, "bytes": size, "seconds": seconds} for bucket, size, seconds in sync.bucket_medians
+        ],
+    }
+
+
+def comparison_document(first: Report, second: Report, compared: Comparison | None) -> dict[str, Any]:
+    """Return two reports and how they compare as programs see them."""
+    ratios = {name: found._asdict() for name, found in compared.ratios.items()} if compared else {}
+    return {"first": document(first), "second": document(second), "ratios": ratios}

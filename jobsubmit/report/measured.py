@@ -1,0 +1,158 @@
+"""The timing files of a job's processes → values, in seconds; their form is said in node/timing/recorder.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+_MICRO = 1e-6
+_ROW_LENGTH = 9
+
+
+class Row(NamedTuple):
+    """Hold one step of one process: when it ended (since the epoch), and what it took; None where it was not sampled.
+
+    `backward` is None for what was timed by hand: there is only what lies before the communication (`forward`).
+    """
+
+    number: int
+    end: float
+    step: float
+    forward: float | None
+    backward: float | None
+    communication: float | None
+    overlap: float | None
+    own: float
+
+
+class Reduction(NamedTuple):
+    """Hold the all-reduce of one bucket of gradients: its size in bytes, and when it began and ended."""
+
+    bucket: int
+    size: int
+    start: float
+    end: float
+
+
+@dataclass
+class Series:
+    """Hold the steps of one model, or of one `sync` written by hand, in one process."""
+
+    what: str
+    name: str
+    size: int
+    world: int
+    device: str
+    sampled: int
+    backend: str = ""
+    buckets: tuple[int, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    reductions: dict[int, list[Reduction]] = field(default_factory=dict)
+
+
+class Moment(NamedTuple):
+    """Hold what happened once in a process, and how long it took."""
+
+    end: float
+    seconds: float
+
+
+@dataclass
+class Process:
+    """Hold what one process of a job measured; a restarted rank is a process of its own."""
+
+    rank: int
+    node: int
+    attempt: int
+    restart: int
+    world: int
+    began: float
+    joined: Moment | None = None
+    saves: list[Moment] = field(default_factory=list)
+    series: dict[int, Series] = field(default_factory=dict)
+    unmeasured: set[str] = field(default_factory=set)
+    off: str = ""
+
+
+def processes(files: Iterable[bytes]) -> list[Process]:
+    """Return what the timing files say, in order of time and rank; a line that was cut off counts as not there."""
+    found = [process for data in files for process in _processes(data)]
+    return sorted(found, key=lambda process: (process.attempt, process.restart, process.rank))
+
+
+def _processes(data: bytes) -> Iterator[Process]:
+    process: Process | None = None
+    for line in data.splitlines():
+        try:
+            value = json.loads(line)
+            if isinstance(value, dict) and "timing" in value:
+                if process is not None:
+                    yield process
+                process = _begun(value)
+            elif process is not None and isinstance(value, dict):
+                _take_event(process, value)
+            elif process is not None:
+                _take_row(process, value)
+        except (ValueError, KeyError, TypeError, IndexError):
+            continue
+    if process is not None:
+        yield process
+
+
+def _begun(value: Mapping[str, Any]) -> Process:
+    return Process(value["rank"], value["node"], value["attempt"], value["restart"], value["world"], float(value["t"]))
+
+
+def _take_event(process: Process, value: Mapping[str, Any]) -> None:
+    match value["event"]:
+        case "joined":
+            process.joined = Moment(float(value["t"]), float(value["seconds"]))
+            process.world = value["world"]
+        case "saved":
+            process.saves.append(Moment(float(value["t"]), float(value["seconds"])))
+        case "series":
+            process.series[value["series"]] = Series(
+                value["what"],
+                str(value["name"]),
+                value["bytes"],
+                value["world"],
+                str(value["device"]),
+                value["sampled"],
+                str(value.get("backend", "")),
+            )
+        case "buckets":
+            process.series[value["series"]].buckets = tuple(value["sizes"])
+        case "unmeasured":
+            process.unmeasured.add(str(value["what"]))
+        case "off":
+            process.off = str(value["why"])
+
+
+def _take_row(process: Process, values: list[Any]) -> None:
+    if values[0] == "buckets":
+        _, number, step, reductions = values
+        process.series[number].reductions[step] = [
+            Reduction(bucket, size, process.began + start * _MICRO, process.began + end * _MICRO)
+            for bucket, size, start, end in reductions
+            if end is not None
+        ]
+    elif len(values) == _ROW_LENGTH:
+        number, step, end, *times = values
+        whole, forward, backward, communication, overlap, own = (_seconds(time) for time in times)
+        row = Row(
+            step,
+            process.began + end * _MICRO,
+            whole or 0.0,
+            forward,
+            backward,
+            communication,
+            overlap,
+            own or 0.0,
+        )
+        process.series[number].rows.append(row)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds * _MICRO

@@ -1,0 +1,208 @@
+"""A report → one HTML page that needs nothing but itself: no script, no network."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import jinja2
+
+from jobsubmit import __version__
+from jobsubmit.assets import TEMPLATES
+from jobsubmit.backends import State
+from jobsubmit.duration import time_text
+from jobsubmit.report.build import Comparison, Report
+from jobsubmit.report.phases import CHECKPOINT, TRAINING
+from jobsubmit.report.spread import percentile
+from jobsubmit.report.sync import RankTimes, Sync
+from jobsubmit.report.text import (
+    bytes_text,
+    facts,
+    labels,
+    metric_rows,
+    percent_text,
+    phase_name,
+    ratio_rows,
+    seconds_text,
+    straggler_text,
+)
+
+_MOST_RANKS = 32
+_MOST_POINTS = 400
+_TOP_OVER_P95 = 2.0
+_PARTS = ("forward", "backward", "exposed", "rest")
+
+
+def page(reports: Sequence[Report], comparison: Comparison | None = None) -> str:
+    """Return the page of a job, or of two and how they compare; every text in it is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    ids = [report.record.id for report in reports]
+    return environment.get_template("report.html.j2").render(
+        title=" and ".join(ids),
+        views=[_view(report) for report in reports],
+        comparison=_comparison(ids, comparison) if comparison else None,
+        version=__version__,
+        written=time_text(time.time()),
+    )
+
+
+def _view(report: Report) -> dict[str, Any]:
+    status, begin = report.status, report.begin
+    length = max(report.end - begin, 1e-6)
+    record = report.record
+    return {
+        "id": record.id,
+        "name": record.name,
+        "subtitle": f"{record.mode} on {record.backend}, {record.nodes} node{'s' * (record.nodes != 1)}, submitted "
+        f"{record.created_at}",
+        "state": status.state.value + (f" ({status.reason})" if status.reason else ""),
+        "message": status.message,
+        "is_good": status.state is State.SUCCEEDED,
+        "is_bad": status.state in (State.FAILED, State.LOST),
+        "cards": _cards(report),
+        "calls": [text for sync in report.syncs if (text := straggler_text(sync))],
+        "span": f"{seconds_text(length)} in all, from {time_text(begin)}",
+        "phases": [
+            {
+                "name": phase_name(phase),
+                "kind": phase.name if phase.name in (TRAINING, CHECKPOINT, "queue") else "",
+                "bars": [
+                    {"left": _percent(start - begin, length), "width": _percent((end or report.end) - start, length)}
+                    for start, end in phase.spans
+                ],
+                "took": seconds_text(phase.seconds),
+                "title": f"{phase.name}: began after {seconds_text(phase.start - begin)}",
+            }
+            for phase in report.phases
+        ],
+        "marks": [
+            {
+                "kind": mark.kind,
+                "left": _percent(mark.t - begin, length),
+                "after": seconds_text(mark.t - begin),
+                "text": mark.text,
+            }
+            for mark in report.marks
+        ],
+        "syncs": [_sync_view(sync) for sync in report.syncs],
+        "notes": report.notes,
+    }
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{min(100.0, max(0.0, 100 * part / whole)):.3f}"
+
+
+def _cards(report: Report) -> list[dict[str, str]]:
+    found = [_card("in all", seconds_text(report.end - report.begin), "from the first phase to the last")]
+    firsts = [phase for phase in report.phases if phase.name == TRAINING]
+    if firsts:
+        found.append(_card("until training", seconds_text(firsts[0].start - report.begin), "paid, and no step done"))
+    for sync in report.syncs[:1]:
+        step, exposed = sync.spreads["step"].median, sync.spreads["exposed"].median
+        found.append(_card("step", seconds_text(step), f"median of {sync.steps} steps"))
+        found.append(_card("exposed", percent_text(exposed / step), f"{seconds_text(exposed)} of a step"))
+        if sync.overlap is not None:
+            found.append(_card("overlap", percent_text(sync.overlap), "of the communication is hidden"))
+        if sync.bandwidth:
+            found.append(_card("bus bandwidth", f"{bytes_text(sync.bandwidth)}/s", f"{bytes_text(sync.size)} a step"))
+    return found
+
+
+def _card(label: str, value: str, more: str) -> dict[str, str]:
+    return {"label": label, "value": value, "more": more}
+
+
+def _sync_view(sync: Sync) -> dict[str, Any]:
+    known = labels(sync)
+    shown = _shown_ranks(sync)
+    longest = max((rank.medians["step"] for rank in shown), default=1.0)
+    medians = {name: spread.median for name, spread in sync.spreads.items()}
+    return {
+        "title": f"{sync.name}, timed by hand" if sync.by_hand else sync.name,
+        "subtitle": facts(sync),
+        "legend": [{"kind": kind, "label": known[kind]} for kind in _PARTS if kind in known],
+        "parts": _parts(known, medians, medians["step"]),
+        "metrics": metric_rows(sync),
+        "plot": _plot(sync.by_step["step"], sync.timeline),
+        "columns": list(known.values()),
+        "ranks": [_rank_view(sync, rank, known, longest) for rank in shown],
+        "left_out": f"{len(shown)} of {len(sync.ranks)} ranks: those that come last most often, and least"
+        if len(shown) < len(sync.ranks)
+        else "",
+        "buckets": [(number, bytes_text(size), seconds_text(took)) for number, size, took in sync.bucket_medians],
+    }
+
+
+def _shown_ranks(sync: Sync) -> Sequence[RankTimes]:
+    measured = [rank for rank in sync.ranks if rank.medians]
+    if len(measured) <= _MOST_RANKS:
+        return measured
+    ordered = sorted(measured, key=lambda rank: -rank.last)
+    half = _MOST_RANKS // 2
+    return sorted(ordered[:half] + ordered[-half:], key=lambda rank: rank.rank)
+
+
+def _rank_view(sync: Sync, rank: RankTimes, known: Mapping[str, str], longest: float) -> dict[str, Any]:
+    return {
+        "name": f"rank {rank.rank}, node {rank.node}",
+        "parts": _parts(known, rank.medians, longest),
+        "step": seconds_text(rank.medians["step"]),
+        "cells": [*(seconds_text(rank.medians[name]) for name in known), percent_text(rank.last)],
+        "is_straggler": sync.straggler is not None
+        and (sync.straggler.rank == rank.rank or (sync.straggler.rank is None and sync.straggler.node == rank.node)),
+    }
+
+
+def _parts(known: Mapping[str, str], medians: Mapping[str, float], whole: float) -> list[dict[str, str]]:
+    return [
+        {
+            "kind": kind,
+            "label": known[kind],
+            "text": seconds_text(medians[kind]),
+            "width": _percent(medians[kind], whole),
+        }
+        for kind in _PARTS
+        if kind in known
+    ]
+
+
+def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]]) -> dict[str, str] | None:
+    """Return the line of the step times: each point stands for as many steps as make the line fit."""
+    if len(steps) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    top = min(max(steps), _TOP_OVER_P95 * percentile(steps, 0.95))
+    width = math.ceil(len(steps) / _MOST_POINTS)
+    points = [median(steps[start : start + width]) for start in range(0, len(steps), width)]
+    across = 1000 / max(1, len(points) - 1)
+    line = " ".join(f"{i * across:.1f},{100 - 100 * min(1, y / top):.2f}" for i, y in enumerate(points))
+    beyond = sum(step > top for step in steps)
+    return {
+        "points": line,
+        "top": seconds_text(top),
+        "first": time_text(timeline[0][0]),
+        "last": time_text(timeline[-1][0]),
+        "beyond": f"{beyond} of {len(steps)} steps took longer than the top of the chart, the longest "
+        f"{seconds_text(max(steps))}"
+        if beyond
+        else "",
+    }
+
+
+def _comparison(ids: Sequence[str], comparison: Comparison) -> dict[str, Any]:
+    return {
+        "title": f"{ids[1]}, compared with {ids[0]}",
+        "subtitle": "Medians over the steps, second to first: below 1 the second is faster. The interval is of "
+        "the steps of these two runs; another run may differ by more.",
+        "names": ids,
+        "rows": ratio_rows(comparison),
+    }

@@ -1,0 +1,249 @@
+"""What the steps of a training spent on what, and who made the others wait."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from jobsubmit.report.measured import Process, Row, Series
+from jobsubmit.report.spread import Spread, spread
+
+WARM_UP = 3  # steps of each process that do not count: torch orders its buckets anew, caches fill
+METRICS = ("step", "forward", "backward", "communication", "exposed", "rest")
+_STRAGGLES_IN = 0.6  # of the steps, at least
+_NODE_STRAGGLES_IN = 0.8
+_COSTS = 0.05  # of a step, at least
+_FEWEST_STEPS = 5
+
+
+class Step(NamedTuple):
+    """Hold one step of one rank, in seconds; `exposed` is the communication that no computing hides."""
+
+    key: tuple[int, int, int]
+    end: float
+    step: float
+    forward: float
+    backward: float
+    communication: float
+    exposed: float
+    overlap: float
+
+    @property
+    def rest(self) -> float:
+        """Return what is neither: data, optimizer, logging, checkpoints."""
+        return max(0.0, self.step - self.forward - self.backward - self.exposed)
+
+
+class Straggler(NamedTuple):
+    """Name who comes last: a rank, or all ranks of a node together (`rank` is None).
+
+    It does in `share` of the steps; `cost` is how long the others then wait for it, in seconds (median).
+    """
+
+    rank: int | None
+    node: int
+    share: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """Hold the medians of one rank's steps, in seconds, and how often it came last."""
+
+    rank: int
+    node: int
+    steps: int
+    medians: Mapping[str, float]
+    last: float
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Say how one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
+
+    `spreads` has an entry a metric; `wire` is the communication of the rank that came last, which waits for nobody.
+    `by_step` has the median over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
+    """
+
+    what: str
+    name: str
+    backend: str
+    device: str
+    world: int
+    sampled: int
+    size: int
+    buckets: tuple[int, ...]
+    steps: int
+    dropped: int
+    spreads: Mapping[str, Spread]
+    overlap: float | None
+    wire: float | None
+    bandwidth: float | None
+    own: float
+    ranks: tuple[RankTimes, ...]
+    straggler: Straggler | None
+    timeline: Sequence[tuple[float, float]] = field(repr=False)
+    by_step: Mapping[str, Sequence[float]] = field(repr=False)
+    bucket_medians: tuple[tuple[int, int, float], ...] = ()
+
+    @property
+    def by_hand(self) -> bool:
+        """Tell whether only what the user's code marked was timed."""
+        return self.what == "by_hand"
+
+
+def syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
+    """Return what was measured of each model, the largest first."""
+    groups: dict[tuple[int, str, str], list[tuple[Process, Series]]] = defaultdict(list)
+    for process in processes:
+        for number, series in process.series.items():
+            groups[number, series.what, series.name].append((process, series))
+    found = [sync for group in groups.values() if (sync := _sync(group)) is not None]
+    return tuple(sorted(found, key=lambda sync: -sync.size))
+
+
+def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
+    last = group[-1][1]
+    by_rank: dict[int, list[Step]] = defaultdict(list)
+    nodes: dict[int, int] = {}
+    own = steps_seconds = 0.0
+    dropped = 0
+    for process, series in group:
+        kept = [row for row in series.rows if row.number > WARM_UP]
+        dropped = max(dropped, len(series.rows) - len(kept))
+        own += sum(row.own for row in kept)
+        steps_seconds += sum(row.step for row in kept)
+        nodes[process.rank] = process.node
+        by_rank[process.rank] += [step for row in kept if (step := _step(process, series, row)) is not None]
+    if not any(by_rank.values()):
+        return None
+    by_rank = dict(sorted(by_rank.items()))
+    together = _together(by_rank)
+    spreads = {
+        name: found
+        for name in METRICS
+        if (found := spread([[getattr(step, name) for step in steps] for steps in by_rank.values()])) is not None
+    }
+    size = sum(last.buckets) or last.size
+    wire = median(min(step.communication for step in steps.values()) for steps in together) if together else None
+    communication = sum(step.communication for steps in by_rank.values() for step in steps)
+    hidden = sum(step.overlap for steps in by_rank.values() for step in steps)
+    has_overlap = last.what == "ddp" and len(last.buckets) > 1 and communication > 0
+    lasts = Counter(_last(steps) for steps in together)
+    return Sync(
+        what=last.what,
+        name=last.name,
+        backend=last.backend,
+        device=last.device,
+        world=last.world,
+        sampled=last.sampled,
+        size=size,
+        buckets=last.buckets,
+        steps=max(map(len, by_rank.values())),
+        dropped=dropped,
+        spreads=spreads,
+        overlap=hidden / communication if has_overlap else None,
+        wire=wire,
+        bandwidth=size * 2 * (last.world - 1) / last.world / wire if wire and last.world > 1 else None,
+        own=own / steps_seconds if steps_seconds else 0.0,
+        ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in sorted(by_rank)),
+        straggler=_straggler(together, nodes, lasts, spreads["step"].median),
+        timeline=_timeline(by_rank),
+        by_step={
+            name: [median(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS
+        },
+        bucket_medians=_bucket_medians([series for _, series in group]),
+    )
+
+
+def _step(process: Process, series: Series, row: Row) -> Step | None:
+    """Return a step whose parts were sampled; with one bucket nothing can overlap, whatever the numbers say."""
+    if row.forward is None or row.communication is None or row.overlap is None:
+        return None
+    overlap = min(row.overlap, row.communication) if series.what == "ddp" and len(series.buckets) > 1 else 0.0
+    return Step(
+        (process.attempt, process.restart, row.number),
+        row.end,
+        row.step,
+        row.forward,
+        row.backward or 0.0,
+        row.communication,
+        row.communication - overlap,
+        overlap,
+    )
+
+
+def _steps(by_rank: Mapping[int, Sequence[Step]]) -> list[list[Step]]:
+    """Return each step, of all ranks that tell of it."""
+    found: dict[tuple[int, int, int], list[Step]] = defaultdict(list)
+    for steps in by_rank.values():
+        for step in steps:
+            found[step.key].append(step)
+    return [found[key] for key in sorted(found)]
+
+
+def _together(by_rank: Mapping[int, Sequence[Step]]) -> list[dict[int, Step]]:
+    """Return the steps that all ranks tell of, by rank."""
+    whole = (steps for steps in _steps(by_rank) if len(steps) == len(by_rank) > 1)
+    return [dict(zip(sorted(by_rank), steps, strict=True)) for steps in whole]
+
+
+def _last(steps: Mapping[int, Step]) -> int:
+    """Return the rank that came last: all leave a collective together, so it waited least in there.
+
+    That needs no clocks that agree. What is compared is the wait after a rank's own work was done.
+    """
+    return min(steps, key=lambda rank: steps[rank].exposed)
+
+
+def _rank_times(rank: int, node: int, steps: Sequence[Step], lasts: Counter[int], count: int) -> RankTimes:
+    medians = {name: median(getattr(step, name) for step in steps) for name in METRICS} if steps else {}
+    return RankTimes(rank, node, len(steps), medians, lasts[rank] / count if count else 0.0)
+
+
+def _straggler(
+    together: list[dict[int, Step]], nodes: Mapping[int, int], lasts: Counter[int], usual_step: float
+) -> Straggler | None:
+    """Return who makes the others wait often and long, if somebody does."""
+    if len(together) < _FEWEST_STEPS:
+        return None
+    rank, count = lasts.most_common(1)[0]
+    found = Straggler(rank, nodes[rank], count / len(together), _cost(together, {rank}))
+    if found.share >= _STRAGGLES_IN and found.cost >= _COSTS * usual_step:
+        return found
+    by_node = Counter(nodes[_last(steps)] for steps in together)
+    node, count = by_node.most_common(1)[0]
+    its_ranks = {rank for rank, where in nodes.items() if where == node}
+    if len(its_ranks) in (1, len(nodes)) or count / len(together) < _NODE_STRAGGLES_IN:
+        return None
+    found = Straggler(None, node, count / len(together), _cost(together, its_ranks))
+    return found if found.cost >= _COSTS * usual_step else None
+
+
+def _cost(together: Iterable[Mapping[int, Step]], ranks: set[int]) -> float:
+    """Return how much longer the others wait in the collective than these ranks do, in the usual step."""
+    return median(
+        median(step.exposed for rank, step in steps.items() if rank not in ranks)
+        - median(step.exposed for rank, step in steps.items() if rank in ranks)
+        for steps in together
+    )
+
+
+def _timeline(by_rank: Mapping[int, Sequence[Step]]) -> list[tuple[float, float]]:
+    """Return (end, duration) of each step of the first rank, in order of time."""
+    return [(step.end, step.step) for step in by_rank[min(by_rank)]]
+
+
+def _bucket_medians(all_series: Iterable[Series]) -> tuple[tuple[int, int, float], ...]:
+    """Return (bucket, bytes, usual seconds) of each bucket that was timed."""
+    found: dict[int, list[float]] = defaultdict(list)
+    sizes: dict[int, int] = {}
+    for series in all_series:
+        for number, reductions in series.reductions.items():
+            for reduction in reductions if number > WARM_UP else ():
+                found[reduction.bucket].append(reduction.end - reduction.start)
+                sizes[reduction.bucket] = reduction.size
+    return tuple((bucket, sizes[bucket], median(found[bucket])) for bucket in sorted(found))

@@ -1,0 +1,115 @@
+"""What a report says, in the words of both its forms: numbers, rows, sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobsubmit.report.build import Comparison
+    from jobsubmit.report.phases import Phase
+    from jobsubmit.report.spread import Ratio
+    from jobsubmit.report.sync import Sync
+
+_MINUTE, _HOUR = 60, 3600
+_SCALE = 1000
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a duration with about three digits: `812 µs`, `12.3 ms`, `4.56 s`, `3 min 05 s`, `2 h 07 min`."""
+    if seconds is None:
+        return "…"
+    if seconds >= _HOUR:
+        return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE):02} min"
+    if seconds >= _MINUTE:
+        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE):02} s"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    if seconds * _SCALE >= 1:
+        return f"{seconds * _SCALE:.3g} ms"
+    return f"{seconds * _SCALE**2:.0f} µs"
+
+
+def bytes_text(size: float) -> str:
+    """Return a size: `660 B`, `39.3 MB`."""
+    units = ["TB", "GB", "MB", "kB", "B"]
+    while size >= _SCALE and len(units) > 1:
+        size /= _SCALE
+        units.pop()
+    return f"{size:.3g} {units[-1]}"
+
+
+def percent_text(share: float | None) -> str:
+    """Return a share: `12%`, `0.03%`."""
+    if share is None:
+        return "—"
+    digits = 0 if share >= 0.1 or share == 0 else 1 if share >= 0.01 else 2  # noqa: PLR2004 - a matter of taste
+    return f"{share:.{digits}%}"
+
+
+def phase_name(phase: Phase) -> str:
+    """Return what a phase is called: `training`, `checkpoint (restart 1, 12 times)`."""
+    more = [f"restart {phase.attempt}"] if phase.attempt else []
+    if len(phase.spans) > 1:
+        more.append(f"{len(phase.spans)} times")
+    return phase.name + (f" ({', '.join(more)})" if more else "")
+
+
+_LABELS = {
+    "step": "step",
+    "forward": "forward",
+    "backward": "backward",
+    "communication": "communication",
+    "exposed": "exposed communication",
+    "rest": "the rest: data, optimizer, …",
+}
+
+
+def metric_rows(sync: Sync) -> list[tuple[str, ...]]:
+    """Return (what, median, 95th percentile, least and greatest median of a rank) of each metric that was measured."""
+    known = labels(sync)
+    return [(known[name], *map(seconds_text, spread)) for name, spread in sync.spreads.items() if name in known]
+
+
+def labels(sync: Sync) -> Mapping[str, str]:
+    """Return the metrics of a training and how they are called; of one by hand only its communication is known."""
+    if not sync.by_hand:
+        return _LABELS
+    return {"step": "step", "forward": "all but the communication", "exposed": "communication"}
+
+
+def facts(sync: Sync) -> str:
+    """Say in one line what was measured."""
+    buckets = f", in {len(sync.buckets)} buckets" if len(sync.buckets) > 1 else ""
+    where = f"{sync.backend} on {sync.device}" if sync.backend else sync.device
+    wire = f"; {seconds_text(sync.wire)} for the rank that comes last" if sync.wire is not None else ""
+    bandwidth = f", {bytes_text(sync.bandwidth)}/s on the bus" if sync.bandwidth else ""
+    overlap = f"; {percent_text(sync.overlap)} of the communication overlaps" if sync.overlap is not None else ""
+    return f"{sync.world} ranks, {where}, {bytes_text(sync.size)} a step{buckets}{wire}{bandwidth}{overlap}"
+
+
+def straggler_text(sync: Sync) -> str:
+    """Say who makes the others wait, or nothing."""
+    found = sync.straggler
+    if found is None:
+        return ""
+    who = f"node {found.node}" if found.rank is None else f"rank {found.rank} (node {found.node})"
+    return (
+        f"{who} comes last in {percent_text(found.share)} of the steps: the others wait {seconds_text(found.cost)} for "
+        f"it, {percent_text(found.cost / sync.spreads['step'].median)} of a step"
+    )
+
+
+def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return (what, first median, second median, ratio, interval) of each metric that both jobs have."""
+    one, other = comparison.first.spreads, comparison.second.spreads
+    known = labels(comparison.first)
+    return [
+        (known[name], seconds_text(one[name].median), seconds_text(other[name].median), *_ratio_text(found))
+        for name, found in comparison.ratios.items()
+        if name in known
+    ]
+
+
+def _ratio_text(found: Ratio) -> tuple[str, str]:
+    return f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}"
