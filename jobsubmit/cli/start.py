@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from jobsubmit.assets import SAMPLE_CODE, starter_job
+from jobsubmit.assets import SAMPLE_CODE
 from jobsubmit.cli.job_file import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.schema import SCHEMA_NAME, json_schema
+from jobsubmit.samples import Sample, code_of, find_sample, samples
+from jobsubmit.spec.schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
-_SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_NAME}\n"
 
 
 def init(
@@ -32,6 +32,10 @@ def init(
             "--from", metavar="COMMAND", help='From a command line: "torchrun --nproc_per_node=8 train.py …".'
         ),
     ] = None,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="NAME", help="Write this sample: its job file and its code.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the samples there are, and write nothing.")] = False,
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
     ] = False,
@@ -41,31 +45,40 @@ def init(
     """Write a first job.yaml.
 
     In a directory with training code it proposes boot file and mode from what it finds there; with --from it says what
-    a command line of torchrun or torch.distributed.launch says. Elsewhere it writes sample training code beside it.
+    a command line of torchrun or torch.distributed.launch says. Elsewhere it writes sample training code beside it:
+    the documented DDP example, or another --sample.
 
     Examples: jobsubmit init demo && jobsubmit create demo/job.yaml --follow · jobsubmit init --from "torchrun
-    --nnodes=2 --nproc_per_node=8 train.py --lr 0.1"
+    --nnodes=2 --nproc_per_node=8 train.py --lr 0.1" · jobsubmit init --sample manual_all_reduce try
     """
+    if list_:
+        _show_samples()
+        return
     job = directory / "job.yaml"
     if job.exists():
         raise UsageError(f"{job} exists already", "remove it, or give another directory")
-    if command is not None and (mode is not None or with_code):
-        raise UsageError("--from: says how training is started, and what", "leave out --mode and --with-code")
+    ways = {"--from": command, "--sample": sample, "--mode or --with-code": mode or with_code or None}
+    if len(said := [way for way, value in ways.items() if value is not None]) > 1:
+        raise UsageError(f"{said[0]}: says how training is started, and what", f"leave out {said[1]}")
+    chosen: Sample | None = None
     if command is not None:
-        text, code = _from_command(command, directory), None
-    elif not with_code and (text := _proposed(directory, mode)):
-        code = None
-    else:
-        text, code = _starter(mode or ModeOption.torchrun), directory / _CODE
+        text = _from_command(command, directory)
+    elif sample is not None or with_code or not (text := _proposed(directory, mode)):
+        chosen = find_sample(sample or (mode or ModeOption.torchrun).value)
+        text = _starter(chosen)
+    code = directory / _CODE if chosen else None
+    files = _new_files(chosen, directory / _CODE, is_asked_for=sample is not None) if chosen else []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if code is not None and not code.exists():
-            shutil.copytree(SAMPLE_CODE, code, ignore=shutil.ignore_patterns("__pycache__", "*.sh"))
-            out.talk(f"wrote {code}/, the sample training code")
+        for source, target in files:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, target)
         (directory / SCHEMA_NAME).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
-        job.write_text(_SCHEMA_LINE + text, encoding="utf-8")
+        job.write_text(SCHEMA_LINE + text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job}: {error.strerror}", "give a directory you can write to") from error
+    if files:
+        out.talk(f"wrote {code}/, the sample training code")
     if out.json:
         out.document({"job_file": str(job), "code_dir": str(code or directory)})
     else:
@@ -73,10 +86,32 @@ def init(
     _say_next(job)
 
 
-def _starter(mode: ModeOption) -> str:
-    text = starter_job(mode.value).read_text(encoding="utf-8")
-    text = text.removeprefix(_SCHEMA_LINE).replace("code_dir: ../../code", f"code_dir: {_CODE}")
-    return text.replace(f"create {mode.value}.yaml", "create job.yaml")
+def _show_samples() -> None:
+    found = samples()
+    if out.json:
+        out.document([{"name": sample.name, "about": sample.about} for sample in found])
+        return
+    width = max(len(sample.name) for sample in found)
+    for sample in found:
+        out.data(f"{sample.name:{width}}  {sample.about}")
+    out.talk("next: jobsubmit init --sample NAME DIR")
+
+
+def _starter(sample: Sample) -> str:
+    text = sample.job_file.read_text(encoding="utf-8")
+    text = text.removeprefix(SCHEMA_LINE).replace("code_dir: ../../code", f"code_dir: {_CODE}")
+    return text.replace(f"create {sample.name}.yaml", "create job.yaml")
+
+
+def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[Path, Path]]:
+    """Return (source, target) of the files to write; what lies there is the user's, and stays as it is."""
+    if code.exists() and not is_asked_for:
+        return []
+    pairs = [(SAMPLE_CODE / name, code / name) for name in code_of(sample)]
+    for source, target in pairs:
+        if target.exists() and target.read_bytes() != source.read_bytes():
+            raise UsageError(f"{target} exists already, and is another file", "give another directory")
+    return [(source, target) for source, target in pairs if not target.exists()]
 
 
 def _say_next(job: Path) -> None:

@@ -91,14 +91,15 @@ def _notes(measured: Sequence[Process], found: Sequence[Sync]) -> Iterator[str]:
 
 
 def _sync_notes(sync: Sync) -> Iterator[str]:
-    name = sync.name
-    yield (
-        f"{name}: {sync.steps} step{'s' * (sync.steps != 1)} a rank; the first {WARM_UP} of each process do not count ({sync.dropped} left out "
-        f"of a rank), and the last one torch never tells"
-        + (f"; one in {sync.sampled} was timed" if sync.sampled > 1 else "")
-    )
-    if sync.what == "ddp" and len(sync.buckets) == 1:
+    name, is_ddp = sync.name, sync.what == "ddp"
+    steps = f"{sync.steps} step{'s' * (sync.steps != 1)} a rank"
+    last = ", and the last one torch never tells" if is_ddp else ""
+    sampled = f"; one in {sync.sampled} was timed" if sync.sampled > 1 else ""
+    yield f"{name}: {steps}; the first {WARM_UP} of each process do not count{last}{sampled}"
+    if is_ddp and len(sync.buckets) == 1:
         yield f"{name}: all gradients fit one bucket, so nothing can overlap: all communication is exposed"
+    if sync.straggler is None and sync.world > 1:
+        yield f"{name}: no rank comes last much more often than the others, or nobody waits long for it"
     yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
 
 

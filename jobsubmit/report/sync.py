@@ -77,7 +77,6 @@ class Sync:
     size: int
     buckets: tuple[int, ...]
     steps: int
-    dropped: int
     spreads: Mapping[str, Spread]
     overlap: float | None
     wire: float | None
@@ -110,10 +109,8 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
     by_rank: dict[int, list[Step]] = defaultdict(list)
     nodes: dict[int, int] = {}
     own = steps_seconds = 0.0
-    dropped = 0
     for process, series in group:
         kept = [row for row in series.rows if row.number > WARM_UP]
-        dropped = max(dropped, len(series.rows) - len(kept))
         own += sum(row.own for row in kept)
         steps_seconds += sum(row.step for row in kept)
         nodes[process.rank] = process.node
@@ -143,7 +140,6 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         size=size,
         buckets=last.buckets,
         steps=max(map(len, by_rank.values())),
-        dropped=dropped,
         spreads=spreads,
         overlap=hidden / communication if has_overlap else None,
         wire=wire,

@@ -14,6 +14,7 @@ from jobsubmit.spec.values import FREE_ENV_NAME
 Schema: TypeAlias = dict[str, Any]
 
 SCHEMA_NAME = "job.schema.json"  # beside a job file, whose first line names it
+SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_NAME}\n"
 
 _IS_REMOTE = {"type": "string", "pattern": "^(s3|obs)://"}
 _ONE_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d+):\1$"}]}

@@ -1,0 +1,52 @@
+"""The sample jobs that come with jobsubmit: a job file each, and the code that it starts."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import NamedTuple
+
+from jobsubmit.assets import SAMPLE_CODE, STARTER_JOBS
+from jobsubmit.check.program import load_program
+from jobsubmit.errors import UsageError
+from jobsubmit.scan import scan
+from jobsubmit.spec.load import load
+from jobsubmit.spec.model import MODES
+from jobsubmit.spec.schema import SCHEMA_LINE
+
+
+class Sample(NamedTuple):
+    """Name a sample, say in a sentence what it shows, and where its job file lies."""
+
+    name: str
+    about: str
+    job_file: Path
+
+
+def samples() -> list[Sample]:
+    """Return all samples: first those of the modes, then the others by name."""
+    files = sorted(STARTER_JOBS.glob("*.yaml"), key=lambda file: (file.stem not in MODES, file.stem))
+    return [Sample(file.stem, _about(file.read_text(encoding="utf-8")), file) for file in files]
+
+
+def _about(text: str) -> str:
+    comment = text.removeprefix(SCHEMA_LINE).partition("\n")[0].lstrip("# ")
+    return comment.partition(" Try it:")[0]
+
+
+def find_sample(name: str) -> Sample:
+    """Return a sample by its name; raise UsageError where there is none."""
+    known = {sample.name: sample for sample in samples()}
+    if found := known.get(name.replace("-", "_")):
+        return found
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    raise UsageError(f"--sample {name}: there is no such sample", hint + "`jobsubmit init --list` shows all")
+
+
+def code_of(sample: Sample) -> list[str]:
+    """Return the files of the sample code that a sample needs; the modes are ways to start one and the same code."""
+    wanted = [file for file in samples() if file.name in MODES] if sample.name in MODES else [sample]
+    bundle = scan(SAMPLE_CODE)
+    programs = (load_program(bundle, load(one.job_file).spec.boot_file or "") for one in wanted)
+    return sorted({module.path for program in programs if program for module in program.modules.values()})
