@@ -2,6 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TRAIN := .venv/.installed-train
 DEV := .venv/.installed-dev
+SAMPLES := .venv/.installed-samples
 
 .PHONY: help demo test engines check chaos clean
 
@@ -15,7 +16,7 @@ help:
 demo: $(TRAIN)
 	$(BIN)/jobsubmit create templates/jobs/torchrun.yaml --follow
 
-test: $(DEV) $(TRAIN)
+test: $(DEV) $(TRAIN) $(SAMPLES)
 	$(MAKE) --no-print-directory static
 	$(MAKE) --no-print-directory engines
 	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest -n 2
@@ -25,6 +26,7 @@ engines: $(DEV)
 	$(BIN)/python tests/minio_server.py
 	-$(BIN)/python tests/engines/slurm.py
 	-$(BIN)/python tests/engines/kubernetes_cluster.py
+	-$(BIN)/python tests/engines/browser.py
 
 chaos: $(DEV) $(TRAIN)
 	$(BIN)/python tests/chaos.py --kills 100
@@ -52,6 +54,10 @@ $(TRAIN): .venv/bin/python pyproject.toml
 $(DEV): .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m compileall -q jobsubmit
+	@touch $@
+
+$(SAMPLES): .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[samples]'
 	@touch $@
 
 clean:

@@ -160,6 +160,8 @@ def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple
         yield "OMP_NUM_THREADS", Value("<CPUs of the node, divided by its processes>", "jobsubmit", is_open=True)
     if "PYTHONUNBUFFERED" not in dict(plan.env):
         yield "PYTHONUNBUFFERED", Value("1", "jobsubmit")
+    if plan.profile:
+        yield "JOBSUBMIT_PROFILE", Value(plan.profile, "spec")
     if plan.mode == "spawn" or plan.command is not None:
         yield "MASTER_ADDR", hosts[0]._replace(origin="jobsubmit")
         yield "MASTER_PORT", _port(start)

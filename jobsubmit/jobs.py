@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
 
 RESOLVED_NAME = "resolved.yaml"
+PLAN_NAME = "plan.json"
 DIFF_NAME = "uncommitted.diff"
 _RECORD = "record.json"
 _SUBMITTING = "submitting"

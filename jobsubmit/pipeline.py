@@ -20,7 +20,7 @@ from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.errors import CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle
-from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
+from jobsubmit.jobs import DIFF_NAME, PLAN_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
@@ -114,7 +114,7 @@ def _documents(prepared: Prepared) -> dict[str, str | bytes]:
     return {
         "job.yaml": prepared.loaded.document.text,
         RESOLVED_NAME: prepared.loaded.resolved_text(),
-        "plan.json": json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
+        PLAN_NAME: json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
         SCRIPT_NAME: prepared.script.text,
         **({DIFF_NAME: revision.diff} if revision and revision.diff else {}),
         **prepared.request.documents,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import browser
 import kubernetes_cluster
 import minio_server
 import proxy
@@ -36,13 +37,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
             if name not in REQUIRED and not _has(name):
-                reason = f"needs {name}: `make test` provides it (slurm and volcano on Debian, as root)"
+                reason = f"needs {name}: `make test` provides it (slurm, volcano and browser on Debian, as root)"
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def _has(name: str) -> bool:
     if name == "torch":
         return importlib.util.find_spec("torch") is not None
+    if name == "browser":
+        return browser.is_there()
     if name == "slurm":
         return "JOBSUBMIT_TEST_SLURM_CONF" in os.environ or slurm.is_there()
     if name == "volcano":

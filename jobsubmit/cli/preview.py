@@ -17,6 +17,7 @@ from jobsubmit.cli.job_file import (
     ModeChoice,
     ModeOption,
     Nodes,
+    Profile,
     Set,
     Templates,
     overrides,
@@ -65,6 +66,7 @@ def render(
     set_: Set = None,
     nodes: Nodes = None,
     env: Env = None,
+    profile: Profile = None,
     templates: Templates = None,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
@@ -88,11 +90,12 @@ def render(
             raise UsageError(
                 "--diff: compares with an earlier job, and shows nothing else", "leave out the other option"
             )
-        changes = overrides(assignments=set_, nodes=nodes, env=env, templates=templates)
+        changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile, templates=templates)
         _show_difference(read_job(job or DEFAULT_JOB_FILE, mode, changes), diff)
         return
     machines = _machines(hosts) if hosts is not None else []
-    changes = overrides(assignments=set_, nodes=len(machines) or nodes, env=env, templates=templates)
+    count = len(machines) or nodes
+    changes = overrides(assignments=set_, nodes=count, env=env, profile=profile, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
     job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
     for note in (*loaded.notes, *job_plan.notes):

@@ -81,7 +81,8 @@ def _write_page(file: Path, found: list[Report], comparison: Comparison | None) 
         temporary.write_text(page(found, comparison), encoding="utf-8", errors="replace")
         temporary.replace(file)
     except OSError as error:
-        raise UsageError(f"--html {file}: {error.strerror}", "name a file in a folder that you can write to") from error
+        hint = "name a file in a folder that is there and that you can write to"
+        raise UsageError(f"--html {file}: cannot be written: {error.strerror}", hint) from error
 
 
 def _show(found: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import shutil
 from pathlib import Path
@@ -109,7 +110,7 @@ def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[
         return []
     pairs = [(SAMPLE_CODE / name, code / name) for name in code_of(sample)]
     for source, target in pairs:
-        if target.exists() and target.read_bytes() != source.read_bytes():
+        if target.exists() and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
             raise UsageError(f"{target} exists already, and is another file", "give another directory")
     return [(source, target) for source, target in pairs if not target.exists()]
 

@@ -225,6 +225,7 @@ def validate(
     backend: BackendKind = None,
     store: StoreUri = None,
     env: Env = None,
+    profile: Profile = None,
     templates: Templates = None,
     format_: Format = OutputFormat.text,
     debug: Debug = False,
@@ -238,7 +239,9 @@ def validate(
 
     Example: jobsubmit validate job.yaml
     """
-    changes = overrides(assignments=set_, nodes=nodes, backend=backend, store=store, env=env, templates=templates)
+    changes = overrides(
+        assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
+    )
     found = preparation.examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobsubmit import follow
 from jobsubmit.backends import JobStatus
-from jobsubmit.jobs import JobRecord
+from jobsubmit.jobs import PLAN_NAME, JobRecord, JobRecords
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
@@ -60,7 +61,7 @@ def report(record: JobRecord, settings: Settings) -> Report:
         phases((*record.steps, *status.steps), measured),
         marks(status),
         found,
-        tuple(_notes(measured, found)),
+        tuple(notes(measured, found, was_asked=_was_asked(record, settings))),
     )
 
 
@@ -68,12 +69,28 @@ def compare(first: Report, second: Report) -> Comparison | None:
     """Return how the largest model of two jobs compares, or None where one of them measured nothing."""
     if not first.syncs or not second.syncs:
         return None
-    one, other = first.syncs[0], second.syncs[0]
+    one = first.syncs[0]
+    other = next((sync for sync in second.syncs if sync.what == one.what), None)
+    if other is None:
+        return None
     ratios = {name: found for name in METRICS if (found := ratio(one.by_step[name], other.by_step[name]))}
     return Comparison(one, other, ratios)
 
 
-def _notes(measured: Sequence[Process], found: Sequence[Sync]) -> Iterator[str]:
+def _was_asked(record: JobRecord, settings: Settings) -> bool:
+    """Tell whether the job was to be timed, as far as this machine knows."""
+    try:
+        plan = json.loads((JobRecords(settings).directory(record.id) / PLAN_NAME).read_bytes())
+        return plan.get("profile") is not None
+    except (OSError, ValueError):
+        return False
+
+
+def notes(measured: Sequence[Process], found: Sequence[Sync], *, was_asked: bool = True) -> Iterator[str]:
+    """Yield what one must know to read a report: what does not count, what was not measured, what it cost."""
+    if not measured and was_asked:
+        yield "no process has timed anything: none has started yet, or the place of its files was lost"
+        return
     if not measured:
         yield "the steps were not timed: submit it with --profile-sync (or `profile: sync` in the job file)"
         return
@@ -100,6 +117,12 @@ def _sync_notes(sync: Sync) -> Iterator[str]:
         yield f"{name}: all gradients fit one bucket, so nothing can overlap: all communication is exposed"
     if sync.straggler is None and sync.world > 1:
         yield f"{name}: no rank comes last much more often than the others, or nobody waits long for it"
+    if sync.has_buffers:
+        yield f"{name}: in each forward rank 0 sends its buffers (BatchNorm's, say), which counts as forward"
+    if sync.accumulates:
+        yield f"{name}: gradients are accumulated (no_sync): a step is from one synchronisation to the next"
+    if sync.device != "cpu":
+        yield f"{name}: in a step that is timed torch waits for the GPU, which is not among the timing's own costs"
     yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
 
 

@@ -12,18 +12,18 @@ _ROW_LENGTH = 9
 
 
 class Row(NamedTuple):
-    """Hold one step of one process: when it ended (since the epoch), and what it took; None where it was not sampled.
+    """Hold one step of one process: when it ended (since the epoch), and what it took.
 
-    `backward` is None for what was timed by hand: there is only what lies before the communication (`forward`).
+    Of what was timed by hand, `forward` is all that lies before the communication.
     """
 
     number: int
     end: float
     step: float
-    forward: float | None
-    backward: float | None
-    communication: float | None
-    overlap: float | None
+    forward: float
+    backward: float
+    communication: float
+    overlap: float
     own: float
 
 
@@ -47,7 +47,10 @@ class Series:
     device: str
     sampled: int
     backend: str = ""
+    ranks: tuple[int, ...] = ()
     buckets: tuple[int, ...] = ()
+    has_buffers: bool = False
+    accumulates: bool = False
     rows: list[Row] = field(default_factory=list)
     reductions: dict[int, list[Reduction]] = field(default_factory=dict)
 
@@ -121,9 +124,14 @@ def _take_event(process: Process, value: Mapping[str, Any]) -> None:
                 str(value["device"]),
                 value["sampled"],
                 str(value.get("backend", "")),
+                tuple(value.get("ranks") or ()),
+                tuple(value.get("buckets") or ()),
+                bool(value.get("buffers")),
             )
         case "buckets":
             process.series[value["series"]].buckets = tuple(value["sizes"])
+        case "no_sync":
+            process.series[value["series"]].accumulates = True
         case "unmeasured":
             process.unmeasured.add(str(value["what"]))
         case "off":
@@ -140,19 +148,5 @@ def _take_row(process: Process, values: list[Any]) -> None:
         ]
     elif len(values) == _ROW_LENGTH:
         number, step, end, *times = values
-        whole, forward, backward, communication, overlap, own = (_seconds(time) for time in times)
-        row = Row(
-            step,
-            process.began + end * _MICRO,
-            whole or 0.0,
-            forward,
-            backward,
-            communication,
-            overlap,
-            own or 0.0,
-        )
-        process.series[number].rows.append(row)
-
-
-def _seconds(microseconds: int | None) -> float | None:
-    return None if microseconds is None else microseconds * _MICRO
+        seconds = [(time or 0) * _MICRO for time in times]
+        process.series[number].rows.append(Row(step, process.began + end * _MICRO, *seconds))

@@ -31,6 +31,7 @@ from jobsubmit.report.text import (
 )
 
 _MOST_RANKS = 32
+_MOST_BARS, _MOST_MARKS = 100, 20
 _MOST_POINTS = 400
 _TOP_OVER_P95 = 2.0
 _PARTS = ("forward", "backward", "exposed", "rest")
@@ -77,7 +78,7 @@ def _view(report: Report) -> dict[str, Any]:
                 "kind": phase.name if phase.name in (TRAINING, CHECKPOINT, "queue") else "",
                 "bars": [
                     {"left": _percent(start - begin, length), "width": _percent((end or report.end) - start, length)}
-                    for start, end in phase.spans
+                    for start, end in phase.spans[:: math.ceil(len(phase.spans) / _MOST_BARS)]
                 ],
                 "took": seconds_text(phase.seconds),
                 "title": f"{phase.name}: began after {seconds_text(phase.start - begin)}",
@@ -91,7 +92,7 @@ def _view(report: Report) -> dict[str, Any]:
                 "after": seconds_text(mark.t - begin),
                 "text": mark.text,
             }
-            for mark in report.marks
+            for mark in report.marks[:_MOST_MARKS]
         ],
         "syncs": [_sync_view(sync) for sync in report.syncs],
         "notes": report.notes,

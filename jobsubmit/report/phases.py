@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -52,46 +53,57 @@ def phases(steps: Iterable[Step], processes: Sequence[Process]) -> tuple[Phase, 
     found: list[Phase] = []
     for attempt in sorted({step.attempt for step in steps} | {process.attempt for process in processes}):
         own = [step for step in steps if step.attempt == attempt]
-        moments = _Moments([process for process in processes if process.attempt == attempt])
+        lives = _lives([process for process in processes if process.attempt == attempt])
+        told = (_FIRST, _TRAINING) if lives and all(life.is_whole for life in lives) else ()
         found += [
             Phase(step.name.replace("_", " "), ((step.start, step.end),), attempt)
             for step in own
-            if not moments.is_whole or step.name not in (_FIRST, _TRAINING)
+            if step.name not in told
         ]
-        found += moments.phases(attempt, next((step.end for step in own if step.name == _TRAINING), None))
+        ends = [step.end for step in own if step.name == _TRAINING]
+        found += _of_lives(lives, attempt, ends[-1] if ends else None)
     return tuple(sorted(found, key=lambda phase: phase.start))
 
 
-class _Moments:
-    """Hold when the processes of an attempt began, joined their group, ended their first step, and their last."""
+class _Life:
+    """Hold when processes that began together joined their group, ended their first step, and their last."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
         rows = [row for process in processes for series in process.series.values() for row in series.rows]
         joins = [process.joined for process in processes if process.joined]
-        self.began = min((process.began for process in processes), default=0.0)
+        self.began = min(process.began for process in processes)
         self.joining = max((join.end - join.seconds for join in joins), default=0.0)
         self.joined = max((join.end for join in joins), default=0.0)
         self.first = max((row.end for row in rows if row.number == 1), default=0.0)
         self.last = max((row.end for row in rows), default=0.0)
-        saves = max(
-            (process.saves for process in processes), key=lambda saves: sum(s.seconds for s in saves), default=[]
-        )
-        self.saves = tuple((save.end - save.seconds, save.end) for save in saves)
+        busiest = max(processes, key=lambda process: sum(save.seconds for save in process.saves))
+        self.saves = [(save.end - save.seconds, save.end) for save in busiest.saves]
 
     @property
     def is_whole(self) -> bool:
         """Tell whether the processes say all of when training began."""
         return bool(self.joined and self.first)
 
-    def phases(self, attempt: int, training_end: float | None) -> Iterator[Phase]:
-        """Yield what the processes know; the backend says when training ends: there is work after the last step."""
-        if self.is_whole:
-            yield Phase("start-up", ((self.began, self.joining),), attempt)
-            yield Phase("process group", ((self.joining, self.joined),), attempt)
-            yield Phase(FIRST_STEP, ((self.joined, self.first),), attempt)
-            yield Phase(TRAINING, ((self.first, max(self.last, training_end or 0.0)),), attempt)
-        if self.saves:
-            yield Phase(CHECKPOINT, self.saves, attempt)
+
+def _lives(processes: Sequence[Process]) -> list[_Life]:
+    """Return the processes of an attempt, those together that torch's launcher started together."""
+    by_restart: dict[int, list[Process]] = defaultdict(list)
+    for process in processes:
+        by_restart[process.restart].append(process)
+    return [_Life(together) for _, together in sorted(by_restart.items())]
+
+
+def _of_lives(lives: Sequence[_Life], attempt: int, training_end: float | None) -> Iterator[Phase]:
+    """Yield what the processes know; the backend knows when training ends, for there is work after the last step."""
+    whole = [life for life in lives if life.is_whole]
+    if whole and len(whole) == len(lives):
+        yield Phase("start-up", tuple((life.began, life.joining) for life in lives), attempt)
+        yield Phase("process group", tuple((life.joining, life.joined) for life in lives), attempt)
+        yield Phase(FIRST_STEP, tuple((life.joined, life.first) for life in lives), attempt)
+        *before, last = [(life.first, life.last) for life in lives]
+        yield Phase(TRAINING, (*before, (last[0], max(last[1], training_end or 0.0))), attempt)
+    if saves := [save for life in lives for save in life.saves]:
+        yield Phase(CHECKPOINT, tuple(saves), attempt)
 
 
 def marks(status: JobStatus) -> tuple[Mark, ...]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 _RESAMPLES = 1000
 _MOST_VALUES = 1000
+_FEWEST_VALUES = 10  # below that an interval would only look exact
 
 
 class Spread(NamedTuple):
@@ -45,17 +46,18 @@ def spread(by_rank: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio | None:
-    """Return median(second) / median(first); None where that says nothing.
+    """Return median(second) / median(first); None where there are too few steps, or the first takes no time.
 
     The interval is a bootstrap over blocks of neighbouring steps, for neighbours are alike; always with the same seed.
     """
-    if not first or not second or median(first) <= 0:
+    if min(len(first), len(second)) < _FEWEST_VALUES or median(first) <= 0:
         return None
     first, second = _thinned(first), _thinned(second)
     draw = random.Random(0)
-    found = sorted(median(_drawn(second, draw)) / median(_drawn(first, draw)) for _ in range(_RESAMPLES))
-    low, high = found[int(0.025 * _RESAMPLES)], found[int(0.975 * _RESAMPLES) - 1]
-    return Ratio(median(second) / median(first), low, high)
+    pairs = [(median(_drawn(first, draw)), median(_drawn(second, draw))) for _ in range(_RESAMPLES)]
+    found = sorted(other / one if one else math.inf for one, other in pairs)
+    value = median(second) / median(first) if median(first) else math.inf
+    return Ratio(value, found[int(0.025 * _RESAMPLES)], found[int(0.975 * _RESAMPLES) - 1])
 
 
 def _thinned(values: Sequence[float]) -> Sequence[float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from jobsubmit.report.measured import Process, Row, Series
+from jobsubmit.report.measured import Process, Reduction, Row, Series
 from jobsubmit.report.spread import Spread, spread
 
 WARM_UP = 3  # steps of each process that do not count: torch orders its buckets anew, caches fill
@@ -64,7 +65,7 @@ class RankTimes:
 class Sync:
     """Say how one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
 
-    `spreads` has an entry a metric; `wire` is the communication of the rank that came last, which waits for nobody.
+    `spreads` has an entry a metric; `wire` is how long a step's communication takes of which nobody waits for anybody.
     `by_step` has the median over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
     """
 
@@ -82,6 +83,8 @@ class Sync:
     wire: float | None
     bandwidth: float | None
     own: float
+    has_buffers: bool
+    accumulates: bool
     ranks: tuple[RankTimes, ...]
     straggler: Straggler | None
     timeline: Sequence[tuple[float, float]] = field(repr=False)
@@ -95,40 +98,37 @@ class Sync:
 
 
 def syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
-    """Return what was measured of each model, the largest first."""
-    groups: dict[tuple[int, str, str], list[tuple[Process, Series]]] = defaultdict(list)
+    """Return what was measured of each model, the largest first.
+
+    Where the number of ranks changed, the last one counts: other numbers are another training.
+    """
+    groups: dict[tuple[object, ...], list[tuple[Process, Series]]] = defaultdict(list)
     for process in processes:
         for number, series in process.series.items():
-            groups[number, series.what, series.name].append((process, series))
-    found = [sync for group in groups.values() if (sync := _sync(group)) is not None]
+            groups[number, series.what, series.name, series.ranks].append((process, series))
+    found = []
+    for group in groups.values():
+        world = group[-1][1].world
+        if sync := _sync([(process, series) for process, series in group if series.world == world]):
+            found.append(sync)
     return tuple(sorted(found, key=lambda sync: -sync.size))
 
 
 def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
-    last = group[-1][1]
+    last = next((series for _, series in reversed(group) if series.rows), group[-1][1])
     by_rank: dict[int, list[Step]] = defaultdict(list)
-    nodes: dict[int, int] = {}
-    own = steps_seconds = 0.0
-    for process, series in group:
-        kept = [row for row in series.rows if row.number > WARM_UP]
-        own += sum(row.own for row in kept)
-        steps_seconds += sum(row.step for row in kept)
-        nodes[process.rank] = process.node
-        by_rank[process.rank] += [step for row in kept if (step := _step(process, series, row)) is not None]
+    for process, series in sorted(group, key=lambda pair: pair[0].rank):
+        by_rank[process.rank] += [_step(process, series, row) for row in series.rows if row.number > WARM_UP]
     if not any(by_rank.values()):
         return None
-    by_rank = dict(sorted(by_rank.items()))
+    nodes = {process.rank: process.node for process, _ in group}
     together = _together(by_rank)
-    spreads = {
-        name: found
-        for name in METRICS
-        if (found := spread([[getattr(step, name) for step in steps] for steps in by_rank.values()])) is not None
-    }
+    metrics = {name: [[getattr(step, name) for step in steps] for steps in by_rank.values()] for name in METRICS}
+    spreads = {name: found for name, values in metrics.items() if (found := spread(values)) is not None}
     size = sum(last.buckets) or last.size
-    wire = median(min(step.communication for step in steps.values()) for steps in together) if together else None
+    wire = _wire([series for _, series in group], last, together)
     communication = sum(step.communication for steps in by_rank.values() for step in steps)
     hidden = sum(step.overlap for steps in by_rank.values() for step in steps)
-    has_overlap = last.what == "ddp" and len(last.buckets) > 1 and communication > 0
     lasts = Counter(_last(steps) for steps in together)
     return Sync(
         what=last.what,
@@ -141,11 +141,13 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         buckets=last.buckets,
         steps=max(map(len, by_rank.values())),
         spreads=spreads,
-        overlap=hidden / communication if has_overlap else None,
+        overlap=hidden / communication if _can_overlap(last) and communication else None,
         wire=wire,
         bandwidth=size * 2 * (last.world - 1) / last.world / wire if wire and last.world > 1 else None,
-        own=own / steps_seconds if steps_seconds else 0.0,
-        ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in sorted(by_rank)),
+        own=_own_share([series for _, series in group]),
+        has_buffers=last.has_buffers,
+        accumulates=last.accumulates,
+        ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in by_rank),
         straggler=_straggler(together, nodes, lasts, spreads["step"].median),
         timeline=_timeline(by_rank),
         by_step={
@@ -155,21 +157,57 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
     )
 
 
-def _step(process: Process, series: Series, row: Row) -> Step | None:
-    """Return a step whose parts were sampled; with one bucket nothing can overlap, whatever the numbers say."""
-    if row.forward is None or row.communication is None or row.overlap is None:
-        return None
-    overlap = min(row.overlap, row.communication) if series.what == "ddp" and len(series.buckets) > 1 else 0.0
+def _can_overlap(series: Series) -> bool:
+    """Tell whether communication may hide behind computing: with one bucket it cannot, whatever the numbers say."""
+    return series.what == "ddp" and len(series.buckets) > 1
+
+
+def _step(process: Process, series: Series, row: Row) -> Step:
+    overlap = min(row.overlap, row.communication) if _can_overlap(series) else 0.0
     return Step(
         (process.attempt, process.restart, row.number),
         row.end,
         row.step,
         row.forward,
-        row.backward or 0.0,
+        row.backward,
         row.communication,
         row.communication - overlap,
         overlap,
     )
+
+
+def _wire(all_series: Sequence[Series], last: Series, together: Sequence[Mapping[int, Step]]) -> float | None:
+    """Return how long the line itself is busy in the usual step: what the rank takes that waits for nobody.
+
+    With several buckets that takes each bucket's times: from the first one to the last there is computing, too.
+    """
+    if not _can_overlap(last):
+        return median(min(step.communication for step in steps.values()) for steps in together) if together else None
+    busy: dict[int, list[float]] = defaultdict(list)
+    for series in all_series:
+        for number, reductions in series.reductions.items():
+            if number > WARM_UP and reductions:
+                busy[number].append(_union(reductions))
+    return median(map(min, busy.values())) if busy else None
+
+
+def _union(reductions: Sequence[Reduction]) -> float:
+    """Return for how many seconds at least one of the reductions was under way."""
+    total, until = 0.0, float("-inf")
+    for reduction in sorted(reductions, key=lambda one: one.start):
+        total += max(0.0, reduction.end - max(reduction.start, until))
+        until = max(until, reduction.end)
+    return total
+
+
+def _own_share(all_series: Iterable[Series]) -> float:
+    """Return the share of the steps that the timing took; a row's own time is of all steps since the row before."""
+    own = whole = 0.0
+    for series in all_series:
+        for before, row in itertools.pairwise(series.rows):
+            own += row.own
+            whole += row.step * (row.number - before.number)
+    return own / whole if whole else 0.0
 
 
 def _steps(by_rank: Mapping[int, Sequence[Step]]) -> list[list[Step]]:
@@ -184,7 +222,7 @@ def _steps(by_rank: Mapping[int, Sequence[Step]]) -> list[list[Step]]:
 def _together(by_rank: Mapping[int, Sequence[Step]]) -> list[dict[int, Step]]:
     """Return the steps that all ranks tell of, by rank."""
     whole = (steps for steps in _steps(by_rank) if len(steps) == len(by_rank) > 1)
-    return [dict(zip(sorted(by_rank), steps, strict=True)) for steps in whole]
+    return [dict(zip(by_rank, steps, strict=True)) for steps in whole]
 
 
 def _last(steps: Mapping[int, Step]) -> int:

@@ -82,7 +82,7 @@ def facts(sync: Sync) -> str:
     """Say in one line what was measured."""
     buckets = f", in {len(sync.buckets)} buckets" if len(sync.buckets) > 1 else ""
     where = f"{sync.backend} on {sync.device}" if sync.backend else sync.device
-    wire = f"; {seconds_text(sync.wire)} for the rank that comes last" if sync.wire is not None else ""
+    wire = f"; {seconds_text(sync.wire)} on the line" if sync.wire is not None else ""
     bandwidth = f", {bytes_text(sync.bandwidth)}/s on the bus" if sync.bandwidth else ""
     overlap = f"; {percent_text(sync.overlap)} of the communication overlaps" if sync.overlap is not None else ""
     return f"{sync.world} ranks, {where}, {bytes_text(sync.size)} a step{buckets}{wire}{bandwidth}{overlap}"

@@ -48,7 +48,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ratios = _measure(Path(folder), options.pairs)
-    low, high = _interval(ratios)
+    low, high = interval(ratios)
     median = statistics.median(ratios)
     print(f"jobsubmit / by hand: median {median:.3f}, 95% interval {low:.3f} to {high:.3f}, {len(ratios)} pairs")
     return int(median > BOUND)
@@ -117,7 +117,7 @@ def _until_first_step(folder: Path, commands: list[list[str]]) -> float:
     return float(sign.read_text()) - begun
 
 
-def _interval(ratios: list[float]) -> tuple[float, float]:
+def interval(ratios: list[float]) -> tuple[float, float]:
     """Return the 95% interval of the median, by drawing anew from what was measured."""
     dice = random.Random(0)
     medians = sorted(statistics.median(dice.choices(ratios, k=len(ratios))) for _ in range(10_000))

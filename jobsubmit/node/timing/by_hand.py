@@ -29,13 +29,24 @@ class sync:  # noqa: N801 - it is used like a function
     def __enter__(self) -> sync:
         recorder = recording.current()
         if recorder is not None:
-            self.timed = _ByHand.of(recorder, self.name, self.nbytes)
-            self.timed.enter()
+            try:
+                self.timed = _ByHand.of(recorder, self.name, self.nbytes)
+                self.timed.enter()
+            except Exception as error:
+                self._end(recorder, error)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self.timed is not None and kind is None:
-            self.timed.leave()
+        recorder = recording.current()
+        if self.timed is not None and recorder is not None and kind is None:
+            try:
+                self.timed.leave()
+            except Exception as problem:
+                self._end(recorder, problem)
+
+    def _end(self, recorder: Recorder, error: Exception) -> None:
+        self.timed = None
+        recorder.off("sync(%r) could not be timed (%s: %s)" % (self.name, type(error).__name__, error))
 
 
 class _ByHand:
@@ -65,12 +76,12 @@ class _ByHand:
     def leave(self) -> None:
         _wait_for_gpu()
         now = time.perf_counter_ns()
+        self.step += 1
         if self.left:
             step, compute, communication = (
                 nanoseconds // 1000 for nanoseconds in (now - self.left, self.entered - self.left, now - self.entered)
             )
-            self.series.row(self.step, step, compute, None, communication, 0)
-        self.step += 1
+            self.series.row(self.step - 1, step, compute, None, communication, 0)
         self.left = now
         self.series.own_ns += time.perf_counter_ns() - now
 

@@ -7,13 +7,14 @@ are private (torch 2.1 to 2.15), so anything that is not as expected ends the ti
 from __future__ import annotations
 
 import functools
+import sys
 import time
+import weakref
 
 from . import buckets
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # On a GPU torch must wait for its events to read them: not in every step.
 _SAMPLE_RATES = {"cpu": 1, "cuda": 10}
+_NEVER = 2**31 - 1
 _TIMES = (
     "forward_compute_time",
     "backward_compute_time",
@@ -31,11 +33,10 @@ _TIMES = (
 
 def measure(module: ModuleType, recorder: Recorder) -> None:
     """Have every DistributedDataParallel that is made from now on measured."""
-    kind: Any = getattr(module, "DistributedDataParallel", None)
-    if kind is None:
-        recorder.off("torch has no DistributedDataParallel where it was")
-        return
-    make = kind.__init__
+    kind: Any = module.DistributedDataParallel
+    make, no_sync = kind.__init__, kind.no_sync
+    if recorder.kind == "buckets":
+        buckets.time_hooks(kind)
 
     @functools.wraps(make)
     def making(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -45,19 +46,18 @@ def measure(module: ModuleType, recorder: Recorder) -> None:
         except Exception as error:
             recorder.off(_unlike(error))
 
-    kind.__init__ = making
-    if recorder.kind == "buckets":
-        buckets.time_hooks(kind)
+    @functools.wraps(no_sync)
+    def not_syncing(self: Any) -> Any:
+        if isinstance(self.logger, _Logger):
+            self.logger.note_no_sync()
+        return no_sync(self)
+
+    kind.__init__, kind.no_sync = making, not_syncing
 
 
 def _unlike(error: Exception) -> str:
-    import torch
-
-    return "DistributedDataParallel of torch %s is not as expected (%s: %s)" % (
-        torch.__version__,
-        type(error).__name__,
-        error,
-    )
+    version = getattr(sys.modules.get("torch"), "__version__", "?")
+    return "DistributedDataParallel of torch %s is not as expected (%s: %s)" % (version, type(error).__name__, error)
 
 
 def _watch(model: Any, recorder: Recorder) -> None:
@@ -71,12 +71,16 @@ def _watch(model: Any, recorder: Recorder) -> None:
         what="ddp",
         name=told["module_name"],
         bytes=told["total_parameter_size_bytes"],
+        buckets=_sizes(told["bucket_sizes"]),
         backend=told["backend_name"],
         world=told["world_size"],
+        ranks=_ranks(model.process_group),
         device=device,
         sampled=rate,
+        buffers=bool(told["broadcast_buffers"]) and any(True for _ in model.buffers()),
     )
-    model.logger = _Logger(model, model.logger, series)
+    _Logger.keep_uncompiled()
+    model.logger = _Logger(model, model.logger, series, device)
 
 
 def _told(logger: Any) -> dict[str, Any]:
@@ -84,62 +88,91 @@ def _told(logger: Any) -> dict[str, Any]:
     return {**data.strs_map, **data.ints_map}
 
 
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",") if size.strip()]
+
+
+def _ranks(group: Any) -> list[int] | None:
+    """Return the ranks of a group that is not that of all ranks."""
+    import torch.distributed as dist
+
+    ranks: list[int] = dist.get_process_group_ranks(group)
+    return None if len(ranks) == dist.get_world_size() else ranks
+
+
 class _Logger:
     """Stand for the logger of a DistributedDataParallel, which is told when the forward of a step begins."""
 
-    def __init__(self, model: Any, logger: Any, series: Series) -> None:
-        self._logger, self._series = logger, series
-        self._last_ns, self._step, self._sampled = 0, 0, 0
-        self._has_buckets = False
-        self._buckets = buckets.Buckets(model, series) if series.recorder.kind == "buckets" else None
-        self.set_runtime_stats_and_log = _uncompiled(self._begin_step)
+    def __init__(self, model: Any, logger: Any, series: Series, device: str) -> None:
+        self._logger, self._series, self._device = logger, series, device
+        self._model = weakref.ref(model)  # it must go when the user lets it go
+        self._step, self._sampled = 0, 0
+        self._measured_ns, self._measured_step = 0, 0  # when and at which step there was something to read
+        self._has_rebuilt = self._has_no_sync = False
+        self.buckets = buckets.Buckets(model, series) if series.recorder.kind == "buckets" else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logger, name)
 
-    @property
-    def hook_buckets(self) -> buckets.Buckets | None:
-        """Return what times each bucket, if that is wanted."""
-        return self._buckets
+    @classmethod
+    def keep_uncompiled(cls) -> None:
+        """Keep torch.compile from following us into what is no part of the model."""
+        compiler: Any = getattr(sys.modules["torch"], "compiler", None)
+        if hasattr(compiler, "disable") and not hasattr(cls, "_is_uncompiled"):
+            cls.set_runtime_stats_and_log = compiler.disable(cls.set_runtime_stats_and_log)  # type: ignore[method-assign]
+            cls._is_uncompiled = True  # type: ignore[attr-defined]
 
-    def _begin_step(self) -> None:
-        self._logger.set_runtime_stats_and_log()
+    def set_runtime_stats_and_log(self) -> None:
+        """Do what the logger does, and read what it knows of the step before."""
         if not self._series.recorder.is_on:
+            self._logger.set_runtime_stats_and_log()
             return
+        self._end_if_captured()
         begun = time.perf_counter_ns()
+        self._logger.set_runtime_stats_and_log()
+        if self._device != "cpu":  # there torch waits for work that must be done anyway: that is no cost of ours
+            begun = time.perf_counter_ns()
         try:
-            self._note_last_step(begun)
+            self._note_last_step()
         except Exception as error:
             self._series.recorder.off(_unlike(error))
         self._series.own_ns += time.perf_counter_ns() - begun
 
-    def _note_last_step(self, now: int) -> None:
-        last, self._last_ns = self._last_ns, now
-        if self._buckets:
-            self._buckets.begin_step(self._step)
-        if last:
-            told = self._logger._get_ddp_logging_data().ints_map
-            times: list[int | None] = [None] * len(_TIMES)
-            if told["iteration"] != self._sampled:
-                self._sampled = told["iteration"]
-                times = [told[name] // 1000 for name in _TIMES]
-            if told["has_rebuilt_buckets"] and not self._has_buckets:
+    def note_no_sync(self) -> None:
+        """Note that gradients are accumulated: only every so many forwards come to us."""
+        if not self._has_no_sync:
+            self._has_no_sync = True
+            self._series.recorder.event("no_sync", series=self._series.number)
+
+    def _end_if_captured(self) -> None:
+        """End the timing where a CUDA graph is captured: torch must not read its clocks then."""
+        if self._device != "cuda" or not sys.modules["torch"].cuda.is_current_stream_capturing():
+            return
+        model = self._model()
+        if model is not None:
+            model._set_ddp_runtime_logging_sample_rate(_NEVER)
+        self._series.recorder.off("a CUDA graph is captured, in which nothing can be timed")
+
+    def _note_last_step(self) -> None:
+        now = time.perf_counter_ns()
+        if self.buckets:
+            self.buckets.begin_step(self._step)
+        told = self._logger._get_ddp_logging_data().ints_map
+        if self._step == 0:
+            self._measured_ns = now
+        elif told["iteration"] != self._sampled:
+            self._sampled = told["iteration"]
+            if told["has_rebuilt_buckets"] and not self._has_rebuilt:
                 self._note_buckets()
-            self._series.row(self._step, (now - last) // 1000, *times)
+            times = [told[name] // 1000 for name in _TIMES]
+            steps = self._step - self._measured_step
+            step = (now - self._measured_ns) // 1000 // steps
+            self._measured_ns, self._measured_step = now, self._step
+            if told["backward_compute_time"] and told["backward_comm_time"]:  # else it had no backward of its own
+                self._series.row(self._step, step, *times)
         self._step += 1
 
     def _note_buckets(self) -> None:
-        self._has_buckets = True
-        text = str(_told(self._logger)["rebuilt_bucket_sizes"])
-        sizes = [int(size) for size in text.split(",")]
+        self._has_rebuilt = True
+        sizes = _sizes(str(_told(self._logger)["rebuilt_bucket_sizes"]))
         self._series.recorder.event("buckets", series=self._series.number, sizes=sizes)
-
-
-def _uncompiled(function: Callable[[], None]) -> Callable[[], None]:
-    """Keep torch.compile from following us into what is no part of the model."""
-    import torch
-
-    compiler: Any = getattr(torch, "compiler", None)
-    disable = getattr(compiler, "disable", None)
-    found: Callable[[], None] = disable(function) if disable else function
-    return found

@@ -11,43 +11,54 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    Action = Callable[[ModuleType], None]
 
-def after_import(actions: dict[str, Callable[[ModuleType], None]]) -> None:
-    """Run an action on each named module: now, if it is there, else once it was imported."""
-    waiting = {}
-    for name, action in actions.items():
-        if name in sys.modules:
-            action(sys.modules[name])
-        else:
-            waiting[name] = action
+
+def after_import(actions: dict[str, Action], failed: Callable[[str], None]) -> None:
+    """Run an action on each named module: now, if it is there, else once it was imported; tell of one that fails."""
+
+    def guarded(action: Action) -> Action:
+        def act(module: ModuleType) -> None:
+            try:
+                action(module)
+            except Exception as error:
+                failed("%s is not as expected (%s: %s)" % (module.__name__, type(error).__name__, error))
+
+        return act
+
+    waiting = {name: guarded(action) for name, action in actions.items()}
+    for name in [name for name in waiting if name in sys.modules]:
+        waiting.pop(name)(sys.modules[name])
     if waiting:
         sys.meta_path.insert(0, _Watcher(waiting))
 
 
 class _Watcher:
-    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
+    def __init__(self, waiting: dict[str, Action]) -> None:
         self.waiting = waiting
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        action = self.waiting.pop(name, None)
-        if action is None:
+        if name not in self.waiting:
             return None
-        if not self.waiting:
-            sys.meta_path.remove(self)
         for finder in [finder for finder in sys.meta_path if finder is not self]:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find else None
             if spec is not None:
-                _act_after(spec.loader, action)
+                self._act_after(spec.loader, name)
                 return spec
         return None
 
+    def _act_after(self, loader: Any, name: str) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
 
-def _act_after(loader: Any, action: Callable[[ModuleType], None]) -> None:
-    execute = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            action = self.waiting.pop(name, None)  # only now: who looks for a spec need not import
+            if action is not None:
+                action(module)
+            if not self.waiting and self in sys.meta_path:
+                sys.meta_path.remove(self)
 
-    def exec_module(module: ModuleType) -> None:
-        execute(module)
-        action(module)
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module

@@ -16,4 +16,4 @@ def install(job_dir: str, rank: int, node: int, kind: str) -> None:
     begun = recorder = Recorder(job_dir, rank, node, kind)
     actions = Marks(begun).actions()
     actions["torch.nn.parallel.distributed"] = lambda module: ddp.measure(module, begun)
-    after_import(actions)
+    after_import(actions, begun.off)

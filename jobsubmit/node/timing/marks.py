@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -22,66 +23,72 @@ class Marks:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.saves, self.depth = 0, 0
+        self.saves = 0
+        self.unmeasured: set[str] = set()
+        self.inside = threading.local()
 
     def actions(self) -> dict[str, Callable[[ModuleType], None]]:
         """Return what is to be done with which module of torch once it was imported."""
         return {
             "torch.distributed.distributed_c10d": self._mark_init,
-            "torch.serialization": lambda module: self._mark_save(module, "save"),
-            "torch.distributed.checkpoint.state_dict_saver": lambda module: self._mark_save(module, "save"),
-            "torch.distributed.fsdp.fully_sharded_data_parallel": lambda module: self._mark_unmeasured(
-                module, "FullyShardedDataParallel"
-            ),
-            "torch.distributed.fsdp._fully_shard._fsdp_state": lambda module: self._mark_unmeasured(
-                module, "FSDPState", "fully_shard"
-            ),
+            "torch.serialization": self._mark_save,
+            "torch.distributed.checkpoint.state_dict_saver": self._mark_save,
+            "torch.distributed.fsdp.fully_sharded_data_parallel": self._unmeasured("FullyShardedDataParallel"),
+            "torch.distributed.fsdp._fully_shard._fsdp_state": self._unmeasured("FSDPState", "fully_shard"),
+            "torch.distributed._composable.fsdp._fsdp_state": self._unmeasured("FSDPState", "fully_shard"),
         }
 
     def _mark_init(self, module: ModuleType) -> None:
-        def note(seconds: float, args: Any, kwargs: Any) -> None:
+        def note(seconds: float, args: Any) -> None:
             group: Any = module
             world = group.get_world_size()
             self.recorder.event("joined", seconds=seconds, backend=group.get_backend(), world=world)
 
         _wrap(module, "init_process_group", self._timed(note))
 
-    def _mark_save(self, module: ModuleType, name: str) -> None:
-        def note(seconds: float, args: Any, kwargs: Any) -> None:
+    def _mark_save(self, module: ModuleType) -> None:
+        def note(seconds: float, args: Any) -> None:
             if args and type(args[0]).__name__.endswith("Storage"):
                 return  # a tensor that is sent to somebody
             self.saves += 1
             if self.saves <= _MOST_SAVES:
                 self.recorder.event("saved", seconds=seconds)
 
-        _wrap(module, name, self._timed(note))
+        _wrap(module, "save", self._timed(note))
 
-    def _mark_unmeasured(self, module: ModuleType, name: str, called: str = "") -> None:
-        kind: Any = getattr(module, name, None)
-        if kind is None:
-            return
-        make = kind.__init__
+    def _unmeasured(self, name: str, called: str = "") -> Callable[[ModuleType], None]:
+        what = called or name
 
-        @functools.wraps(make)
-        def making(instance: Any, *args: Any, **kwargs: Any) -> None:
-            make(instance, *args, **kwargs)
-            self.recorder.event("unmeasured", what=called or name)
+        def mark(module: ModuleType) -> None:
+            kind: Any = getattr(module, name)
+            make = kind.__init__
 
-        kind.__init__ = making
+            @functools.wraps(make)
+            def making(instance: Any, *args: Any, **kwargs: Any) -> None:
+                make(instance, *args, **kwargs)
+                if what not in self.unmeasured:
+                    self.unmeasured.add(what)
+                    self.recorder.event("unmeasured", what=what)
 
-    def _timed(self, note: Callable[[float, Any, Any], None]) -> Callable[..., Any]:
+            kind.__init__ = making
+
+        return mark
+
+    def _timed(self, note: Callable[[float, Any], None]) -> Callable[..., Any]:
         def wrapping(function: Any) -> Any:
             @functools.wraps(function)
             def timed(*args: Any, **kwargs: Any) -> Any:
+                if getattr(self.inside, "is_busy", False):  # a save may be made of many small ones
+                    return function(*args, **kwargs)
                 begun = time.perf_counter()
-                self.depth += 1
+                self.inside.is_busy = True
                 try:
                     result = function(*args, **kwargs)
                 finally:
-                    self.depth -= 1
-                if not self.depth and self.recorder.is_on:  # a save may be made of many small ones
+                    self.inside.is_busy = False
+                if self.recorder.is_on:
                     try:
-                        note(time.perf_counter() - begun, args, kwargs)
+                        note(time.perf_counter() - begun, args)
                     except Exception as error:
                         self.recorder.off("%s: %s" % (type(error).__name__, error))
                 return result
@@ -93,9 +100,7 @@ class Marks:
 
 def _wrap(module: ModuleType, name: str, wrapping: Callable[..., Any]) -> None:
     """Replace a function in its module, and in the packages above it where it was imported into them already."""
-    function = getattr(module, name, None)
-    if function is None:
-        return
+    function = getattr(module, name)
     wrapped = wrapping(function)
     above = module.__name__
     while above:

@@ -4,8 +4,9 @@ The first line says whose the file is. Each further one is a mapping with "event
 
     [series, number, end, step, forward, backward, communication, overlap, own]
 
-in whole microseconds; `end` counts from the first line's "t". A series is one DistributedDataParallel, or one `sync` of
-jobsubmit.node. What was not sampled is null. `own` is what the timing itself has cost since the row before.
+in whole microseconds; `end` counts from the first line's "t", `step` is the mean since the step measured before. A
+series is one DistributedDataParallel, or one `sync` of jobsubmit.node. `own` is what the timing itself has cost since
+the row before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -24,20 +26,22 @@ FOLDER = "timing"
 PRIVATE = "_jobsubmit_timing"  # the name under which the hook loads this package
 _ROWS_A_STRIDE = 10_000  # then every tenth step is written, then every hundredth, …: a file stays below some MB
 _STRIDE_FACTOR = 10
+_MOST_EVENTS = 3000
 
 
 class Recorder:
-    """Write the file of this process."""
+    """Write the file of this process; whatever goes wrong with that is said once, and never raised."""
 
     def __init__(self, job_dir: str, rank: int, node: int, kind: str) -> None:
         folder = os.path.join(job_dir, FOLDER)
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "rank-%d.%d.jsonl" % (rank, os.getpid()))
+        self.pid = os.getpid()
+        path = os.path.join(folder, "rank-%d.%d.jsonl" % (rank, self.pid))
         self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.rank, self.kind = rank, kind
         self.began, self.began_ns = time.time(), time.perf_counter_ns()
         self.is_on = True
-        self.series = 0
+        self.series = self.events = 0
         self._write(
             {
                 "timing": 1,
@@ -56,7 +60,9 @@ class Recorder:
 
     def event(self, event: str, **fields: object) -> None:
         """Note that something happened, now."""
-        self._write({"event": event, "t": time.time(), **fields})
+        self.events += 1
+        if self.events <= _MOST_EVENTS:
+            self._write({"event": event, "t": time.time(), **fields})
 
     def new_series(self, **fields: object) -> Series:
         """Return a new series of steps; its fields say what is measured."""
@@ -65,11 +71,13 @@ class Recorder:
         return Series(self, number)
 
     def off(self, why: str) -> None:
-        """End the timing, and say so once: the training goes on."""
-        if self.is_on:
-            self.is_on = False
-            self.event("off", why=why)
-            if self.rank == 0:
+        """End the timing, and say so once a node: the training goes on."""
+        if not self.is_on:
+            return
+        self._write({"event": "off", "t": time.time(), "why": why})
+        self.is_on = False
+        if _is_first_of_node(self.rank):
+            with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 sys.stderr.write("jobsubmit: the timing is off: %s; the training goes on without it\n" % why)
 
     def row(self, values: list[Any]) -> None:
@@ -77,7 +85,18 @@ class Recorder:
         self._write(values)
 
     def _write(self, value: Any) -> None:
-        os.write(self.descriptor, json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        if not self.is_on or os.getpid() != self.pid:  # a helper that was forked has the same file open
+            return
+        try:
+            os.write(self.descriptor, json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            self.descriptor = os.open(os.devnull, os.O_WRONLY)
+            self.off("its file cannot be written: %s" % error)
+
+
+def _is_first_of_node(rank: int) -> bool:
+    local_rank = os.environ.get("LOCAL_RANK")
+    return int(local_rank) == 0 if local_rank else rank % int(os.environ.get("NPROC_PER_NODE") or 1) == 0
 
 
 class Series:
@@ -85,18 +104,26 @@ class Series:
 
     def __init__(self, recorder: Recorder, number: int) -> None:
         self.recorder, self.number = recorder, number
-        self.rows, self.stride = 0, 1
+        self.written, self.stride = 0, 1
         self.own_ns = 0
+
+    def wants(self, step: int) -> bool:
+        """Tell whether a step is one that is written."""
+        return step % self.stride == 0
 
     def row(self, step: int, *values: int | None) -> None:
         """Write what was measured of a step: step, forward, backward, communication, overlap, in microseconds."""
-        if step % self.stride:
-            return
-        self.rows += 1
-        if self.rows % _ROWS_A_STRIDE == 0:
+        if self.wants(step):
+            self.recorder.row([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
+            self.own_ns = 0
+            self.count(1)
+
+    def count(self, parts: int) -> None:
+        """Count what was written of a step, in parts of the size of a row."""
+        self.written += parts
+        if self.written >= _ROWS_A_STRIDE:
+            self.written = 0
             self.stride *= _STRIDE_FACTOR
-        self.recorder.row([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
-        self.own_ns = 0
 
 
 def files_of(job_dir: str) -> Iterator[tuple[str, bytes]]:
@@ -111,4 +138,4 @@ def current() -> Recorder | None:
     """Return the recorder of this process, if it has one that is on."""
     module = sys.modules.get(PRIVATE + ".install")
     found: Recorder | None = getattr(module, "recorder", None)
-    return found if found is not None and found.is_on else None
+    return found if found is not None and found.is_on and found.pid == os.getpid() else None

@@ -1,0 +1,254 @@
+"""The report: what it says of files whose content is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Command
+from timing_files import Times, timing_file
+
+from jobsubmit.backends import JobStatus, Recovery, State, Step
+from jobsubmit.jobs import JobRecord
+from jobsubmit.report.build import Report, compare, notes
+from jobsubmit.report.measured import processes
+from jobsubmit.report.page import page
+from jobsubmit.report.phases import marks, phases
+from jobsubmit.report.spread import ratio
+from jobsubmit.report.sync import Sync, syncs
+from jobsubmit.report.text import bytes_text, percent_text, seconds_text, straggler_text
+
+
+def even(rank: int, step: int) -> tuple[int, int, int, int, int]:
+    """All ranks alike; each is the last one in its turn."""
+    wait = 3000 if step % 4 == rank else 3200
+    return 10_000, 1000, 4000, wait, 1000
+
+
+def measured(times: Times, ranks: int = 4) -> Sync:
+    (found,) = syncs(processes(timing_file(rank, times) for rank in range(ranks)))
+    return found
+
+
+def test_the_parts_of_a_step_are_told() -> None:
+    found = measured(even)
+    assert found.steps == 17  # of 20, the first 3 do not count
+    assert found.spreads["step"].median == pytest.approx(0.010)
+    assert found.spreads["forward"].median == pytest.approx(0.001)
+    assert found.spreads["exposed"].median == pytest.approx(0.0022)
+    assert found.spreads["rest"].median == pytest.approx(0.010 - 0.001 - 0.004 - 0.0022)
+    assert found.overlap == pytest.approx(1000 / 3150, rel=0.01)
+    assert found.wire is None  # of several buckets only their own times tell
+    assert found.own == pytest.approx(0.001)
+    assert found.straggler is None
+    assert straggler_text(found) == ""
+
+
+def test_the_first_steps_do_not_count() -> None:
+    assert measured(lambda rank, step: (10_000, 1000, 4000, 3000 if step > 3 else 900_000, 0)).spreads[
+        "communication"
+    ].p95 == pytest.approx(0.003)
+
+
+def test_who_waits_least_is_the_one_all_wait_for() -> None:
+    found = measured(lambda rank, step: (10_000, 1000, 4000, 500 if rank == 2 else 4000, 0))
+    assert found.straggler is not None
+    assert (found.straggler.rank, found.straggler.node) == (2, 1)
+    assert found.straggler.share == 1.0
+    assert found.straggler.cost == pytest.approx(0.0035)
+    assert straggler_text(found).startswith("rank 2 (node 1) comes last in 100% of the steps: the others wait 3.5 ms")
+
+
+def test_a_slow_node_is_named_where_its_ranks_take_turns() -> None:
+    found = measured(
+        lambda rank, step: (10_000, 1000, 4000, (500 + 50 * (step % 2 == rank % 2)) if rank > 1 else 4000, 0)
+    )
+    assert found.straggler is not None
+    assert (found.straggler.rank, found.straggler.node) == (None, 1)
+    assert straggler_text(found).startswith("node 1 comes last")
+
+
+def test_who_is_late_without_keeping_anybody_is_no_straggler() -> None:
+    assert measured(lambda rank, step: (100_000, 1000, 4000, 3000 if rank == 2 else 3100, 0)).straggler is None
+
+
+def test_one_bucket_cannot_overlap() -> None:
+    files = [timing_file(rank, even, buckets=[1000]) for rank in range(4)]
+    told = processes(files)
+    (found,) = syncs(told)
+    assert found.overlap is None
+    assert found.spreads["exposed"] == found.spreads["communication"]
+    assert any("one bucket, so nothing can overlap" in note for note in notes(told, (found,)))
+
+
+def test_a_line_that_was_cut_off_and_steps_that_one_rank_lacks_do_no_harm() -> None:
+    files = [timing_file(rank, even, steps=20 - rank)[: -5 if rank == 1 else None] for rank in range(4)]
+    (found,) = syncs(processes([*files, b"", b"no json\n[1,2,3]\n"]))
+    assert [rank.steps for rank in found.ranks] == [17, 15, 15, 14]
+
+
+def test_steps_of_all_attempts_count_and_their_warm_up_does_not() -> None:
+    files = [timing_file(rank, even, attempt=attempt, steps=10) for attempt in (0, 1) for rank in range(4)]
+    (found,) = syncs(processes(files))
+    assert [rank.steps for rank in found.ranks] == [14] * 4
+    assert sum(rank.last for rank in found.ranks) == pytest.approx(1.0)
+
+
+def test_the_line_is_as_fast_as_the_rank_that_waits_for_nobody_sees_it() -> None:
+    files = [timing_file(rank, even, buckets=[1000]) for rank in range(4)]
+    (one,) = syncs(processes(files))
+    assert one.wire == pytest.approx(0.003)
+    assert one.bandwidth == pytest.approx(1000 * 2 * 3 / 4 / 0.003)
+
+    def reductions(rank: int) -> list[object]:
+        start, late = 8_000_000, 500 * (rank != 2)  # rank 2 comes last; the buckets overlap
+        times = [[0, 600, start, start + 2000 + late], [1, 400, start + 1000, start + 4000 + late]]
+        return [["buckets", 0, step, times] for step in range(1, 20)]
+
+    (several,) = syncs(processes(timing_file(rank, even, more=reductions(rank)) for rank in range(4)))
+    assert several.wire == pytest.approx(0.004)
+    assert several.bandwidth == pytest.approx(1000 * 2 * 3 / 4 / 0.004)
+    assert [(bucket, size) for bucket, size, _ in several.bucket_medians] == [(0, 600), (1, 400)]
+
+
+def test_another_number_of_ranks_is_another_training() -> None:
+    files = [timing_file(rank, even, world=6, attempt=0) for rank in range(6)]
+    files += [timing_file(rank, even, world=4, attempt=1) for rank in range(4)]
+    (found,) = syncs(processes(files))
+    assert (found.world, found.steps, len(found.ranks)) == (4, 17, 4)
+
+
+def test_groups_of_ranks_are_told_apart() -> None:
+    files = [timing_file(rank, even, world=2, ranks=[rank // 2 * 2, rank // 2 * 2 + 1]) for rank in range(4)]
+    found = syncs(processes(files))
+    assert [[rank.rank for rank in sync.ranks] for sync in found] == [[0, 1], [2, 3]]
+
+
+def test_what_torch_restarts_within_an_attempt_is_told_apart() -> None:
+    steps = [Step("rendezvous", 990, 1000), Step("training", 1004, 1220)]
+    files = [timing_file(0, even), timing_file(0, even, began=1200.0, restart=1)]
+    found = {phase.name: phase for phase in phases(steps, processes(files))}
+    assert len(found["training"].spans) == 2
+    assert found["training"].seconds == pytest.approx(20 - 7.01 + 0.19, abs=0.1)
+    assert found["start-up"].spans == ((1000.0, 1004.5), (1200.0, 1204.5))
+
+
+def test_phases_are_as_exact_as_what_is_known_of_them() -> None:
+    steps = [Step("upload", 990, 991), Step("rendezvous", 992, 1001), Step("first_output", 1001, 1004)]
+    steps += [Step("training", 1004, 1020), Step("exit", 1020, 1021)]
+    assert [phase.name for phase in phases(steps, [])] == [step.name.replace("_", " ") for step in steps]
+    saves = [{"event": "saved", "t": 1010.0 + number, "seconds": 0.25} for number in range(3)]
+    told = processes([timing_file(0, even, more=saves), timing_file(1, even)])
+    found = {phase.name: phase for phase in phases(steps, told)}
+    assert list(found) == [
+        "upload",
+        "rendezvous",
+        "start-up",
+        "process group",
+        "first step",
+        "training",
+        "checkpoint",
+        "exit",
+    ]
+    assert found["process group"].spans == ((1004.5, 1005.0),)
+    assert found["first step"].start == 1005.0
+    assert found["first step"].end == pytest.approx(1007.01)
+    assert found["training"].end == 1020
+    assert found["checkpoint"].seconds == pytest.approx(0.75)
+
+
+def test_a_ratio_has_an_interval_that_holds_it() -> None:
+    first = [1.0 + 0.1 * (step % 7) for step in range(100)]
+    found = ratio(first, [2 * value for value in first])
+    assert found is not None
+    assert found.value == pytest.approx(2.0)
+    assert found.low <= 2.0 <= found.high
+    assert found.high - found.low < 0.5
+    assert ratio(first, []) is None
+    assert ratio(first, first[:9]) is None  # too few for an interval
+    assert ratio([0.0] * 20, [1.0] * 20) is None
+    often_nothing = ratio([0.0] * 9 + [1.0] * 11, [1.0] * 20)
+    assert often_nothing is not None
+    assert often_nothing.value == 1.0
+
+
+def report_of(job_id: str, files: list[bytes], name: str = "job", message: str = "") -> Report:
+    record = JobRecord(job_id, name, "torchrun", "local", 2, 990.0, "code", None, "", handle="local://x")
+    recovery = Recovery(f"restart 1 {message}", f"kill {message}", 1008.0, 1009.0, None, None)
+    status = JobStatus(State.FAILED, "EXIT_CODE", message, recoveries=(recovery,), details={"ended": 1030.0})
+    told = processes(files)
+    found = syncs(told)
+    steps = [Step("training", 1000.0, 1030.0)]
+    return Report(record, status, phases(steps, told), marks(status), found, tuple(notes(told, found)))
+
+
+def test_two_jobs_compare() -> None:
+    first = report_of("a", [timing_file(rank, even) for rank in range(4)])
+    second = report_of(
+        "b", [timing_file(rank, lambda rank, step: (20_000, *even(rank, step)[1:])) for rank in range(4)]
+    )
+    found = compare(first, second)
+    assert found is not None
+    assert found.ratios["step"].value == pytest.approx(2.0)
+    assert found.ratios["forward"] == (1.0, 1.0, 1.0)
+    assert compare(first, report_of("c", [])) is None
+
+
+XSS = (
+    "<script>window.struck = 1</script>",
+    '"><img src=x onerror="window.struck = 1">',
+    "'); window.struck = 1; ('",
+    "</title><svg onload=window.struck=1>",
+    "{{ 7 * 7 }}{% raw %}",
+    "</style><script>window.struck = 1</script>",
+    "javascript:window.struck=1",
+    "\u202e\x00\x1b[31m",
+)
+
+
+@pytest.mark.parametrize("text", XSS)
+def test_texts_stay_texts_in_the_page(text: str) -> None:
+    files = [timing_file(rank, even, name=text) for rank in range(4)]
+    found = page([report_of(text, files, name=text, message=text)])
+    assert "<script" not in found
+    assert "<img" not in found
+    assert 'onerror="' not in found
+    assert "<svg onload" not in found
+    assert found.count("</style>") == 1
+    assert found.count("</title>") == 1
+
+
+def test_the_page_asks_for_nothing() -> None:
+    found = page([report_of("a", [timing_file(rank, even) for rank in range(4)])])
+    assert "http:" not in found
+    assert "https:" not in found
+    assert "default-src 'none'" in found
+
+
+def test_numbers_are_short() -> None:
+    assert [seconds_text(seconds) for seconds in (0.0000123, 0.0123, 1.234, 65, 7620, None)] == [
+        "12 µs",
+        "12.3 ms",
+        "1.23 s",
+        "1 min 05 s",
+        "2 h 07 min",
+        "…",
+    ]
+    assert [bytes_text(size) for size in (660, 39_256_000, 2e15)] == ["660 B", "39.3 MB", "2e+03 TB"]
+    assert [percent_text(share) for share in (0, 0.0012, 0.045, 0.5, None)] == ["0%", "0.12%", "4.5%", "50%", "—"]
+
+
+def test_a_job_that_was_not_timed_says_how_to(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print('hello')\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: plain\nmode: spawn\ncode_dir: code\nboot_file: train.py\nresources: {nproc_per_node: 1}\n"
+    )
+    jobsubmit("create", "--follow", "--no-check", "--job-id", "plain-1")
+    done = jobsubmit("report", "plain-1", "--html", "out.html")
+    assert "submit it with --profile-sync" in done.stdout
+    assert "upload" in done.stdout
+    assert "Phases" in (tmp_path / "out.html").read_text()
+    assert jobsubmit.json("report", "plain-1")["syncs"] == []
+    assert "cannot be compared" in jobsubmit("report", "plain-1", "plain-1").stderr
+    assert "cannot be written" in jobsubmit("report", "plain-1", "--html", "no/such/out.html", code=2).stderr
