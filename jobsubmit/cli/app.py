@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated, Any
+import os
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.exceptions import TyperException
 
 import jobsubmit
-from jobsubmit.cli import transfer
 from jobsubmit.cli.options import Debug
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
@@ -20,31 +20,46 @@ _OWN_PARSER: dict[str, Any] = {
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 }
 
-# Command → the file of this folder and the function in it; only what is called is loaded, for start-up time.
-_COMMANDS = {
-    "create": ("submit", "create"),
-    "submit": ("submit", "create"),
-    "render": ("preview", "render"),
-    "validate": ("submit", "validate"),
-    "bundle": ("bundle", "bundle"),
-    "upload": ("app", "upload"),
-    "download": ("app", "download"),
-    "rerun": ("submit", "rerun"),
-    "status": ("watch", "status"),
-    "describe": ("watch", "describe"),
-    "logs": ("logs", "logs"),
-    "events": ("watch", "events"),
-    "report": ("report", "report"),
-    "list": ("records", "list_"),
-    "ls": ("records", "list_"),
-    "wait": ("watch", "wait"),
-    "cancel": ("watch", "cancel"),
-    "stop": ("watch", "cancel"),
-    "delete": ("records", "delete"),
-    "prune": ("records", "prune"),
-    "doctor": ("doctor", "doctor"),
-    "init": ("start", "init"),
-    "schema": ("start", "schema"),
+
+class _Command(NamedTuple):
+    """Say which file of this folder and which function in it is a command, and what it does, in a line."""
+
+    file: str
+    function: str
+    about: str
+
+
+# Only what is called is loaded, and to show what there is nothing is, for start-up time.
+COMMANDS = {
+    "create": _Command("submit", "create", "Submit a job and follow it."),
+    "submit": _Command("submit", "create", "Submit a job and follow it."),
+    "render": _Command("preview", "render", "Print the start script of a job."),
+    "validate": _Command("submit", "validate", "Check a job file and its code, and tell what cannot work."),
+    "bundle": _Command("bundle", "bundle", "Show what of the code directory would be uploaded."),
+    "upload": _Command("app", "upload", "Upload a directory, whole or what changed of it."),
+    "download": _Command("app", "download", "Download what was uploaded, proven file by file."),
+    "rerun": _Command("submit", "rerun", "Submit an earlier job again, exactly as it was."),
+    "status": _Command("watch", "status", "Show how a job is, and who failed first."),
+    "describe": _Command("watch", "describe", "Show everything that is known of a job."),
+    "logs": _Command("logs", "logs", "Print what the nodes and ranks said, in the order of time."),
+    "events": _Command(
+        "watch", "events", "Print what happened to a job, with times: steps, processes, failures, restarts."
+    ),
+    "report": _Command(
+        "report", "report", "Show what became of a job's time: its phases, and what each training step spent on what."
+    ),
+    "list": _Command("records", "list_", "List the jobs of this machine, newest first."),
+    "ls": _Command("records", "list_", "List the jobs of this machine, newest first."),
+    "wait": _Command("watch", "wait", "Wait until a job has ended."),
+    "cancel": _Command("watch", "cancel", "End a job."),
+    "stop": _Command("watch", "cancel", "End a job."),
+    "delete": _Command(
+        "records", "delete", "Remove jobs that have ended: their logs and all else this machine keeps of them."
+    ),
+    "prune": _Command("records", "prune", "Remove the jobs that were submitted before a time and have ended."),
+    "doctor": _Command("doctor", "doctor", "Try out what a submission from here needs."),
+    "init": _Command("start", "init", "Write a first job.yaml."),
+    "schema": _Command("start", "schema", "Print the JSON Schema of a job file."),
 }
 _ALIASES = ("submit", "ls", "stop")
 
@@ -75,26 +90,36 @@ def root(
 
 def upload(context: typer.Context) -> int:
     """Upload a directory, whole or what changed of it."""
+    from jobsubmit.cli import transfer
+
     return transfer.run("upload", context.args)
 
 
 def download(context: typer.Context) -> int:
     """Download what was uploaded, proven file by file."""
+    from jobsubmit.cli import transfer
+
     return transfer.run("download", context.args)
 
 
 def _register(called: str) -> None:
-    """Make the command known that is called, or all where none of them is."""
-    for name in [called] if called in _COMMANDS else _COMMANDS:
-        module, function = _COMMANDS[name]
-        command = getattr(importlib.import_module(f"jobsubmit.cli.{module}"), function)
+    """Make the command known that is called, or, to show them, what all of them are for."""
+    completes = "_JOBSUBMIT_COMPLETE" in os.environ  # a shell asks for the options of one of them
+    for name in [called] if called in COMMANDS else COMMANDS:
+        file, function, about = COMMANDS[name]
         own = _OWN_PARSER if name in ("upload", "download") else {}
-        app.command(name, hidden=name in _ALIASES, **own)(command)
+        is_needed = name == called or completes
+        command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function) if is_needed else _only_shown
+        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(command)
+
+
+def _only_shown() -> None:
+    raise AssertionError("a command that is called is loaded")
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    _register(arguments[0] if arguments else "")
+    _register(next((word for word in arguments if not word.startswith("-")), ""))
     # Its value may be left out, which Typer has no way to say.
     words = ["--profile-sync=sync" if word == "--profile-sync" else word for word in arguments]
     try:
@@ -104,5 +129,5 @@ def run(arguments: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except TyperException as error:
-        command = f"{arguments[0]} " if arguments and arguments[0] in _COMMANDS else ""
+        command = f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
         raise UsageError(error.format_message(), f"`jobsubmit {command}--help` shows what there is") from error

@@ -20,7 +20,7 @@ SAID = {
     "distributed_sampler": r"rank N of 4 saw 60 of 240 samples an epoch",
     "key_value": r"rank N read: ranks 0, 1, 2, 3 are on nodes 0, 0, 1, 1",
     "lightning_ddp": r"rank N of 4 did 24 steps",
-    "manual_all_reduce": r"rank N: averaged by hand as DistributedDataParallel does, to \de-",
+    "manual_all_reduce": r"rank N: averaged by hand as DistributedDataParallel does, to \d\.\de-",
     "parameter_server": r"rank N(: loss .* before, .* after| of 4 served 300 updates)",
     "sharded_loader": r"rank N of 4 read 120 records; all 480 were read once",
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 from command import Command
 
 from jobsubmit.assets import SAMPLE_CODE, starter_job
+from jobsubmit.cli import app
 
 MODES = ("spawn", "launch", "torchrun")
 COMMANDS = [
@@ -274,3 +277,16 @@ def test_without_a_command_it_shows_what_there_is(jobsubmit: Command) -> None:
     done = jobsubmit()
     assert "create" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    for name, (file, function, about) in app.COMMANDS.items():
+        command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function)
+        assert (inspect.getdoc(command) or "").split("\n\n")[0].replace("\n", " ") == about, name
+
+
+def test_what_is_only_shown_is_not_loaded() -> None:
+    code = "import sys; from jobsubmit.cli import app; app.run(['--help']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    for module in ("pydantic", "ruamel.yaml", "jinja2", "rich", "boto3", "torch", "jobsubmit.spec"):
+        assert module not in loaded
