@@ -14,6 +14,8 @@ from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQue
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.render import Script, render
+from jobsubmit.report import build as reporting
+from jobsubmit.report.build import Report
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.load import LoadedSpec, Override, load_mapping
 from jobsubmit.spec.load import load as load_file
@@ -28,6 +30,7 @@ __all__ = [
     "logs",
     "prepare",
     "render_script",
+    "report_of",
     "rerun",
     "status",
     "wait",
@@ -70,6 +73,11 @@ def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = F
 def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
     """Return the status once it is final, or as it is after `timeout` seconds. Raises JobNotFoundError."""
     return following.wait(_record(job), load_settings(), timeout)
+
+
+def report_of(job: JobHandle | str) -> Report:
+    """Return what became of a job's time: its phases, and what its steps spent on what. Raises JobNotFoundError."""
+    return reporting.report(_record(job), load_settings())
 
 
 def cancel(job: JobHandle | str, grace: float | None = None) -> None:

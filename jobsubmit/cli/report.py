@@ -139,13 +139,15 @@ def _bar(spans: list[tuple[float, float]], length: float) -> str:
 def _sync(sync: Sync) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from jobsubmit.report.text import facts, labels, metric_rows, percent_text, seconds_text, straggler_text
+    from jobsubmit.report.text import facts, labels, metric_rows, percent_text, seconds_text, sparkline, straggler_text
 
     yield Text.assemble((sync.name, "bold"), f": {facts(sync)}")
     table = _columns("per step", ">median", ">95%", ">ranks, from", ">to")
     for row in metric_rows(sync):
         table.add_row(*row)
     yield table
+    steps = sync.by_step["step"]
+    yield f"step time, over time: {sparkline(steps)} at most {seconds_text(max(steps))}"
     known = labels(sync)
     kinds = [kind for kind in _COLOURS if kind in known]
     ranks = _columns("rank", ">step", ">exposed", ">last", "")

@@ -94,7 +94,7 @@ def _view(report: Report) -> dict[str, Any]:
             }
             for mark in report.marks[:_MOST_MARKS]
         ],
-        "syncs": [_sync_view(sync) for sync in report.syncs],
+        "syncs": [_sync_view(sync, begin) for sync in report.syncs],
         "notes": report.notes,
     }
 
@@ -123,7 +123,7 @@ def _card(label: str, value: str, more: str) -> dict[str, str]:
     return {"label": label, "value": value, "more": more}
 
 
-def _sync_view(sync: Sync) -> dict[str, Any]:
+def _sync_view(sync: Sync, begin: float) -> dict[str, Any]:
     known = labels(sync)
     shown = _shown_ranks(sync)
     longest = max((rank.medians["step"] for rank in shown), default=1.0)
@@ -134,7 +134,7 @@ def _sync_view(sync: Sync) -> dict[str, Any]:
         "legend": [{"kind": kind, "label": known[kind]} for kind in _PARTS if kind in known],
         "parts": _parts(known, medians, medians["step"]),
         "metrics": metric_rows(sync),
-        "plot": _plot(sync.by_step["step"], sync.timeline),
+        "plot": _plot(sync.by_step["step"], sync.timeline, begin),
         "columns": list(known.values()),
         "ranks": [_rank_view(sync, rank, known, longest) for rank in shown],
         "left_out": f"{len(shown)} of {len(sync.ranks)} ranks: those that come last most often, and least"
@@ -177,7 +177,7 @@ def _parts(known: Mapping[str, str], medians: Mapping[str, float], whole: float)
     ]
 
 
-def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]]) -> dict[str, str] | None:
+def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]], begin: float) -> dict[str, str] | None:
     """Return the line of the step times: each point stands for as many steps as make the line fit."""
     if len(steps) < 2:  # noqa: PLR2004 - a line has two ends
         return None
@@ -190,8 +190,8 @@ def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]]) -> di
     return {
         "points": line,
         "top": seconds_text(top),
-        "first": time_text(timeline[0][0]),
-        "last": time_text(timeline[-1][0]),
+        "first": f"after {seconds_text(timeline[0][0] - begin)}",
+        "last": f"after {seconds_text(timeline[-1][0] - begin)}",
         "beyond": f"{beyond} of {len(steps)} steps took longer than the top of the chart, the longest "
         f"{seconds_text(max(steps))}"
         if beyond

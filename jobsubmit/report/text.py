@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _MINUTE, _HOUR = 60, 3600
 _SCALE = 1000
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -37,6 +40,14 @@ def bytes_text(size: float) -> str:
         size /= _SCALE
         units.pop()
     return f"{size:.3g} {units[-1]}"
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Return a line of blocks: how values go, the highest being the highest block."""
+    each = math.ceil(len(values) / width)
+    means = [statistics.fmean(values[start : start + each]) for start in range(0, len(values), each)]
+    top = max(means, default=0.0) or 1.0
+    return "".join(_BLOCKS[round(mean / top * (len(_BLOCKS) - 1))] for mean in means)
 
 
 def percent_text(share: float | None) -> str:

@@ -34,6 +34,7 @@ def test_a_job_from_a_mapping(job: dict[str, object]) -> None:
     assert status.state is State.SUCCEEDED
     (line,) = jobsubmit.logs(handle, jobsubmit.LogQuery(grep=re.compile("got")))
     assert (line.node, line.rank, line.stream) == (0, None, "stdout")
+    assert [phase.name for phase in jobsubmit.report_of(handle).phases][:3] == ["bundle", "check", "upload"]
     again = jobsubmit.rerun(handle)
     assert jobsubmit.wait(again, timeout=30).state is State.SUCCEEDED
     jobsubmit.delete(again)
