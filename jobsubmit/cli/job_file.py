@@ -50,7 +50,7 @@ Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--profile-sync",
-        metavar="[buckets]",
+        metavar="[=buckets]",
         help="Set profile: time the gradient synchronisation, with =buckets each bucket of it, for `jobsubmit report`.",
     ),
 ]

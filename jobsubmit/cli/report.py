@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
     from jobsubmit.report.build import Comparison, Report
     from jobsubmit.report.sync import Sync
 
-_BAR = 40
+_BAR, _SHORTEST_BAR, _LONGEST_BAR = 40, 12, 80
+_OTHER_COLUMNS = 52  # beside a bar
 _MOST_PHASES, _MOST_RANKS = 40, 16
 _PHASE_COLOURS = {"training": "green", "checkpoint": "magenta", "queue": "bright_black"}
-_COLOURS = {"forward": "blue", "backward": "magenta", "exposed": "red", "rest": "bright_black"}
+_PARTS = {
+    "forward": ("░", "blue"),
+    "backward": ("▒", "magenta"),
+    "exposed": ("█", "red"),
+    "rest": ("·", "bright_black"),
+}
 
 
 def report(
@@ -56,29 +63,27 @@ def report(
     settings = load_settings()
     records = JobRecords(settings)
     found = [build.report(records.find(name), settings) for name in (job, *((other,) if other else ()))]
-    comparison = build.compare(found[0], found[1]) if other else None
+    compared = build.compare(found[0], found[1]) if other else ()
     if html is not None:
-        _write_page(html, found, comparison)
+        _write_page(html, found, compared)
     if out.json:
-        whole = build.comparison_document(found[0], found[1], comparison) if other else build.document(found[0])
+        whole = build.comparison_document(found[0], found[1], compared) if other else build.document(found[0])
         out.document(whole)
         return
-    for one in found:
-        _show(one)
-    if comparison is not None:
-        _show_comparison(found, comparison)
-    elif other:
-        out.talk("the steps of these two jobs cannot be compared: one of them has none that were timed")
+    if other:
+        _show_comparison(found, compared)
+    else:
+        _show(found[0])
     if html is not None:
         out.talk(f"wrote {html}")
 
 
-def _write_page(file: Path, found: list[Report], comparison: Comparison | None) -> None:
+def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison]) -> None:
     from jobsubmit.report.page import page
 
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        temporary.write_text(page(found, comparison), encoding="utf-8", errors="replace")
+        temporary.write_text(page(found, compared), encoding="utf-8", errors="replace")
         temporary.replace(file)
     except OSError as error:
         hint = "name a file in a folder that is there and that you can write to"
@@ -117,21 +122,27 @@ def _phases(found: Report) -> RenderableType:
     from jobsubmit.report.text import phase_name, seconds_text
 
     table = _columns("phase", ">began after", ">took", "")
-    length = max(found.end - found.begin, 1e-6)
+    length, width = max(found.end - found.begin, 1e-6), _bar_width()
     kept = sorted(found.phases, key=lambda phase: -(phase.seconds or found.end - phase.start))[:_MOST_PHASES]
     for phase in [phase for phase in found.phases if phase in kept]:
         spans = [(start - found.begin, (end or found.end) - found.begin) for start, end in phase.spans]
-        bar = Text(_bar(spans, length), style=_PHASE_COLOURS.get(phase.name, "cyan"))
+        bar = Text(_bar(spans, length, width), style=_PHASE_COLOURS.get(phase.name, "cyan"))
         table.add_row(phase_name(phase), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar)
     return table
 
 
-def _bar(spans: list[tuple[float, float]], length: float) -> str:
+def _bar_width() -> int:
+    """Return how long a bar may be: what the terminal has beside the other columns."""
+    if not sys.stdout.isatty():
+        return _BAR
+    return min(_LONGEST_BAR, max(_SHORTEST_BAR, out.stdout.width - _OTHER_COLUMNS))
+
+
+def _bar(spans: list[tuple[float, float]], length: float, width: int) -> str:
     """Return a line of time: each cell that a span touches is full."""
-    cells = [" "] * _BAR
+    cells = [" "] * width
     for start, end in spans:
-        first = min(_BAR - 1, int(start / length * _BAR))
-        last = min(_BAR - 1, int(end / length * _BAR))
+        first, last = (min(width - 1, max(0, int(moment / length * width))) for moment in (start, end))
         cells[first : last + 1] = "█" * (last + 1 - first)
     return "".join(cells)
 
@@ -139,7 +150,7 @@ def _bar(spans: list[tuple[float, float]], length: float) -> str:
 def _sync(sync: Sync) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from jobsubmit.report.text import facts, labels, metric_rows, percent_text, seconds_text, sparkline, straggler_text
+    from jobsubmit.report.text import bytes_text, facts, metric_rows, seconds_text, sparkline, straggler_text
 
     yield Text.assemble((sync.name, "bold"), f": {facts(sync)}")
     table = _columns("per step", ">median", ">95%", ">ranks, from", ">to")
@@ -148,33 +159,58 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
     yield table
     steps = sync.by_step["step"]
     yield f"step time, over time: {sparkline(steps)} at most {seconds_text(max(steps))}"
-    known = labels(sync)
-    kinds = [kind for kind in _COLOURS if kind in known]
-    ranks = _columns("rank", ">step", ">exposed", ">last", "")
+    yield from _ranks(sync)
+    if sync.bucket_medians:
+        table = _columns("bucket", ">size", ">all-reduce, where nobody waits")
+        for bucket, size, seconds in sync.bucket_medians:
+            table.add_row(str(bucket), bytes_text(size), seconds_text(seconds))
+        yield table
+    if text := straggler_text(sync):
+        yield Text(text, style="bold red")
+
+
+def _ranks(sync: Sync) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from jobsubmit.report.text import labels, seconds_text
+
+    known, width = labels(sync), _bar_width()
+    parts = {kind: part for kind, part in _PARTS.items() if kind in known}
+    table = _columns("rank", ">step", ">communication" if sync.by_hand else ">exposed", ">last", "")
     measured = [rank for rank in sync.ranks if rank.medians]
     longest = max(rank.medians["step"] for rank in measured)
     shown = sorted(sorted(measured, key=lambda rank: -rank.last)[:_MOST_RANKS], key=lambda rank: rank.rank)
     for rank in shown:
         bar = Text()
-        for kind in kinds:
-            bar.append("█" * round(_BAR * rank.medians[kind] / longest), style=_COLOURS[kind])
+        for kind, (sign, colour) in parts.items():
+            bar.append(sign * round(width * rank.medians[kind] / longest), style=colour)
         step, exposed = seconds_text(rank.medians["step"]), seconds_text(rank.medians["exposed"])
-        ranks.add_row(f"{rank.rank} (node {rank.node})", step, exposed, percent_text(rank.last), bar)
-    yield ranks
-    yield Text("  ").join([Text.assemble(("█ ", _COLOURS[kind]), known[kind]) for kind in kinds])
+        table.add_row(f"{rank.rank} (node {rank.node})", step, exposed, f"{rank.last:.0%}", bar)
+    yield table
+    yield Text("  ").join([Text.assemble((f"{sign} ", colour), known[kind]) for kind, (sign, colour) in parts.items()])
     if len(shown) < len(measured):
         yield Text(f"{len(shown)} of {len(measured)} ranks: those that come last most often; -o json has all")
-    if text := straggler_text(sync):
-        yield Text(text, style="bold red")
 
 
-def _show_comparison(found: list[Report], comparison: Comparison) -> None:
-    from jobsubmit.report.text import ratio_rows
+def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> None:
+    from rich.text import Text
+
+    from jobsubmit.report.text import phase_rows, ratio_rows, straggler_text
 
     ids = [one.record.id for one in found]
-    table = _columns("per step", *(f">{job_id}" for job_id in ids), ">ratio", ">95% interval")
-    for row in ratio_rows(comparison):
-        table.add_row(*row)
-    out.stdout.print()
+    jobs = [f">{job_id}" for job_id in ids]
+    for one in compared:
+        names = dict.fromkeys((one.first.name, one.second.name))
+        table = _columns(f"{' and '.join(names)}, per step", *jobs, ">ratio", ">95% interval")
+        for row in ratio_rows(one):
+            table.add_row(*row)
+        out.stdout.print(table)
+        out.stdout.print()
+    table = _columns("phase, in all", *jobs)
+    for cells in phase_rows(found[0], found[1]):
+        table.add_row(*cells)
     out.stdout.print(table)
+    for report in found:
+        for text in filter(None, map(straggler_text, report.syncs)):
+            out.stdout.print(Text(f"{report.record.id}: {text}", style="bold red"))
     out.talk(f"below 1: {ids[1]} is faster; the interval is of these two runs' steps, another run may differ by more")

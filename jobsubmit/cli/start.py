@@ -58,9 +58,11 @@ def init(
     job = directory / "job.yaml"
     if job.exists():
         raise UsageError(f"{job} exists already", "remove it, or give another directory")
-    ways = {"--from": command, "--sample": sample, "--mode or --with-code": mode or with_code or None}
-    if len(said := [way for way, value in ways.items() if value is not None]) > 1:
-        raise UsageError(f"{said[0]}: says how training is started, and what", f"leave out {said[1]}")
+    ways = {"--from": command, "--sample": sample, "--mode": mode, "--with-code": with_code or None}
+    said = [way for way, value in ways.items() if value is not None]
+    if len(said) > 1 and said != ["--mode", "--with-code"]:
+        text = f"{said[0]} and {said[1]} do not go together: {said[0]} says how training is started, and what"
+        raise UsageError(text, f"leave out {said[1]}")
     chosen: Sample | None = None
     if command is not None:
         text = _from_command(command, directory)

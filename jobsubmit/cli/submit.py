@@ -161,6 +161,8 @@ def _submit(
         out.talk(
             f"{output.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
         )
+    if prepared.plan.profile:
+        out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:

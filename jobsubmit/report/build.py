@@ -9,11 +9,12 @@ from typing import Any
 
 from jobsubmit import follow
 from jobsubmit.backends import JobStatus
+from jobsubmit.errors import UsageError
 from jobsubmit.jobs import PLAN_NAME, JobRecord, JobRecords
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
-from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
+from jobsubmit.report.sync import FEWEST_STEPS, METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.text import percent_text
 from jobsubmit.settings import Settings
 
@@ -58,21 +59,37 @@ def report(record: JobRecord, settings: Settings) -> Report:
     return Report(
         record,
         status,
-        phases((*record.steps, *status.steps), measured),
+        phases((*record.steps, *status.steps), measured, _ended(status)),
         marks(status),
         found,
-        tuple(notes(measured, found, was_asked=_was_asked(record, settings))),
+        tuple(notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final)),
     )
 
 
-def compare(first: Report, second: Report) -> Comparison | None:
-    """Return how the largest model of two jobs compares, or None where one of them measured nothing."""
-    if not first.syncs or not second.syncs:
-        return None
-    one = first.syncs[0]
-    other = next((sync for sync in second.syncs if sync.what == one.what), None)
-    if other is None:
-        return None
+def _ended(status: JobStatus) -> float | None:
+    """Return when a job ended, if it has: as its backend says, else when its last step did."""
+    ended = status.details.get("ended")
+    ends = [step.end or step.start for step in status.steps]
+    return (ended if isinstance(ended, float) else max(ends, default=0.0)) if status.state.is_final else None
+
+
+def compare(first: Report, second: Report) -> tuple[Comparison, ...]:
+    """Return how the models of two jobs compare that are called alike, else the largest of each.
+
+    Raises UsageError where one of them measured nothing.
+    """
+    for report in (first, second):
+        if not report.syncs:
+            raise UsageError(
+                f"{report.record.id}: no step of it was timed, so there is nothing to compare",
+                "".join(report.notes[:1]),
+            )
+    known = {(sync.what, sync.name): sync for sync in second.syncs}
+    pairs = [(sync, known[sync.what, sync.name]) for sync in first.syncs if (sync.what, sync.name) in known]
+    return tuple(_compared(one, other) for one, other in pairs or [(first.syncs[0], second.syncs[0])])
+
+
+def _compared(one: Sync, other: Sync) -> Comparison:
     ratios = {name: found for name in METRICS if (found := ratio(one.by_step[name], other.by_step[name]))}
     return Comparison(one, other, ratios)
 
@@ -86,10 +103,14 @@ def _was_asked(record: JobRecord, settings: Settings) -> bool:
         return False
 
 
-def notes(measured: Sequence[Process], found: Sequence[Sync], *, was_asked: bool = True) -> Iterator[str]:
+def notes(
+    measured: Sequence[Process], found: Sequence[Sync], *, was_asked: bool = True, is_over: bool = True
+) -> Iterator[str]:
     """Yield what one must know to read a report: what does not count, what was not measured, what it cost."""
+    if not is_over:
+        yield "the job has not ended: this is what is known so far"
     if not measured and was_asked:
-        yield "no process has timed anything: none has started yet, or the place of its files was lost"
+        yield "no process has timed anything" + (": none has started" if is_over else " yet")
         return
     if not measured:
         yield "the steps were not timed: submit it with --profile-sync (or `profile: sync` in the job file)"
@@ -109,18 +130,25 @@ def notes(measured: Sequence[Process], found: Sequence[Sync], *, was_asked: bool
 
 def _sync_notes(sync: Sync) -> Iterator[str]:
     name, is_ddp = sync.name, sync.what == "ddp"
-    steps = f"{sync.steps} step{'s' * (sync.steps != 1)} a rank"
-    last = ", and the last one torch never tells" if is_ddp else ""
+    steps = f"{sync.steps} step{'s' * (sync.steps != 1)} of each rank count"
+    last = ", nor does the last one, which torch does not tell" if is_ddp else ""
     sampled = f"; one in {sync.sampled} was timed" if sync.sampled > 1 else ""
-    yield f"{name}: {steps}; the first {WARM_UP} of each process do not count{last}{sampled}"
-    if is_ddp and len(sync.buckets) == 1:
+    yield f"{name}: {steps}; the first {WARM_UP} of each process do not{last}{sampled}"
+    if sync.steps < FEWEST_STEPS:
+        yield f"{name}: that is too few to say what is usual, or who is slow"
+    elif sync.world > 1 and sync.straggler is None:
+        yield f"{name}: no rank keeps the others waiting in nearly all steps"
+    if sync.world == 1:
+        yield f"{name}: there is one rank, so nothing is exchanged"
+    elif is_ddp and len(sync.buckets) == 1:
         yield f"{name}: all gradients fit one bucket, so nothing can overlap: all communication is exposed"
-    if sync.straggler is None and sync.world > 1:
-        yield f"{name}: no rank comes last much more often than the others, or nobody waits long for it"
     if sync.has_buffers:
         yield f"{name}: in each forward rank 0 sends its buffers (BatchNorm's, say), which counts as forward"
     if sync.accumulates:
-        yield f"{name}: gradients are accumulated (no_sync): a step is from one synchronisation to the next"
+        yield (
+            f"{name}: gradients are accumulated (no_sync): a step is from one synchronisation to the next, forward and "
+            "backward are those of its last micro-batch, and the others are in the rest"
+        )
     if sync.device != "cpu":
         yield f"{name}: in a step that is timed torch waits for the GPU, which is not among the timing's own costs"
     yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
@@ -154,7 +182,17 @@ def _sync_document(sync: Sync) -> dict[str, Any]:
     }
 
 
-def comparison_document(first: Report, second: Report, compared: Comparison | None) -> dict[str, Any]:
+def comparison_document(first: Report, second: Report, compared: Sequence[Comparison]) -> dict[str, Any]:
     """Return two reports and how they compare as programs see them."""
-    ratios = {name: found._asdict() for name, found in compared.ratios.items()} if compared else {}
-    return {"first": document(first), "second": document(second), "ratios": ratios}
+    return {
+        "first": document(first),
+        "second": document(second),
+        "comparisons": [
+            {
+                "first": one.first.name,
+                "second": one.second.name,
+                "ratios": {name: found._asdict() for name, found in one.ratios.items()},
+            }
+            for one in compared
+        ],
+    }

@@ -25,6 +25,7 @@ from jobsubmit.report.text import (
     metric_rows,
     percent_text,
     phase_name,
+    phase_rows,
     ratio_rows,
     seconds_text,
     straggler_text,
@@ -37,7 +38,7 @@ _TOP_OVER_P95 = 2.0
 _PARTS = ("forward", "backward", "exposed", "rest")
 
 
-def page(reports: Sequence[Report], comparison: Comparison | None = None) -> str:
+def page(reports: Sequence[Report], comparisons: Sequence[Comparison] = ()) -> str:
     """Return the page of a job, or of two and how they compare; every text in it is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -50,7 +51,7 @@ def page(reports: Sequence[Report], comparison: Comparison | None = None) -> str
     return environment.get_template("report.html.j2").render(
         title=" and ".join(ids),
         views=[_view(report) for report in reports],
-        comparison=_comparison(ids, comparison) if comparison else None,
+        comparison=_comparison(reports, comparisons) if comparisons else None,
         version=__version__,
         written=time_text(time.time()),
     )
@@ -107,7 +108,8 @@ def _cards(report: Report) -> list[dict[str, str]]:
     found = [_card("in all", seconds_text(report.end - report.begin), "from the first phase to the last")]
     firsts = [phase for phase in report.phases if phase.name == TRAINING]
     if firsts:
-        found.append(_card("until training", seconds_text(firsts[0].start - report.begin), "paid, and no step done"))
+        done = seconds_text(firsts[0].start - report.begin)
+        found.append(_card("first step done", done, "after the first phase began"))
     for sync in report.syncs[:1]:
         step, exposed = sync.spreads["step"].median, sync.spreads["exposed"].median
         found.append(_card("step", seconds_text(step), f"median of {sync.steps} steps"))
@@ -199,11 +201,17 @@ def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]], begin
     }
 
 
-def _comparison(ids: Sequence[str], comparison: Comparison) -> dict[str, Any]:
+def _comparison(reports: Sequence[Report], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    ids = [report.record.id for report in reports]
     return {
         "title": f"{ids[1]}, compared with {ids[0]}",
-        "subtitle": "Medians over the steps, second to first: below 1 the second is faster. The interval is of "
-        "the steps of these two runs; another run may differ by more.",
+        "subtitle": "Medians over the steps (of the mean of all ranks), second to first: below 1 the second is faster. "
+        "The interval is of the steps of these two runs; another run may differ by more.",
         "names": ids,
-        "rows": ratio_rows(comparison),
+        "models": [{"name": _pair_name(one), "rows": ratio_rows(one)} for one in comparisons],
+        "phases": phase_rows(*reports),
     }
+
+
+def _pair_name(one: Comparison) -> str:
+    return one.first.name if one.first.name == one.second.name else f"{one.first.name} and {one.second.name}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from jobsubmit.backends import JobStatus, State, Step
 from jobsubmit.report.measured import Process
 
-_FIRST, _TRAINING = "first_output", "training"  # as backends call them
+_FIRST, _TRAINING, _EXIT = "first_output", "training", "exit"  # as backends call them
+_NAMES = {"rendezvous": "launcher, rendezvous"}
 FIRST_STEP, TRAINING, CHECKPOINT = "first step", "training", "checkpoint"
 
 
@@ -47,22 +49,34 @@ class Mark(NamedTuple):
     text: str
 
 
-def phases(steps: Iterable[Step], processes: Sequence[Process]) -> tuple[Phase, ...]:
-    """Return the phases in order of time; what the processes measured says more exactly when training began."""
+def phases(steps: Iterable[Step], processes: Sequence[Process], ended: float | None = None) -> tuple[Phase, ...]:
+    """Return the phases in order of time; what the processes measured says more exactly when training was.
+
+    `ended` is when the job did, if it has.
+    """
     steps = tuple(steps)
     found: list[Phase] = []
     for attempt in sorted({step.attempt for step in steps} | {process.attempt for process in processes}):
         own = [step for step in steps if step.attempt == attempt]
         lives = _lives([process for process in processes if process.attempt == attempt])
-        told = (_FIRST, _TRAINING) if lives and all(life.is_whole for life in lives) else ()
-        found += [
-            Phase(step.name.replace("_", " "), ((step.start, step.end),), attempt)
-            for step in own
-            if step.name not in told
-        ]
-        ends = [step.end for step in own if step.name == _TRAINING]
-        found += _of_lives(lives, attempt, ends[-1] if ends else None)
+        if lives and all(life.is_whole for life in lives):
+            own = [_from(step, lives[-1].last) for step in own if step.name not in (_FIRST, _TRAINING)]
+        found += [_phase(step, own, ended) for step in own]
+        found += _of_lives(lives, attempt)
     return tuple(sorted(found, key=lambda phase: phase.start))
+
+
+def _from(step: Step, last_step: float) -> Step:
+    """Return a step as it is; the one that ends a job begins where its last training step ended."""
+    return replace(step, start=min(step.start, last_step)) if step.name == _EXIT else step
+
+
+def _phase(step: Step, steps: Sequence[Step], ended: float | None) -> Phase:
+    """Return a step as a phase; of a job that has ended all have: where the next one began, if nobody said when."""
+    end = step.end
+    if end is None and ended is not None:
+        end = min([later.start for later in steps if later.start > step.start], default=max(ended, step.start))
+    return Phase(_NAMES.get(step.name, step.name.replace("_", " ")), ((step.start, end),), step.attempt)
 
 
 class _Life:
@@ -93,15 +107,14 @@ def _lives(processes: Sequence[Process]) -> list[_Life]:
     return [_Life(together) for _, together in sorted(by_restart.items())]
 
 
-def _of_lives(lives: Sequence[_Life], attempt: int, training_end: float | None) -> Iterator[Phase]:
-    """Yield what the processes know; the backend knows when training ends, for there is work after the last step."""
+def _of_lives(lives: Sequence[_Life], attempt: int) -> Iterator[Phase]:
+    """Yield what the processes know: training is from the end of the first step to that of the last one."""
     whole = [life for life in lives if life.is_whole]
     if whole and len(whole) == len(lives):
         yield Phase("start-up", tuple((life.began, life.joining) for life in lives), attempt)
         yield Phase("process group", tuple((life.joining, life.joined) for life in lives), attempt)
         yield Phase(FIRST_STEP, tuple((life.joined, life.first) for life in lives), attempt)
-        *before, last = [(life.first, life.last) for life in lives]
-        yield Phase(TRAINING, (*before, (last[0], max(last[1], training_end or 0.0))), attempt)
+        yield Phase(TRAINING, tuple((life.first, life.last) for life in lives), attempt)
     if saves := [save for life in lives for save in life.saves]:
         yield Phase(CHECKPOINT, tuple(saves), attempt)
 

@@ -14,7 +14,7 @@ _FEWEST_VALUES = 10  # below that an interval would only look exact
 
 
 class Spread(NamedTuple):
-    """Hold median and 95th percentile over steps, and the least and the greatest median of a rank."""
+    """Hold median and 95th percentile of the steps' means over all ranks, and the least and greatest rank's median."""
 
     median: float
     p95: float
@@ -36,13 +36,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def spread(by_rank: Sequence[Sequence[float]]) -> Spread | None:
-    """Return how the values of all ranks lie, each given with its steps; None where there are none."""
+def spread(by_step: Sequence[float], by_rank: Sequence[Sequence[float]]) -> Spread:
+    """Return how values lie, given as each step's mean, and as each rank's own."""
     medians = [median(values) for values in by_rank if values]
-    everything = [value for values in by_rank for value in values]
-    if not everything:
-        return None
-    return Spread(median(everything), percentile(everything, 0.95), min(medians), max(medians))
+    return Spread(median(by_step), percentile(by_step, 0.95), min(medians), max(medians))
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio | None:

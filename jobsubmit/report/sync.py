@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, quantiles
 from typing import NamedTuple
 
 from jobsubmit.report.measured import Process, Reduction, Row, Series
@@ -14,10 +15,11 @@ from jobsubmit.report.spread import Spread, spread
 
 WARM_UP = 3  # steps of each process that do not count: torch orders its buckets anew, caches fill
 METRICS = ("step", "forward", "backward", "communication", "exposed", "rest")
-_STRAGGLES_IN = 0.6  # of the steps, at least
-_NODE_STRAGGLES_IN = 0.8
-_COSTS = 0.05  # of a step, at least
-_FEWEST_STEPS = 5
+FEWEST_STEPS = 10  # below that nothing can be said of who is slow
+_STRAGGLES_IN = 0.8  # of the steps, at least
+_NODE_STRAGGLES_IN = 0.9
+_COSTS = 0.05  # of a step, at least, and so many seconds
+_COSTS_SECONDS = 0.001
 
 
 class Step(NamedTuple):
@@ -66,7 +68,7 @@ class Sync:
     """Say how one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
 
     `spreads` has an entry a metric; `wire` is how long a step's communication takes of which nobody waits for anybody.
-    `by_step` has the median over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
+    `by_step` has the mean over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
     """
 
     what: str
@@ -111,7 +113,19 @@ def syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
         world = group[-1][1].world
         if sync := _sync([(process, series) for process, series in group if series.world == world]):
             found.append(sync)
-    return tuple(sorted(found, key=lambda sync: -sync.size))
+    return _numbered(sorted(found, key=lambda sync: -sync.size))
+
+
+def _numbered(found: Sequence[Sync]) -> tuple[Sync, ...]:
+    """Give models that are called alike a number, as long as they are told apart by nothing else."""
+    names = Counter(sync.name for sync in found)
+    order: Counter[str] = Counter()
+    numbered = []
+    for sync in found:
+        order[sync.name] += 1
+        is_alone = names[sync.name] == 1
+        numbered.append(sync if is_alone else replace(sync, name=f"{sync.name} #{order[sync.name]}"))
+    return tuple(numbered)
 
 
 def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
@@ -123,8 +137,9 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         return None
     nodes = {process.rank: process.node for process, _ in group}
     together = _together(by_rank)
-    metrics = {name: [[getattr(step, name) for step in steps] for steps in by_rank.values()] for name in METRICS}
-    spreads = {name: found for name, values in metrics.items() if (found := spread(values)) is not None}
+    by_step = {name: [fmean(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS}
+    own = {name: [[getattr(step, name) for step in steps] for steps in by_rank.values()] for name in METRICS}
+    spreads = {name: spread(by_step[name], own[name]) for name in METRICS}
     size = sum(last.buckets) or last.size
     wire = _wire([series for _, series in group], last, together)
     communication = sum(step.communication for steps in by_rank.values() for step in steps)
@@ -141,7 +156,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         buckets=last.buckets,
         steps=max(map(len, by_rank.values())),
         spreads=spreads,
-        overlap=hidden / communication if _can_overlap(last) and communication else None,
+        overlap=hidden / communication if _can_overlap(last) and communication and last.world > 1 else None,
         wire=wire,
         bandwidth=size * 2 * (last.world - 1) / last.world / wire if wire and last.world > 1 else None,
         own=_own_share([series for _, series in group]),
@@ -239,31 +254,34 @@ def _rank_times(rank: int, node: int, steps: Sequence[Step], lasts: Counter[int]
 
 
 def _straggler(
-    together: list[dict[int, Step]], nodes: Mapping[int, int], lasts: Counter[int], usual_step: float
+    together: Sequence[Mapping[int, Step]], nodes: Mapping[int, int], lasts: Counter[int], usual_step: float
 ) -> Straggler | None:
-    """Return who makes the others wait often and long, if somebody does."""
-    if len(together) < _FEWEST_STEPS:
+    """Return who makes the others wait nearly always, and long, if somebody does: anybody is last at times."""
+    if len(together) < FEWEST_STEPS:
         return None
     rank, count = lasts.most_common(1)[0]
-    found = Straggler(rank, nodes[rank], count / len(together), _cost(together, {rank}))
-    if found.share >= _STRAGGLES_IN and found.cost >= _COSTS * usual_step:
-        return found
-    by_node = Counter(nodes[_last(steps)] for steps in together)
-    node, count = by_node.most_common(1)[0]
+    found = Straggler(rank, nodes[rank], count / len(together), 0.0)
+    if found.share >= _STRAGGLES_IN and (cost := _cost(together, {rank}, usual_step)):
+        return found._replace(cost=cost)
+    node, count = Counter(nodes[_last(steps)] for steps in together).most_common(1)[0]
     its_ranks = {rank for rank, where in nodes.items() if where == node}
-    if len(its_ranks) in (1, len(nodes)) or count / len(together) < _NODE_STRAGGLES_IN:
-        return None
-    found = Straggler(None, node, count / len(together), _cost(together, its_ranks))
-    return found if found.cost >= _COSTS * usual_step else None
+    found = Straggler(None, node, count / len(together), 0.0)
+    if 1 < len(its_ranks) < len(nodes) and found.share >= _NODE_STRAGGLES_IN:
+        if cost := _cost(together, its_ranks, usual_step):
+            return found._replace(cost=cost)
+    return None
 
 
-def _cost(together: Iterable[Mapping[int, Step]], ranks: set[int]) -> float:
-    """Return how much longer the others wait in the collective than these ranks do, in the usual step."""
-    return median(
-        median(step.exposed for rank, step in steps.items() if rank not in ranks)
-        - median(step.exposed for rank, step in steps.items() if rank in ranks)
+def _cost(together: Iterable[Mapping[int, Step]], ranks: set[int], usual_step: float) -> float:
+    """Return how much longer the others usually wait than these ranks do; 0 where that is little, or often untrue."""
+    waits = [
+        fmean(step.exposed for rank, step in steps.items() if rank not in ranks)
+        - fmean(step.exposed for rank, step in steps.items() if rank in ranks)
         for steps in together
-    )
+    ]
+    lower, middle, _ = quantiles(waits, n=4)
+    is_much = middle >= max(_COSTS * usual_step, _COSTS_SECONDS) and lower >= _COSTS * usual_step / 2
+    return middle if is_much else 0.0
 
 
 def _timeline(by_rank: Mapping[int, Sequence[Step]]) -> list[tuple[float, float]]:
@@ -272,12 +290,15 @@ def _timeline(by_rank: Mapping[int, Sequence[Step]]) -> list[tuple[float, float]
 
 
 def _bucket_medians(all_series: Iterable[Series]) -> tuple[tuple[int, int, float], ...]:
-    """Return (bucket, bytes, usual seconds) of each bucket that was timed."""
-    found: dict[int, list[float]] = defaultdict(list)
+    """Return (bucket, bytes, usual seconds) of each bucket that was timed, as the rank sees it that waits least."""
+    least: dict[tuple[int, int], float] = {}
     sizes: dict[int, int] = {}
     for series in all_series:
         for number, reductions in series.reductions.items():
-            for reduction in reductions if number > WARM_UP else ():
-                found[reduction.bucket].append(reduction.end - reduction.start)
-                sizes[reduction.bucket] = reduction.size
-    return tuple((bucket, sizes[bucket], median(found[bucket])) for bucket in sorted(found))
+            for one in reductions if number > WARM_UP else ():
+                sizes[one.bucket] = one.size
+                least[one.bucket, number] = min(one.end - one.start, least.get((one.bucket, number), math.inf))
+    by_bucket: dict[int, list[float]] = defaultdict(list)
+    for (bucket, _), seconds in least.items():
+        by_bucket[bucket].append(seconds)
+    return tuple((bucket, sizes[bucket], median(by_bucket[bucket])) for bucket in sorted(sizes))

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobsubmit.report.build import Comparison
+    from jobsubmit.report.build import Comparison, Report
     from jobsubmit.report.phases import Phase
     from jobsubmit.report.spread import Ratio
     from jobsubmit.report.sync import Sync
 
 _MINUTE, _HOUR = 60, 3600
 _SCALE = 1000
+_WORTH_A_LINE = 0.1  # seconds
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -69,7 +70,7 @@ def phase_name(phase: Phase) -> str:
 _LABELS = {
     "step": "step",
     "forward": "forward",
-    "backward": "backward",
+    "backward": "loss and backward",
     "communication": "communication",
     "exposed": "exposed communication",
     "rest": "the rest: data, optimizer, …",
@@ -84,9 +85,9 @@ def metric_rows(sync: Sync) -> list[tuple[str, ...]]:
 
 def labels(sync: Sync) -> Mapping[str, str]:
     """Return the metrics of a training and how they are called; of one by hand only its communication is known."""
-    if not sync.by_hand:
-        return _LABELS
-    return {"step": "step", "forward": "all but the communication", "exposed": "communication"}
+    if sync.by_hand:
+        return {"step": "step", "forward": "all but the communication", "exposed": "communication"}
+    return {**_LABELS, "rest": "the rest: other micro-batches, …"} if sync.accumulates else _LABELS
 
 
 def facts(sync: Sync) -> str:
@@ -95,8 +96,11 @@ def facts(sync: Sync) -> str:
     where = f"{sync.backend} on {sync.device}" if sync.backend else sync.device
     wire = f"; {seconds_text(sync.wire)} on the line" if sync.wire is not None else ""
     bandwidth = f", {bytes_text(sync.bandwidth)}/s on the bus" if sync.bandwidth else ""
-    overlap = f"; {percent_text(sync.overlap)} of the communication overlaps" if sync.overlap is not None else ""
-    return f"{sync.world} ranks, {where}, {bytes_text(sync.size)} a step{buckets}{wire}{bandwidth}{overlap}"
+    overlap = f"; {percent_text(sync.overlap)} of all communication overlaps" if sync.overlap is not None else ""
+    share = percent_text(sync.spreads["exposed"].median / sync.spreads["step"].median)
+    ranks = f"{sync.world} rank{'s' * (sync.world != 1)}"
+    exposed = f"; {share} of a step is exposed communication" if sync.world > 1 else ""
+    return f"{ranks}, {where}, {bytes_text(sync.size)} a step{buckets}{exposed}{overlap}{wire}{bandwidth}"
 
 
 def straggler_text(sync: Sync) -> str:
@@ -114,7 +118,8 @@ def straggler_text(sync: Sync) -> str:
 def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Return (what, first median, second median, ratio, interval) of each metric that both jobs have."""
     one, other = comparison.first.spreads, comparison.second.spreads
-    known = labels(comparison.first)
+    second = labels(comparison.second)
+    known = {name: label for name, label in labels(comparison.first).items() if name in second}
     return [
         (known[name], seconds_text(one[name].median), seconds_text(other[name].median), *_ratio_text(found))
         for name, found in comparison.ratios.items()
@@ -122,5 +127,14 @@ def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     ]
 
 
+def phase_rows(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """Return (phase, how long in the first job, in the second) of each phase that took a while in one of them."""
+    times: dict[str, list[float]] = {}
+    for index, report in enumerate((first, second)):
+        for phase in report.phases:
+            times.setdefault(phase.name, [0.0, 0.0])[index] += phase.seconds or 0.0
+    return [(name, seconds_text(a), seconds_text(b)) for name, (a, b) in times.items() if max(a, b) >= _WORTH_A_LINE]
+
+
 def _ratio_text(found: Ratio) -> tuple[str, str]:
-    return f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}"
+    return f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}"

@@ -23,7 +23,7 @@ class sync:  # noqa: N801 - it is used like a function
     """
 
     def __init__(self, name: str = "gradients", nbytes: int = 0) -> None:
-        self.name, self.nbytes = name, nbytes
+        self.name, self.nbytes = name, max(0, nbytes)
         self.timed: _ByHand | None = None
 
     def __enter__(self) -> sync:
