@@ -14,7 +14,8 @@ from jobsubmit.jobs import PLAN_NAME, JobRecord, JobRecords
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
-from jobsubmit.report.sync import FEWEST_STEPS, METRICS, WARM_UP, Sync, syncs
+from jobsubmit.report.straggler import FEWEST_STEPS
+from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.text import percent_text
 from jobsubmit.settings import Settings
 

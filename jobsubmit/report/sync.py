@@ -7,49 +7,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median, quantiles
-from typing import NamedTuple
+from statistics import fmean, median
 
 from jobsubmit.report.measured import Process, Reduction, Row, Series
 from jobsubmit.report.spread import Spread, spread
+from jobsubmit.report.straggler import Step, Straggler, find_straggler, last_rank
 
 WARM_UP = 3  # steps of each process that do not count: torch orders its buckets anew, caches fill
 METRICS = ("step", "forward", "backward", "communication", "exposed", "rest")
-FEWEST_STEPS = 10  # below that nothing can be said of who is slow
-_STRAGGLES_IN = 0.8  # of the steps, at least
-_NODE_STRAGGLES_IN = 0.9
-_COSTS = 0.05  # of a step, at least, and so many seconds
-_COSTS_SECONDS = 0.001
-
-
-class Step(NamedTuple):
-    """Hold one step of one rank, in seconds; `exposed` is the communication that no computing hides."""
-
-    key: tuple[int, int, int]
-    end: float
-    step: float
-    forward: float
-    backward: float
-    communication: float
-    exposed: float
-    overlap: float
-
-    @property
-    def rest(self) -> float:
-        """Return what is neither: data, optimizer, logging, checkpoints."""
-        return max(0.0, self.step - self.forward - self.backward - self.exposed)
-
-
-class Straggler(NamedTuple):
-    """Name who comes last: a rank, or all ranks of a node together (`rank` is None).
-
-    It does in `share` of the steps; `cost` is how long the others then wait for it, in seconds (median).
-    """
-
-    rank: int | None
-    node: int
-    share: float
-    cost: float
 
 
 @dataclass(frozen=True)
@@ -144,7 +109,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
     wire = _wire([series for _, series in group], last, together)
     communication = sum(step.communication for steps in by_rank.values() for step in steps)
     hidden = sum(step.overlap for steps in by_rank.values() for step in steps)
-    lasts = Counter(_last(steps) for steps in together)
+    lasts = Counter(last_rank(steps) for steps in together)
     return Sync(
         what=last.what,
         name=last.name,
@@ -163,7 +128,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         has_buffers=last.has_buffers,
         accumulates=last.accumulates,
         ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in by_rank),
-        straggler=_straggler(together, nodes, lasts, spreads["step"].median),
+        straggler=find_straggler(together, nodes, lasts, spreads["step"].median),
         timeline=_timeline(by_rank),
         by_step={
             name: [median(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS
@@ -240,48 +205,9 @@ def _together(by_rank: Mapping[int, Sequence[Step]]) -> list[dict[int, Step]]:
     return [dict(zip(by_rank, steps, strict=True)) for steps in whole]
 
 
-def _last(steps: Mapping[int, Step]) -> int:
-    """Return the rank that came last: all leave a collective together, so it waited least in there.
-
-    That needs no clocks that agree. What is compared is the wait after a rank's own work was done.
-    """
-    return min(steps, key=lambda rank: steps[rank].exposed)
-
-
 def _rank_times(rank: int, node: int, steps: Sequence[Step], lasts: Counter[int], count: int) -> RankTimes:
     medians = {name: median(getattr(step, name) for step in steps) for name in METRICS} if steps else {}
     return RankTimes(rank, node, len(steps), medians, lasts[rank] / count if count else 0.0)
-
-
-def _straggler(
-    together: Sequence[Mapping[int, Step]], nodes: Mapping[int, int], lasts: Counter[int], usual_step: float
-) -> Straggler | None:
-    """Return who makes the others wait nearly always, and long, if somebody does: anybody is last at times."""
-    if len(together) < FEWEST_STEPS:
-        return None
-    rank, count = lasts.most_common(1)[0]
-    found = Straggler(rank, nodes[rank], count / len(together), 0.0)
-    if found.share >= _STRAGGLES_IN and (cost := _cost(together, {rank}, usual_step)):
-        return found._replace(cost=cost)
-    node, count = Counter(nodes[_last(steps)] for steps in together).most_common(1)[0]
-    its_ranks = {rank for rank, where in nodes.items() if where == node}
-    found = Straggler(None, node, count / len(together), 0.0)
-    if 1 < len(its_ranks) < len(nodes) and found.share >= _NODE_STRAGGLES_IN:
-        if cost := _cost(together, its_ranks, usual_step):
-            return found._replace(cost=cost)
-    return None
-
-
-def _cost(together: Iterable[Mapping[int, Step]], ranks: set[int], usual_step: float) -> float:
-    """Return how much longer the others usually wait than these ranks do; 0 where that is little, or often untrue."""
-    waits = [
-        fmean(step.exposed for rank, step in steps.items() if rank not in ranks)
-        - fmean(step.exposed for rank, step in steps.items() if rank in ranks)
-        for steps in together
-    ]
-    lower, middle, _ = quantiles(waits, n=4)
-    is_much = middle >= max(_COSTS * usual_step, _COSTS_SECONDS) and lower >= _COSTS * usual_step / 2
-    return middle if is_much else 0.0
 
 
 def _timeline(by_rank: Mapping[int, Sequence[Step]]) -> list[tuple[float, float]]:
