@@ -64,17 +64,14 @@ def correlation(first: list[float], second: list[float]) -> float:
     return float(both / (sum((x - one) ** 2 for x in first) * sum((y - other) ** 2 for y in second)) ** 0.5)
 
 
-@pytest.mark.parametrize("view", [1, 0])
-def test_exposed_communication_is_what_a_hook_of_the_users_measures(
-    view: int, jobsubmit: Command, tmp_path: Path
-) -> None:
+def test_exposed_communication_is_what_a_hook_of_the_users_measures(jobsubmit: Command, tmp_path: Path) -> None:
     """10 million parameters, in several buckets, and other times in every step.
 
-    The hook times from when the last bucket goes off until all are averaged, or, where the model copies them then into
-    its gradients (no view), until that is done: DistributedDataParallel waits for that, too.
+    The hook times from when the last bucket goes off until all are averaged. The gradients lie in the buckets, for
+    DistributedDataParallel counts copying them from there, which no hook sees.
     """
     (tmp_path / "out").mkdir()
-    own = {"own_hook": 1, "vary": 1, "view": view, "out": str(tmp_path / "out")}
+    own = {"own_hook": 1, "vary": 1, "view": 1, "out": str(tmp_path / "out")}
     job = timed_job(tmp_path, hyperparameters={"steps": 80, **own})
     found, report = trained(jobsubmit, job)
     assert len(report["syncs"][0]["buckets"]) > 1
@@ -146,7 +143,7 @@ def test_nothing_that_people_do_is_in_the_way(kind: str, jobsubmit: Command, tmp
     assert done.stderr.count("trained as usual") == 4, done.stderr
     assert done.stderr.count("the timing is off: its file cannot be written") == 2  # once a node
     report = jobsubmit.json("report", job_id(done.stdout))
-    halves = [sync for sync in report["syncs"] if sync["name"] == "Linear" and sync["world"] == 2]
+    halves = [sync for sync in report["syncs"] if sync["world"] == 2]
     assert [[rank["rank"] for rank in sync["ranks"]] for sync in halves] == [[0, 1], [2, 3]]
     assert sorted(sync["accumulates"] for sync in report["syncs"] if sync["world"] == 4) == [False, True]
     assert [phase["name"] for phase in report["phases"]].count("checkpoint") == 0  # that was a helper's
