@@ -317,7 +317,7 @@ def test_the_shell_completes_commands_options_and_jobs(jobsubmit: Command, tmp_p
 
     program = Path(sys.executable).parent / "jobsubmit"  # a shell completes the words of a program, by its name
 
-    assert completed("re") == {"render", "rerun"}
+    assert completed("re") == {"render", "report", "rerun"}
     assert "--backend" in completed("create --ba")
     assert completed("logs ta") == {"tabbed", job}
     source = {**os.environ, "_JOBSUBMIT_COMPLETE": "source_bash"}
