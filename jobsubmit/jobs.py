@@ -32,7 +32,7 @@ _RECORD = "record.json"
 _SUBMITTING = "submitting"
 _CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
-_FOREIGN = re.compile(r"(slurm|volcano)://.+/.+")  # an engine's handle means the same on every machine
+_FOREIGN = re.compile(r"(slurm|volcano|modelarts)://.+/.+")  # an engine's handle means the same on every machine
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 

@@ -67,7 +67,8 @@ def submit(
             require_boot_file(order, plan.boot_file, prepared.code)
             if records.is_cancel_asked(record):
                 raise CancelledError(f"{record.id} was cancelled before it was submitted")
-            record = replace(record, handle=str(backend.submit(prepared.request, Delivery(secrets, order, store))))
+            delivery = Delivery(secrets, order, store, code_store, prepared.code, prepared.script)
+            record = replace(record, handle=str(backend.submit(prepared.request, delivery)))
         except BaseException as error:
             problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
             record = replace(record, problem=problem)

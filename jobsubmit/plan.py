@@ -11,7 +11,17 @@ from jobsubmit.fault import Fault, require_fit
 from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
 from jobsubmit.spec.backends import BackendSpec
-from jobsubmit.spec.model import JobSpec, LaunchSpec, Layout, LocalRank, Mode, Profile, RestartsSpec, SpawnSpec
+from jobsubmit.spec.model import (
+    FrameworkSpec,
+    JobSpec,
+    LaunchSpec,
+    Layout,
+    LocalRank,
+    Mode,
+    Profile,
+    RestartsSpec,
+    SpawnSpec,
+)
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"
@@ -53,6 +63,8 @@ class LaunchPlan:
     store: StoreAddress
     layout: Layout | None
     image: str | None
+    framework: FrameworkSpec | None
+    flavor: str | None
     backend: BackendSpec
     checkpoints_of: str
     faults: tuple[Fault, ...]
@@ -95,6 +107,8 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,
         image=None if isinstance(spec, SpawnSpec) else spec.image,
+        framework=spec.framework if isinstance(spec, SpawnSpec) else None,
+        flavor=spec.resources.flavor,
         backend=settings.backend(spec),
         checkpoints_of=checkpoints_of,
         faults=faults,

@@ -60,12 +60,15 @@ class Request:
 class Delivery:
     """Hold what must reach the nodes and must never be written down: secret values, and signed addresses.
 
-    `store` is where the code was put.
+    `store` is the job's own, `code_store` the one that `code` lies in.
     """
 
     secrets: Mapping[str, str] = field(repr=False)
     order: FetchOrder = field(repr=False)
     store: ObjectStore
+    code_store: ObjectStore
+    code: CodeRef
+    script: Script
 
 
 @dataclass(frozen=True)
@@ -265,4 +268,8 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         from jobsubmit.backends.volcano import VolcanoBackend
 
         return VolcanoBackend(settings)
+    if kind == "modelarts":
+        from jobsubmit.backends.modelarts import ModelArtsBackend
+
+        return ModelArtsBackend(settings)
     raise AssertionError(kind)

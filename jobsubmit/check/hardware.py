@@ -6,7 +6,7 @@ import os
 
 from jobsubmit.node.gang.environment import share_gpus, visible_gpus
 from jobsubmit.plan import LaunchPlan
-from jobsubmit.spec.backends import LocalBackendSpec, SlurmBackendSpec, VolcanoBackendSpec
+from jobsubmit.spec.backends import LocalBackendSpec, ModelArtsBackendSpec, SlurmBackendSpec, VolcanoBackendSpec
 
 
 def gpus_per_node(plan: LaunchPlan) -> int | None:
@@ -23,3 +23,5 @@ def gpus_per_node(plan: LaunchPlan) -> int | None:
             if counts:
                 return int(counts[0]) if str(counts[0]).isdecimal() else None
             return 0 if resources and not any("/" in name for name in resources) else None
+        case ModelArtsBackendSpec():
+            return None  # what a flavor has only the platform knows

@@ -58,6 +58,8 @@ COMMANDS = {
     ),
     "prune": _Command("records", "prune", "Remove the jobs that were submitted before a time and have ended."),
     "doctor": _Command("doctor", "doctor", "Try out what a submission from here needs."),
+    "flavors": _Command("platform", "flavors", "List the machine types that ModelArts has for training jobs."),
+    "engines": _Command("platform", "engines", "List the preset frameworks that ModelArts has for jobs of mode spawn."),
     "init": _Command("start", "init", "Write a first job.yaml."),
     "schema": _Command("start", "schema", "Print the JSON Schema of a job file."),
 }

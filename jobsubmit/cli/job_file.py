@@ -69,7 +69,7 @@ BackendKind: TypeAlias = Annotated[
     typer.Option(
         "--backend",
         metavar="KIND",
-        help="Set backend.kind: local, slurm or volcano; fields of another kind are dropped.",
+        help="Set backend.kind: local, slurm, volcano or modelarts; fields of another kind are dropped.",
     ),
 ]
 StoreUri: TypeAlias = Annotated[

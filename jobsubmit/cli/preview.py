@@ -13,6 +13,7 @@ from jobsubmit.assets import starter_job
 from jobsubmit.cli.expansion import show_expansion
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
+    BackendKind,
     Env,
     ModeChoice,
     ModeOption,
@@ -28,6 +29,7 @@ from jobsubmit.cli.output import out, printable
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecords, new_job_id
 from jobsubmit.plan import plan
+from jobsubmit.preparation import Demands, examine
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
 from jobsubmit.settings import BUILT_IN, load_settings
@@ -47,7 +49,7 @@ def render(
     ] = None,
     job_id: Annotated[
         str | None,
-        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, instead of a new one."),
+        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, with --request: the job's."),
     ] = None,
     expand: Annotated[
         bool,
@@ -63,8 +65,13 @@ def render(
             "--diff", metavar="JOB", help="Print what would change against an earlier job: script, request, code."
         ),
     ] = None,
+    request: Annotated[
+        bool,
+        typer.Option("--request", help="Print what would be sent to the backend instead; reads the code directory."),
+    ] = False,
     set_: Set = None,
     nodes: Nodes = None,
+    backend: BackendKind = None,
     env: Env = None,
     profile: Profile = None,
     templates: Templates = None,
@@ -74,7 +81,7 @@ def render(
     """Print the start script of a job.
 
     It is exactly what every node will run. With --expand, what each of its processes will see: argv, RANK, MASTER_ADDR
-    and the rest, and who gives each value.
+    and the rest, and who gives each value. With --request, what the backend is sent.
     Needs no network, credentials or state (but for --diff). Without a file it takes ./job.yaml, else the starter job of
     --mode.
 
@@ -85,6 +92,14 @@ def render(
         raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")
     if node is not None and not expand:
         raise UsageError("--node: every node runs the same script", "add --expand: it shows what each process is given")
+    if request and (expand or hosts is not None or diff is not None):
+        raise UsageError("--request: shows what a backend is sent, and nothing else", "leave out the other option")
+    if request:
+        changes = overrides(
+            assignments=set_, nodes=nodes, backend=backend, env=env, profile=profile, templates=templates
+        )
+        _show_request(read_job(job or DEFAULT_JOB_FILE, mode, changes), job_id)
+        return
     if diff is not None:
         if expand or hosts is not None:
             raise UsageError(
@@ -124,6 +139,19 @@ def render(
         )
     else:
         out.script(script.text)
+
+
+def _show_request(loaded: LoadedSpec, job_id: str | None) -> None:
+    prepared = examine(loaded, load_settings(), Demands(job_id, checks=False))
+    for finding in prepared.findings:
+        out.talk(f"note: {finding}")
+    if out.json:
+        out.document(dict(prepared.request.documents))
+        return
+    for name, text in prepared.request.documents.items():
+        if len(prepared.request.documents) > 1:
+            out.data(f"# ── {name}")
+        out.data(text.rstrip("\n"))
 
 
 def _show_difference(loaded: LoadedSpec, job: str) -> None:

@@ -9,13 +9,15 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 from jobsubmit.spec.engine_values import (
     KubernetesName,
     MountPath,
+    ObsFolder,
+    PlatformName,
     Quantity,
     SharedDir,
     SlurmGpus,
     SlurmOption,
     SlurmWord,
 )
-from jobsubmit.spec.values import FrozenModel, ScalarText, Timeout, wrong
+from jobsubmit.spec.values import Endpoint, FrozenModel, ScalarText, Timeout, wrong
 
 
 class LocalBackendSpec(FrozenModel):
@@ -163,9 +165,90 @@ class VolcanoBackendSpec(FrozenModel):
     )
 
 
-BackendSpec: TypeAlias = LocalBackendSpec | SlurmBackendSpec | VolcanoBackendSpec
-BACKENDS: dict[str, type[LocalBackendSpec] | type[SlurmBackendSpec] | type[VolcanoBackendSpec]] = {
+class FaultToleranceSpec(FrozenModel):
+    """When the platform itself starts a job again."""
+
+    retry: StrictInt | None = Field(
+        None,
+        ge=1,
+        le=3,
+        description="How often, after a fault of the hardware; also has the machines tried out before.",
+        examples=[3],
+    )
+    unconditional_retry: StrictBool = Field(
+        False, description="Also after any other failure, so often as `retry` says.", examples=[True]
+    )
+    hang_retry: StrictBool = Field(False, description="Also when the job hangs.", examples=[True])
+
+
+class ModelArtsBackendSpec(FrozenModel):
+    """Run the job as a training job of ModelArts."""
+
+    kind: Literal["modelarts"] = Field(description="Run as a training job of ModelArts.", examples=["modelarts"])
+    region: PlatformName | None = Field(
+        None, description="Region; left out, from the profile or the environment.", examples=["cn-north-4"]
+    )
+    project_id: PlatformName | None = Field(
+        None,
+        description="Id of the project in that region; left out, from the profile or the environment.",
+        examples=["0f3a5c..."],
+    )
+    endpoint: Endpoint | None = Field(
+        None,
+        description="Address of the service; left out, that of the region.",
+        examples=["https://modelarts.cn-north-4.example.com"],
+    )
+    profile: PlatformName | None = Field(
+        None, description="Profile of the credentials file (~/.huaweicloud/credentials).", examples=["research"]
+    )
+    workspace_id: PlatformName | None = Field(None, description="Workspace; left out, the default one.", examples=["0"])
+    pool_id: PlatformName | None = Field(
+        None, description="Dedicated resource pool; left out, the public one.", examples=["pool-a1b2"]
+    )
+    flavor: StrictStr | None = Field(
+        None,
+        min_length=1,
+        description="Machine type of jobs that name none in resources.flavor.",
+        examples=["modelarts.vm.gpu.8v100"],
+    )
+    log_url: ObsFolder | None = Field(
+        None, description="Where the platform keeps the logs: obs://bucket/logs.", examples=["obs://bucket/logs"]
+    )
+    auto_stop_hours: StrictInt | None = Field(
+        None,
+        ge=1,
+        le=72,
+        description="The platform ends the job after so many hours; left out, from `timeout`.",
+        examples=[24],
+    )
+    priority: StrictInt | None = Field(None, ge=1, le=3, description="Priority in a dedicated pool.", examples=[2])
+    description: StrictStr | None = Field(
+        None, max_length=256, description="What the console shows beside the job.", examples=["warm-up ablation"]
+    )
+    fault_tolerance: FaultToleranceSpec = Field(
+        default_factory=FaultToleranceSpec,
+        description="When the platform itself starts the job again.",
+        examples=[{"retry": 3, "hang_retry": True}],
+    )
+    annotations: dict[StrictStr, ScalarText] = Field(
+        default_factory=dict,
+        description="Further annotations of the job, as the platform's documentation names them.",
+        examples=[{"fault-tolerance/job-retry-num": "3"}],
+    )
+    boot_file_of_image: StrictBool = Field(
+        False,
+        description="Name the boot file in the request of a custom-image job, too; the documentation leaves open if "
+        "the API wants it.",
+        examples=[True],
+    )
+
+
+BackendSpec: TypeAlias = LocalBackendSpec | SlurmBackendSpec | VolcanoBackendSpec | ModelArtsBackendSpec
+BACKENDS: dict[
+    str, type[LocalBackendSpec] | type[SlurmBackendSpec] | type[VolcanoBackendSpec] | type[ModelArtsBackendSpec]
+] = {
     "local": LocalBackendSpec,
     "slurm": SlurmBackendSpec,
     "volcano": VolcanoBackendSpec,
+    "modelarts": ModelArtsBackendSpec,
 }

@@ -88,6 +88,15 @@ _SLURM_OPTION = r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?"
 _OURS = "|".join(_begun(option) for option in _OUR_LONG_OPTIONS)
 _KUBERNETES_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
+_PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_OBS_FOLDER = r"(obs|s3)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x1f]*)?"
+
+PlatformName = Annotated[
+    str, matching(_PLATFORM_NAME, "must be letters, digits, `_`, `-`, `.`"), text_schema(_PLATFORM_NAME)
+]
+ObsFolder = Annotated[
+    str, matching(_OBS_FOLDER, "must be a folder in a bucket: obs://bucket/folder"), text_schema(_OBS_FOLDER)
+]
 SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch takes it"), text_schema(_SLURM_WORD)]
 SlurmGpus = Annotated[
     str,

@@ -1,0 +1,117 @@
+"""What ModelArts refuses or cannot do, with its documented numbers, told before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.backends.limits import over, refused
+from jobsubmit.backends.modelarts.request import auto_stop_hours, flavor
+from jobsubmit.finding import BUNDLE_LIMIT, Finding, Level
+
+if TYPE_CHECKING:
+    from jobsubmit.bundle import Bundle
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.transfer.reference import CodeRef
+
+# Two pages of the documentation differ: above the lower number we warn, above the higher we refuse.
+_USUAL_FILES, _MOST_FILES = 1000, 4096
+_USUAL_BYTES, _MOST_BYTES = 128_000_000, 5_000_000_000
+_LONGEST_NAME = 64
+_MOST_VARIABLES, _LONGEST_KEY, _LONGEST_VALUE = 100, 8192, 4096
+_MOST_HOURS = 72
+_PARAMETER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def platform_limits(plan: LaunchPlan, job_id: str, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+    """Yield what of a job the platform does not take."""
+    yield from _request_limits(plan, job_id)
+    yield from _place_limits(plan, code)
+    yield from _variable_limits(plan)
+    if bundle is not None:
+        yield from _bundle_limits(bundle)
+    yield from _unlike_ours(plan)
+
+
+def _request_limits(plan: LaunchPlan, job_id: str) -> Iterator[Finding]:
+    if len(job_id) > _LONGEST_NAME:
+        yield over("name", "the job's id", len(job_id), _LONGEST_NAME, "characters", "give it a shorter name")
+    if plan.mode == "spawn" and plan.framework is None:
+        hint = "e.g. framework: {name: PyTorch, version: pytorch_2.1.0-…}; `jobsubmit engines` lists them"
+        yield refused("framework", "a job of mode spawn runs in a preset framework, and none is named", hint)
+    if plan.mode != "spawn" and plan.image is None:
+        yield refused("image", f"a job of mode {plan.mode} runs in an image, and none is named", "name one of SWR")
+    if flavor(plan) is None:
+        yield refused("resources.flavor", "no machine type is named", "`jobsubmit flavors` lists them")
+    hours = auto_stop_hours(plan)
+    if hours is not None and hours > _MOST_HOURS:
+        yield over("timeout", "the platform's own end of a job", hours, _MOST_HOURS, "hours", "leave it out")
+    for word in plan.arguments if plan.mode == "spawn" else ():
+        name, separator, _ = word.removeprefix("--").partition("=")
+        field = f"hyperparameters.{name}"
+        if not separator:
+            yield refused(
+                field, "the platform passes --name=value only, no bare switch", "have the script take a value"
+            )
+        elif not _PARAMETER.fullmatch(name):
+            yield refused(field, "must be 1 to 64 letters, digits, `_` or `-`", "rename it")
+
+
+def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
+    if not code.uri.startswith(REMOTE_SCHEMES):
+        yield refused(
+            "store.uri", f"the platform cannot see {code.uri}", "name a bucket: store: {uri: obs://bucket/jobs}"
+        )
+    if code.layout != "tree":
+        yield refused("layout", "the platform takes a directory, no archive", "leave it out, or write layout: tree")
+    for mount in plan.mounts:
+        if not mount.uri.startswith(REMOTE_SCHEMES):
+            text = f"{mount.name}: the platform cannot see {mount.uri}"
+            yield refused(mount.field, text, "put it into a bucket: jobsubmit upload DIR obs://…")
+
+
+def _variable_limits(plan: LaunchPlan) -> Iterator[Finding]:
+    names = [*(name for name, _ in plan.env), *(name for name, _ in plan.secrets)]
+    if len(names) > _MOST_VARIABLES:
+        yield over("env", "environment", len(names), _MOST_VARIABLES, "variables", "put them into a file of the code")
+    for name, value in plan.env:
+        if len(name) > _LONGEST_KEY:
+            yield over("env", "the name of a variable", len(name), _LONGEST_KEY, "characters", "give it a shorter name")
+        if len(value) > _LONGEST_VALUE:
+            hint = "put it into a file of the code"
+            yield over(f"env.{name}", "the value of a variable", len(value), _LONGEST_VALUE, "characters", hint)
+
+
+def _bundle_limits(bundle: Bundle) -> Iterator[Finding]:
+    numbers = (
+        ("files", len(bundle.files), _USUAL_FILES, _MOST_FILES),
+        ("bytes", bundle.size, _USUAL_BYTES, _MOST_BYTES),
+    )
+    for unit, number, usual, most in numbers:
+        if number <= usual:
+            continue
+        text = (
+            f"the code has {number:,} {unit}; the platform's documentation allows {usual:,}, or {most:,}: it says both"
+        )
+        level: Level = "error" if number > most else "warning"
+        yield Finding(level, BUNDLE_LIMIT, "code_dir", text, "leave out what is no code: .jobignore; data are inputs")
+
+
+def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield what other backends do and the platform does in its own way, or not at all."""
+    if plan.min_nodes < plan.nodes:
+        yield refused("resources.nodes", "the platform has no elastic jobs", "give one number of nodes")
+    if plan.restarts:
+        hint = "backend.fault_tolerance: {retry: 3} asks for its own, after faults of the hardware"
+        yield refused("restarts", "the platform starts jobs again in its own way", hint)
+    if plan.mode == "spawn" and plan.requirements:
+        hint = "use an image that has the packages, or install them in the boot file"
+        yield refused("requirements", "in a preset framework no start script of ours runs", hint)
+    if plan.is_hang_chosen:
+        hint = "backend.fault_tolerance: {hang_retry: true}"
+        yield Finding("warning", "limit", "hang_after", "the platform watches for hangs in its own way", hint)
+    if plan.profile:
+        text = "nothing of ours runs beside the training there, so its steps are not timed"
+        yield Finding("warning", "limit", "profile", text, "time it on another backend")

@@ -1,0 +1,130 @@
+"""LaunchPlan → the body that creates a training job (API v2, POST /training-jobs; platform documentation)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsubmit.launch import Mount
+    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.render import Script
+    from jobsubmit.spec.backends import ModelArtsBackendSpec
+    from jobsubmit.transfer.reference import CodeRef
+
+NAME = "training-job.json"
+SCRIPT_FOLDER = ".jobsubmit"  # in the code directory, where no ignore rule of the user's reaches
+_PLACEHOLDER = "<secret {}>"
+_SECONDS_AN_HOUR = 3600
+
+
+def training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
+    """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
+    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    metadata = {
+        "name": job_id,
+        "workspace_id": spec.workspace_id,
+        "description": spec.description,
+        "annotations": _annotations(spec),
+    }
+    resource = {"flavor_id": flavor(plan), "node_count": plan.nodes, "pool_id": spec.pool_id}
+    hours = auto_stop_hours(plan)
+    return _filled(
+        {
+            "kind": "job",
+            "metadata": _filled(metadata),
+            "algorithm": _filled(_algorithm(plan, script, code, job_id)),
+            "spec": _filled(
+                {
+                    "resource": _filled(resource),
+                    "log_export_path": {"obs_url": api_path(spec.log_url)} if spec.log_url else None,
+                    "auto_stop": {"time_unit": "HOURS", "duration": hours} if hours else None,
+                    "schedule_policy": {"priority": spec.priority} if spec.priority else None,
+                }
+            ),
+        }
+    )
+
+
+def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}
+
+
+def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
+    folder = api_path(code.uri)
+    environments = {**dict(plan.env), **{name: _PLACEHOLDER.format(source) for name, source in plan.secrets}}
+    data = {
+        "inputs": [_channel(plan, mount) for mount in plan.mounts if mount.kind == "input"],
+        "outputs": [_channel(plan, mount) for mount in plan.mounts if mount.kind != "input"],
+    }
+    if plan.mode == "spawn":
+        engine = plan.framework
+        return {
+            "code_dir": folder,
+            "boot_file": folder + (plan.boot_file or ""),
+            "engine": {"engine_name": engine.name, "engine_version": engine.version} if engine else None,
+            "parameters": [{"name": name, "value": value} for name, value in _parameters(plan)],
+            "environments": environments,
+            **data,
+        }
+    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    return {
+        "code_dir": folder,
+        "boot_file": folder + plan.boot_file if spec.boot_file_of_image and plan.boot_file else None,
+        "engine": {"image_url": plan.image},
+        "command": f"bash ${{MA_JOB_DIR}}/{code.name}/{script_path(script)}",
+        "environments": {**environments, "JOBSUBMIT_JOB_ID": job_id},
+        **data,
+    }
+
+
+def script_path(script: Script) -> str:
+    """Return where the start script travels in the code directory: a name of its own for each content."""
+    return f"{SCRIPT_FOLDER}/{script.sha256[:16]}.sh"
+
+
+def _parameters(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
+    """Yield the hyperparameters, which the platform itself spells --name=value."""
+    for word in plan.arguments:
+        name, _, value = word.removeprefix("--").partition("=")
+        yield name, value
+
+
+def _channel(plan: LaunchPlan, mount: Mount) -> dict[str, Any]:
+    """Return an input or an output; a preset framework's script gets its path as an argument, ours as a variable."""
+    is_argument = plan.mode == "spawn" and mount.passed_as != "env"
+    return {
+        "name": mount.name if plan.mode == "spawn" else mount.variable,
+        "access_method": "parameter" if is_argument else "env",
+        "remote": {"obs": {"obs_url": api_path(mount.uri)}},
+    }
+
+
+def api_path(uri: str) -> str:
+    """Return a folder in a bucket as the API spells it: `/bucket/folder/`, without a scheme."""
+    return "/" + uri.partition("://")[2].strip("/") + "/"
+
+
+def flavor(plan: LaunchPlan) -> str | None:
+    """Return the machine type of a job."""
+    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    return plan.flavor or spec.flavor
+
+
+def auto_stop_hours(plan: LaunchPlan) -> int | None:
+    """Return after how many hours the platform ends the job: as the backend says, else the job's timeout."""
+    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    if spec.auto_stop_hours is not None:
+        return spec.auto_stop_hours
+    return None if plan.timeout is None else -(-plan.timeout // _SECONDS_AN_HOUR)
+
+
+def _annotations(spec: ModelArtsBackendSpec) -> dict[str, str]:
+    """Return what asks the platform for its own restarts, and what else the user wants (all of it is text)."""
+    tolerance = spec.fault_tolerance
+    asked = {
+        "fault-tolerance/job-retry-num": str(tolerance.retry) if tolerance.retry else None,
+        "fault-tolerance/job-unconditional-retry": "true" if tolerance.unconditional_retry else None,
+        "fault-tolerance/hang-retry": "true" if tolerance.hang_retry else None,
+    }
+    return {**{name: text for name, text in asked.items() if text}, **spec.annotations}

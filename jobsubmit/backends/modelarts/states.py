@@ -1,0 +1,66 @@
+"""What the service says of a job → how the job is, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobsubmit.backends import Failure, JobStatus, State, Step
+
+# The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
+PHASES = {
+    "Creating": State.PENDING,
+    "Pending": State.QUEUED,
+    "Running": State.RUNNING,
+    "Terminating": State.CANCELLING,
+    "Completed": State.SUCCEEDED,
+    "Failed": State.FAILED,
+    "Terminated": State.CANCELLED,
+    "Abnormal": State.FAILED,
+}
+_SIGNAL_BASE = 128
+_MILLI = 1e-3
+
+
+def status_of(job: Mapping[str, Any]) -> JobStatus:
+    """Return how a job is, without its last words."""
+    told = job.get("status") or {}
+    phase = str(told.get("phase", ""))
+    state = PHASES.get(phase, State.RUNNING)
+    failure = _failure(told.get("task_statuses") or []) if state is State.FAILED else None
+    reason = {"Abnormal": "ABNORMAL", "Failed": "SIGNAL" if failure and failure.signal else "EXIT_CODE"}.get(phase, "")
+    message = failure.message if failure else {"Abnormal": "the platform could not run it"}.get(phase, "")
+    details = {"modelarts": phase, "tasks": list(told.get("tasks") or [])}
+    return JobStatus(state, reason, message, failure, _steps(job, told, state), details=details)
+
+
+def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[Step, ...]:
+    """Return how long it waited, and how long it ran; the service tells milliseconds."""
+    created, started = job["metadata"].get("create_time"), told.get("start_time")
+    if not created:
+        return ()
+    if not started:
+        return (Step("queue", created * _MILLI),)
+    ended = started + (told.get("duration") or 0)
+    end = ended * _MILLI if state.is_final else None
+    return (Step("queue", created * _MILLI, started * _MILLI), Step("training", started * _MILLI, end))
+
+
+def node_of(task: str) -> int:
+    """Return the node of a task: `worker-1` is node 1."""
+    number = task.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _failure(tasks: list[Mapping[str, Any]]) -> Failure | None:
+    """Return the task that failed; of several the one that was not ended by a signal, for that came from outside."""
+    failed = [task for task in tasks if task.get("exit_code")]
+    if not failed:
+        return None
+    first = min(failed, key=lambda task: (int(task["exit_code"]) > _SIGNAL_BASE, node_of(str(task["task"]))))
+    node, code = node_of(str(first["task"])), int(first["exit_code"])
+    signal = code - _SIGNAL_BASE if code > _SIGNAL_BASE else None
+    how = f"signal {signal}" if signal else f"exit code {code}"
+    said = str(first.get("message") or "").strip()
+    message = f"node {node} failed: {how}" + (f" ({said})" if said else "")
+    return Failure(node, None, None if signal else code, signal, message, f"node {node}", ())
