@@ -61,6 +61,7 @@ COMMANDS = {
     "flavors": _Command("platform", "flavors", "List the machine types that ModelArts has for training jobs."),
     "engines": _Command("platform", "engines", "List the preset frameworks that ModelArts has for jobs of mode spawn."),
     "init": _Command("start", "init", "Write a first job.yaml."),
+    "import": _Command("start", "import_", "Print the job file that says what a job of ModelArts' own tools says."),
     "schema": _Command("start", "schema", "Print the JSON Schema of a job file."),
 }
 _ALIASES = ("submit", "ls", "stop")

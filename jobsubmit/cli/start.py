@@ -184,3 +184,33 @@ def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
     Example: jobsubmit schema > job.schema.json
     """
     out.document(json_schema())
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="JSON of a training job, or YAML of ma-cli.", metavar="FILE")],
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print the job file that says what a job of ModelArts' own tools says.
+
+    Reads the JSON of a training job, as the console and the API show it, or a YAML file for `ma-cli ma-job submit`.
+    What has no counterpart is named.
+
+    Example: jobsubmit import job.json > job.yaml && jobsubmit validate
+    """
+    from jobsubmit.platform_job import imported, read
+
+    try:
+        document = read(file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", "give a file of ModelArts' own tools") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{file}: this says nothing of a training job", "give a JSON object, or a YAML mapping")
+    found = imported(document)
+    text = _written(found.fields)
+    for note in found.notes:
+        out.talk(f"note: {note}")
+    if out.json:
+        out.document(found.fields)
+        return
+    out.data(f"# From {file.name}.\n{text.rstrip()}")

@@ -1,0 +1,226 @@
+"""A job as ModelArts' own tools know it → the fields of a job file: a training job's JSON, or a YAML file of ma-cli."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from jobsubmit.errors import UsageError
+
+_RANKS = ("world_size", "rank")
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_MANAGED = "fault-tolerance/"
+
+
+class Imported(NamedTuple):
+    """Hold the fields of a job file, and what of the original is not in them."""
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def imported(document: Mapping[str, Any]) -> Imported:
+    """Return the fields of a job file that says what a document says; raise UsageError for another kind of document."""
+    if "algorithm" in document:
+        return _from_body(document)
+    options = {str(name).replace("_", "-").lstrip("-"): value for name, value in document.items()}
+    if not {"code-dir", "boot-file", "user-command", "image-url", "framework-type"} & set(options):
+        hint = (
+            "give the JSON of a training job (from the console or the API), or a YAML file for `ma-cli ma-job submit`"
+        )
+        raise UsageError("this says nothing of a training job", hint)
+    return _from_body(_body_of_options(options), tuple(_unknown_options(options)))
+
+
+# ── ma-cli ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_OPTIONS = {
+    "name",
+    "description",
+    "image-url",
+    "user-command",
+    "working-dir",
+    "pool-id",
+    "train-instance-type",
+    "train-instance-count",
+    "data-url",
+    "log-url",
+    "code-dir",
+    "boot-file",
+    "output",
+    "input",
+    "env-variables",
+    "parameters",
+    "framework-type",
+    "framework-version",
+    "workspace-id",
+}
+
+
+def _unknown_options(options: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(set(options) - _OPTIONS):
+        yield f"{name}: has no counterpart here, and is left out"
+
+
+def _body_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the API's request that options of `ma-cli ma-job submit` stand for."""
+    code_dir, boot = str(options.get("code-dir") or ""), str(options.get("boot-file") or "")
+    inputs = {**_pairs(options.get("input")), **({"data_url": options["data-url"]} if options.get("data-url") else {})}
+    if options.get("image-url"):
+        engine = {"image_url": options["image-url"]}
+    else:
+        engine = {
+            "engine_name": str(options.get("framework-type") or ""),
+            "engine_version": str(options.get("framework-version") or ""),
+        }
+    return {
+        "metadata": {
+            "name": options.get("name") or "imported",
+            "description": options.get("description"),
+            "workspace_id": options.get("workspace-id"),
+        },
+        "algorithm": {
+            "code_dir": code_dir,
+            "boot_file": boot,
+            "engine": engine,
+            "command": options.get("user-command"),
+            "parameters": [{"name": name, "value": value} for name, value in _pairs(options.get("parameters")).items()],
+            "inputs": [_channel(name, uri) for name, uri in inputs.items()],
+            "outputs": [_channel(name, uri) for name, uri in _pairs(options.get("output")).items()],
+            "environments": _pairs(options.get("env-variables")),
+        },
+        "spec": {
+            "resource": {
+                "flavor_id": options.get("train-instance-type"),
+                "node_count": options.get("train-instance-count") or 1,
+                "pool_id": options.get("pool-id"),
+            },
+            "log_export_path": {"obs_url": options.get("log-url")},
+        },
+    }
+
+
+def _channel(name: str, uri: object) -> dict[str, Any]:
+    return {"name": name, "remote": {"obs": {"obs_url": uri}}}
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    """Return NAME=VALUE texts, one or several, or a mapping, as a mapping."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {str(name): inner for name, inner in value.items()}
+    texts = value if isinstance(value, list) else [value]
+    pairs = [str(text).partition("=") for text in texts]
+    return {name.strip().lstrip("-"): text for name, separator, text in pairs if separator}
+
+
+# ── the API ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_body(body: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Imported:
+    metadata, algorithm, spec = (body.get(part) or {} for part in ("metadata", "algorithm", "spec"))
+    code_dir = _uri(str(algorithm.get("code_dir") or "")).rstrip("/")
+    fields: dict[str, Any] = {"name": _NAME.sub("-", str(metadata.get("name") or "imported")).strip("-")}
+    fields.update(_start(algorithm, code_dir))
+    fields["code_dir"] = code_dir or "."
+    if environments := algorithm.get("environments"):
+        fields["env"] = {name: str(value) for name, value in environments.items() if not name.startswith("JOBSUBMIT_")}
+    for kind in ("inputs", "outputs"):
+        if channels := [_data(channel) for channel in algorithm.get(kind) or [] if _place(channel)]:
+            fields[kind] = channels
+    resource = spec.get("resource") or {}
+    fields["resources"] = _filled({"nodes": int(resource.get("node_count") or 1), "flavor": resource.get("flavor_id")})
+    fields["backend"] = _backend(metadata, resource, spec)
+    more = [] if code_dir else ["code_dir: the original names none; `.` is this folder"]
+    return Imported(_filled(fields), (*notes, *more, *_notes(body)))
+
+
+def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
+    """Return the fields that say what is started: the mode follows from what runs it."""
+    engine = algorithm.get("engine") or {}
+    boot = _uri(str(algorithm.get("boot_file") or "")).removeprefix(code_dir).strip("/")
+    parameters = {
+        one["name"]: one.get("value") for one in algorithm.get("parameters") or [] if one["name"] not in _RANKS
+    }
+    if not engine.get("image_url"):
+        version = {"name": engine.get("engine_name"), "version": engine.get("engine_version")}
+        return {"mode": "spawn", "boot_file": boot, "framework": version, "hyperparameters": parameters}
+    command = shlex.split(str(algorithm.get("command") or ""))
+    started = {"command": command} if command else {"boot_file": boot}
+    return {"mode": "torchrun", "image": engine["image_url"], **started, "hyperparameters": parameters}
+
+
+def _data(channel: Mapping[str, Any]) -> dict[str, Any]:
+    way = {"as": "env"} if channel.get("access_method") == "env" else {}
+    return {"name": channel["name"], "uri": _uri(_place(channel)), **way}
+
+
+def _place(channel: Mapping[str, Any]) -> str:
+    obs = (channel.get("remote") or {}).get("obs") or {}
+    return str(obs.get("obs_url") or "")
+
+
+def _backend(metadata: Mapping[str, Any], resource: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    notes = metadata.get("annotations") or {}
+    retry = notes.get(f"{_MANAGED}job-retry-num")
+    stop = spec.get("auto_stop") or {}
+    log = (spec.get("log_export_path") or {}).get("obs_url")
+    tolerance = {
+        "retry": int(retry) if retry else None,
+        "unconditional_retry": True if notes.get(f"{_MANAGED}job-unconditional-retry") == "true" else None,
+        "hang_retry": True if notes.get(f"{_MANAGED}hang-retry") == "true" else None,
+    }
+    return _filled(
+        {
+            "kind": "modelarts",
+            "workspace_id": metadata.get("workspace_id"),
+            "description": metadata.get("description"),
+            "pool_id": resource.get("pool_id"),
+            "log_url": _uri(str(log)) if log else None,
+            "auto_stop_hours": stop.get("duration"),
+            "priority": (spec.get("schedule_policy") or {}).get("priority"),
+            "fault_tolerance": _filled(tolerance),
+            "annotations": {name: text for name, text in notes.items() if not name.startswith(_MANAGED)},
+        }
+    )
+
+
+def _uri(path: str) -> str:
+    """Return a place in a bucket as job files spell it: obs://bucket/folder."""
+    return path if "://" in path or not path else "obs://" + path.lstrip("/")
+
+
+def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
+
+
+def _notes(body: Mapping[str, Any]) -> Iterator[str]:
+    algorithm = body.get("algorithm") or {}
+    if (algorithm.get("engine") or {}).get("image_url") and algorithm.get("command"):
+        yield "command: what it starts is not looked into; with boot_file instead, jobsubmit writes the launcher's"
+    if algorithm.get("id") or algorithm.get("subscription_id"):
+        yield "algorithm.id: an algorithm of the platform's own has no counterpart here, and is left out"
+    for part in ("tasks", "endpoints", "ftjob_config"):
+        if body.get(part):
+            yield f"{part}: has no counterpart here, and is left out"
+
+
+def read(text: str) -> Any:
+    """Return what a JSON or YAML text holds; raise UsageError where it is neither."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise UsageError(
+            f"it is neither JSON nor YAML: {error}", "give the file as the platform's tool has it"
+        ) from error

@@ -1,0 +1,79 @@
+"""Jobs of ModelArts' own tools become job files, which mean the same job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Command
+from modelarts_jobs import JOBS, body_of
+from ruamel.yaml import YAML
+
+from jobsubmit.platform_job import imported
+from jobsubmit.spec.load import load_mapping
+
+MA_CLI = """
+# ma-cli ma-job submit this.yaml
+name: resnet 50
+code-dir: obs://bucket/code/
+boot-file: obs://bucket/code/train/main.py
+framework-type: PyTorch
+framework-version: pytorch_1.8.0-cuda_10.2
+data-url: obs://bucket/dataset/
+log_url: obs://bucket/logs/
+train-instance-type: modelarts.vm.cpu.8u
+train-instance-count: 2
+parameters: [lr=0.1, epochs=3]
+env-variables: {A: b}
+output: train_url=obs://bucket/out
+uid: 1000
+"""
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if "checkpoints" not in name])
+def test_what_we_send_can_be_imported(name: str, tmp_path: Path) -> None:
+    """The code is in the bucket then, and an image is given its command."""
+    body = body_of(tmp_path, JOBS[name])
+    fields = imported(body).fields
+    again = {**fields, "store": {"uri": "obs://bucket/jobs", "endpoint_url": "https://obs.example.com"}}
+    again["backend"] = {**fields["backend"], "region": "r", "project_id": "p"}
+    if fields["mode"] == "spawn":
+        sent = body_of(tmp_path, again)
+        assert {**sent, "metadata": body["metadata"]} == body
+    else:
+        assert fields["command"][0] == "bash"
+        load_mapping(again)
+
+
+def test_a_file_of_ma_cli(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "ma.yaml").write_text(MA_CLI)
+    done = jobsubmit("import", "ma.yaml")
+    assert "uid: has no counterpart here" in done.stderr
+    fields = YAML(typ="safe").load(done.stdout)
+    assert fields == {
+        "name": "resnet-50",
+        "mode": "spawn",
+        "code_dir": "obs://bucket/code",
+        "boot_file": "train/main.py",
+        "framework": {"name": "PyTorch", "version": "pytorch_1.8.0-cuda_10.2"},
+        "hyperparameters": {"lr": "0.1", "epochs": "3"},
+        "env": {"A": "b"},
+        "inputs": [{"name": "data_url", "uri": "obs://bucket/dataset/"}],
+        "outputs": [{"name": "train_url", "uri": "obs://bucket/out"}],
+        "resources": {"nodes": 2, "flavor": "modelarts.vm.cpu.8u"},
+        "backend": {"kind": "modelarts", "log_url": "obs://bucket/logs/"},
+    }
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    store = ("--set", "store.endpoint_url=https://obs.example.com")
+    assert "parameters" in jobsubmit("render", "--request", *store).stdout
+
+
+def test_what_is_no_job_is_refused(jobsubmit: Command, tmp_path: Path) -> None:
+    for text in ("[1]", json.dumps({"a": 1}), "{", "\x00"):
+        (tmp_path / "x.json").write_text(text)
+        assert (
+            "x.json" in jobsubmit("import", "x.json", code=2).stderr
+            or "training job" in jobsubmit("import", "x.json", code=2).stderr
+        )
+    jobsubmit("import", "none.json", code=2)
