@@ -13,6 +13,7 @@ from jobsubmit.errors import UsageError
 _RANKS = ("world_size", "rank")
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MANAGED = "fault-tolerance/"
+_OURS = re.compile("^JOBSUBMIT_(INPUT|OUTPUT)_")  # before the names that our own requests give channels
 
 
 class Imported(NamedTuple):
@@ -155,8 +156,9 @@ def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
 
 
 def _data(channel: Mapping[str, Any]) -> dict[str, Any]:
-    way = {"as": "env"} if channel.get("access_method") == "env" else {}
-    return {"name": channel["name"], "uri": _uri(_place(channel)), **way}
+    name = _OURS.sub("", channel["name"])
+    way = {"as": "env"} if channel.get("access_method") == "env" and name == channel["name"] else {}
+    return {"name": name, "uri": _uri(_place(channel)), **way}
 
 
 def _place(channel: Mapping[str, Any]) -> str:
@@ -209,8 +211,8 @@ def _notes(body: Mapping[str, Any]) -> Iterator[str]:
             yield f"{part}: has no counterpart here, and is left out"
 
 
-def read(text: str) -> Any:
-    """Return what a JSON or YAML text holds; raise UsageError where it is neither."""
+def read(text: str, source: str) -> Any:
+    """Return what a JSON or YAML text holds; raise UsageError where it is neither. `source` names it for people."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -221,6 +223,5 @@ def read(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise UsageError(
-            f"it is neither JSON nor YAML: {error}", "give the file as the platform's tool has it"
-        ) from error
+        text = f"{source} is neither JSON nor YAML: {error}"
+        raise UsageError(text, "give the file as the platform's tool has it") from error

@@ -201,7 +201,7 @@ def import_(
     from jobsubmit.platform_job import imported, read
 
     try:
-        document = read(file.read_text(encoding="utf-8-sig"))
+        document = read(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", "give a file of ModelArts' own tools") from error
     if not isinstance(document, dict):
