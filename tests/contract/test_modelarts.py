@@ -12,6 +12,7 @@ from typing import Any
 import modelarts_server
 import pytest
 from command import Command, handle, job_dir, wait_for_line, wait_until
+from hostile import HOSTILE
 from minio_server import Server
 from modelarts_server import AK, ENGINE, PROJECT, SK, TOKEN, Fault, Service
 from ruamel.yaml import YAML
@@ -95,6 +96,35 @@ def test_training(mode: str, nodes: int, write: Any, jobsubmit: Command, service
     assert json.loads(shown["request"]["training-job.json"]) == created.body
 
 
+RECORDER = """
+import json, os, sys
+print("RECORD " + json.dumps({"argv": sys.argv[1:], "env": dict(os.environ)}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["spawn", "torchrun"])
+def test_hostile_values_arrive_unmodified(
+    mode: str, write: Any, jobsubmit: Command, tmp_path: Path, service: Service
+) -> None:
+    fields = code(tmp_path, "") if mode == "torchrun" else {}
+    (tmp_path / "code").mkdir(exist_ok=True)
+    (tmp_path / "code/train.py").write_text(RECORDER)
+    values = [value for value in HOSTILE if len(value) < 4096]
+    env = {f"H{number}": value for number, value in enumerate(values)}
+    own = {f"h{number}": value for number, value in enumerate(values)}
+    if mode == "torchrun":
+        fields = {**fields, "command": ["python", "train.py"], "args": values}
+    job = write(mode=mode, **{**fields, "env": env, "hyperparameters": own, "resources": {"nproc_per_node": 1}})
+    done = jobsubmit("create", job, "--follow", "--no-check", timeout=60)
+    record = json.loads(next(line for line in done.stderr.splitlines() if "RECORD " in line).partition("RECORD ")[2])
+    assert {name: record["env"].get(name) for name in env} == env
+    assert sorted(f"--{name}={value}" for name, value in own.items()) == sorted(record["argv"][: len(own)])
+    if mode == "torchrun":
+        assert record["argv"][len(own) :] == values
+    else:
+        assert record["argv"][len(own) :][:2] == ["--world_size=1", "--rank=0"]
+
+
 def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path: Path) -> None:
     fields = code(
         tmp_path, "echo node $NODE_RANK is here\n[ $NODE_RANK = 1 ] && { echo last words; exit 7; }\nsleep 60\n"
@@ -163,6 +193,8 @@ def test_what_is_wrong_is_told_before_anything_is_uploaded(
     done = jobsubmit("create", write(**fields, backend={"flavor": "cpu.22"}), code=5)
     assert "there is no machine type cpu.22 here" in done.stderr
     assert "did you mean `cpu.2`?" in done.stderr
+    service.faults = [Fault("flavors", 403)]
+    assert "ask for the permissions" in jobsubmit("create", write(**fields), code=5).stderr
     monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "wrong")
     assert "the signature does not match" in jobsubmit("create", write(**fields), code=5).stderr
     monkeypatch.delenv("HUAWEICLOUD_SDK_SK")
