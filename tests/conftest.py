@@ -56,10 +56,10 @@ def _has(name: str) -> bool:
 
 
 class _ByEngine(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Let one worker run all tests of an engine: there is one cluster of each."""
+    """Let one worker run all tests of an engine: there is one cluster of each, and one port of the platform's."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((engine for engine in ("slurm", "volcano") if engine in nodeid), nodeid)
+        return next((engine for engine in ("slurm", "volcano", "modelarts") if engine in nodeid), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
