@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 
@@ -15,6 +16,12 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.where}  {self.field}: {self.text}" if self.field else f"{self.where}  {self.text}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the beginning of a hint: the known word that a misspelled one means, or nothing where none is near."""
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean `{close[0]}`? " if close else ""
 
 
 JOB_FAILED = 100

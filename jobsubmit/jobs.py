@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import hashlib
 import json
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.backends import Step
 from jobsubmit.duration import time_text
-from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 from jobsubmit.locks import held, is_locked
 from jobsubmit.settings import STATE_VARIABLE, Settings
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
 
 RESOLVED_NAME = "resolved.yaml"
-PLAN_NAME = "plan.json"
 DIFF_NAME = "uncommitted.diff"
 _RECORD = "record.json"
 _SUBMITTING = "submitting"
@@ -186,8 +184,7 @@ class JobRecords:
             return record
         if handle := _FOREIGN.fullmatch(wanted):
             return _foreign(wanted, handle[1])
-        close = difflib.get_close_matches(wanted, {record.name for record in records} | {r.id for r in records}, 1)
-        hint = f"did you mean `{close[0]}`? " if close else ""
+        hint = did_you_mean(wanted, {record.name for record in records} | {record.id for record in records})
         raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
 
 

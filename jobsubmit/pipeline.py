@@ -20,11 +20,11 @@ from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.errors import CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle
-from jobsubmit.jobs import DIFF_NAME, PLAN_NAME, RESOLVED_NAME, JobRecord, JobRecords
+from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
-from jobsubmit.settings import Settings
+from jobsubmit.settings import PLAN_NAME, Settings
 from jobsubmit.statcache import load_known, save_clean, save_known
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file

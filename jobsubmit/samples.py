@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.assets import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.check.program import load_program
-from jobsubmit.errors import UsageError
+from jobsubmit.errors import UsageError, did_you_mean
 from jobsubmit.scan import scan
 from jobsubmit.spec.load import load
 from jobsubmit.spec.model import MODES
@@ -39,9 +38,8 @@ def find_sample(name: str) -> Sample:
     known = {sample.name: sample for sample in samples()}
     if found := known.get(name.replace("-", "_")):
         return found
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean `{close[0]}`? " if close else ""
-    raise UsageError(f"--sample {name}: there is no such sample", hint + "`jobsubmit init --list` shows all")
+    hint = did_you_mean(name, known) + "`jobsubmit init --list` shows all"
+    raise UsageError(f"--sample {name}: there is no such sample", hint)
 
 
 def code_of(sample: Sample) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -155,6 +155,12 @@ def printable(text: str) -> str:
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape", "backslashreplace").decode() for sign in shown
     )
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as columns for a pipe, where rich would take seconds for thousands of them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def counted(number: int, noun: str) -> str:

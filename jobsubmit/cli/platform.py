@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out
+from jobsubmit.cli.output import columns, out
 from jobsubmit.errors import UsageError
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.backends import ModelArtsBackendSpec
@@ -80,11 +80,8 @@ def _parts(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Write rows as columns, which a pipe can read, too."""
+    """Write rows under their names."""
     if not rows:
         out.talk("there are none")
         return
-    table = [list(rows[0]), *([str(value or "") for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        out.data("  ".join(map(str.ljust, line, widths)).rstrip())
+    out.data(columns([list(rows[0]), *([str(value or "") for value in row.values()] for row in rows)]))

@@ -11,7 +11,7 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit.backends import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
-from jobsubmit.cli.output import counted, out
+from jobsubmit.cli.output import columns, counted, out
 from jobsubmit.duration import time_text
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecords
@@ -77,12 +77,11 @@ def _document(job: Summary) -> dict[str, Any]:
 
 
 def _plain(jobs: list[Summary]) -> str:
-    """Return the table for a pipe: rich would take seconds for thousands of jobs."""
+    """Return the table for a pipe."""
     state = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
     rows = [_COLUMNS]
     rows += [(j.id, s, j.mode, str(j.nodes), j.backend, time_text(j.created)) for j, s in zip(jobs, state, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return columns(rows)
 
 
 def _table(jobs: list[Summary]) -> Any:

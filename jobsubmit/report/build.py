@@ -10,14 +10,14 @@ from typing import Any
 from jobsubmit import follow
 from jobsubmit.backends import JobStatus
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import PLAN_NAME, JobRecord, JobRecords
+from jobsubmit.jobs import JobRecord
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
 from jobsubmit.report.straggler import FEWEST_STEPS
 from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.text import percent_text
-from jobsubmit.settings import Settings
+from jobsubmit.settings import PLAN_NAME, Settings
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
     try:
-        plan = json.loads((JobRecords(settings).directory(record.id) / PLAN_NAME).read_bytes())
+        plan = json.loads((settings.job_dir(record.id) / PLAN_NAME).read_bytes())
         return plan.get("profile") is not None
     except (OSError, ValueError):
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,12 +16,13 @@ from jobsubmit.backends.modelarts.client import ModelArts
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import platform_limits
 from jobsubmit.backends.modelarts.logs import Logs
-from jobsubmit.backends.modelarts.request import NAME, flavor, script_path, training_job
+from jobsubmit.backends.modelarts.request import NAME, flavor, own, script_path, training_job
 from jobsubmit.backends.modelarts.states import status_of
 from jobsubmit.backends.patience import patiently
 from jobsubmit.diagnosis import diagnose
-from jobsubmit.errors import BackendError, JobNotFoundError
+from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
+from jobsubmit.settings import PLAN_NAME
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 20
 _HANDLE_PARTS = 3
-_PLAN = "plan.json"  # in the directory of a job
 _NO_REGION = "-"  # in a handle: the service was named by its address
 _WHERE = {"region", "project_id", "endpoint", "profile"}
 
@@ -62,20 +61,19 @@ class ModelArtsBackend:
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the platform say whether it has the machine type (see Backend)."""
         refuse_faults(plan)
-        spec = _spec(request)
+        spec = own(request.backend)
         api = ModelArts(identity(spec))
         if spec.pool_id:
             return  # a pool of one's own has machines of its own
         known = [str(one.get("flavor_id")) for one in api.flavors()]
         wanted = flavor(plan) or ""
         if wanted not in known:
-            close = difflib.get_close_matches(wanted, known, 1)
-            hint = f"did you mean `{close[0]}`? " if close else ""
-            raise BackendError(f"there is no machine type {wanted} here", hint + "`jobsubmit flavors` lists them")
+            hint = did_you_mean(wanted, known) + "`jobsubmit flavors` lists them"
+            raise BackendError(f"there is no machine type {wanted} here", hint)
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Put the start script beside the code, and create the training job, once (see Backend)."""
-        spec = _spec(request)
+        spec = own(request.backend)
         who = identity(spec)
         body = json.loads(request.documents[NAME])
         algorithm = body["algorithm"]
@@ -93,7 +91,7 @@ class ModelArtsBackend:
 
     def find(self, job_id: str) -> JobHandle | None:
         """Return the handle of the training job that has this name (see Backend)."""
-        plan = self.settings.job_dir(job_id) / _PLAN
+        plan = self.settings.job_dir(job_id) / PLAN_NAME
         if not plan.exists():
             return None
         who = identity(ModelArtsBackendSpec(**json.loads(plan.read_bytes())["backend"]))
@@ -109,7 +107,7 @@ class ModelArtsBackend:
         if told.failure is None:
             return told
         query = LogQuery(node=told.failure.node, tail=_LAST_LINES)
-        words = [line.text for line in Logs(api, job, lambda: told.details["tasks"]).lines(query, lambda: False)]
+        words = [line.text for line in Logs(api, job, told.details["tasks"]).lines(query, lambda: False)]
         known = diagnose(words, signal=told.failure.signal, reason=told.reason)
         return replace(
             told, failure=replace(told.failure, last_lines=tuple(words), **(known._asdict() if known else {}))
@@ -118,8 +116,14 @@ class ModelArtsBackend:
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all tasks (see Backend); the platform keeps no ranks apart, nor stderr, nor times."""
         api, job = self._open(handle)
-        look = patiently(lambda: follow and not status_of(api.get(job)).state.is_final)
-        return Logs(api, job, lambda: status_of(api.get(job)).details["tasks"]).lines(query, look)
+        tasks: list[str] = []
+
+        def goes_on() -> bool:
+            told = status_of(api.get(job))
+            tasks[:] = told.details["tasks"]
+            return follow and not told.state.is_final
+
+        return Logs(api, job, tasks).lines(query, patiently(goes_on))
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the platform noted (see Backend)."""
@@ -160,11 +164,6 @@ class ModelArtsBackend:
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers where a job's service is, and with which profile it was asked."""
         return self.settings.state_dir / "modelarts-jobs" / handle.path.replace("/", "-")
-
-
-def _spec(request: Request) -> ModelArtsBackendSpec:
-    spec: ModelArtsBackendSpec = request.backend  # type: ignore[assignment] # it is ours by its kind
-    return spec
 
 
 def _handle(who: Identity, job: Mapping[str, Any]) -> JobHandle:

@@ -27,13 +27,17 @@ class _Task:
 class Logs:
     """Read the logs of one job."""
 
-    def __init__(self, api: ModelArts, job: str, tasks: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, api: ModelArts, job: str, tasks: Sequence[str]) -> None:
         self.api, self.job, self.tasks = api, job, tasks
         self.known: dict[str, _Task] = {}
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
-        """Yield the lines that a query chooses; while the job goes on wait for more of them."""
+        """Yield the lines that a query chooses; while the job goes on wait for more of them.
+
+        `tasks` are those of the last look whether it goes on.
+        """
         if query.tail is not None:
+            goes_on()
             yield from deque(self._new(query), maxlen=query.tail)
         looks_when_over = 0
         while True:
@@ -45,7 +49,7 @@ class Logs:
             time.sleep(_LOOK_SECONDS)
 
     def _new(self, query: LogQuery) -> Iterator[LogLine]:
-        for name in self.tasks():
+        for name in self.tasks:
             self.known.setdefault(name, _Task(name))
         for task in self.known.values():
             if _wants(query, task):

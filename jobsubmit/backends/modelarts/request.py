@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.spec.backends import ModelArtsBackendSpec
+
 if TYPE_CHECKING:
     from jobsubmit.launch import Mount
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
-    from jobsubmit.spec.backends import ModelArtsBackendSpec
+    from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.transfer.reference import CodeRef
 
 NAME = "training-job.json"
@@ -18,9 +20,15 @@ _PLACEHOLDER = "<secret {}>"
 _SECONDS_AN_HOUR = 3600
 
 
+def own(spec: BackendSpec) -> ModelArtsBackendSpec:
+    """Return the part of a job file that is about ModelArts."""
+    assert isinstance(spec, ModelArtsBackendSpec)  # by its kind
+    return spec
+
+
 def training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
     """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
-    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = own(plan.backend)
     metadata = {
         "name": job_id,
         "workspace_id": spec.workspace_id,
@@ -67,7 +75,7 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
             "environments": environments,
             **data,
         }
-    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = own(plan.backend)
     return {
         "code_dir": folder,
         "boot_file": folder + plan.boot_file if spec.boot_file_of_image and plan.boot_file else None,
@@ -107,13 +115,13 @@ def api_path(uri: str) -> str:
 
 def flavor(plan: LaunchPlan) -> str | None:
     """Return the machine type of a job."""
-    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = own(plan.backend)
     return plan.flavor or spec.flavor
 
 
 def auto_stop_hours(plan: LaunchPlan) -> int | None:
     """Return after how many hours the platform ends the job: as the backend says, else the job's timeout."""
-    spec: ModelArtsBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = own(plan.backend)
     if spec.auto_stop_hours is not None:
         return spec.auto_stop_hours
     return None if plan.timeout is None else -(-plan.timeout // _SECONDS_AN_HOUR)
