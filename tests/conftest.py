@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 import uuid
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import browser
 import kubernetes_cluster
 import minio_server
+import modelarts_server
 import proxy
 import pytest
 import slurm
@@ -21,6 +23,7 @@ from command import Command
 from engine import PYTHON_OF_IMAGE, Engine, volcano_fields
 from kubernetes_cluster import Cluster
 from minio_server import Server
+from modelarts_server import Service
 from proxy import Proxy
 from slurm import Slurm
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -190,11 +193,41 @@ def on_volcano(kubernetes: Cluster, pods_store: tuple[Server, str], monkeypatch:
     return Engine("volcano", volcano_fields(server, bucket))
 
 
+@pytest.fixture
+def modelarts(tmp_path: Path, s3: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """Run the stand-in for ModelArts, with keys for it in the environment."""
+    monkeypatch.setenv("HUAWEICLOUD_SDK_AK", modelarts_server.AK)
+    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", modelarts_server.SK)
+    with modelarts_server.running(tmp_path / "platform", s3[1]) as service:
+        yield service
+
+
+@pytest.fixture
+def on_modelarts(modelarts: Service, s3: tuple[str, Server], tmp_path: Path) -> Engine:
+    """Return ModelArts as an engine, the user's configuration saying where it is."""
+    where = {"kind": "modelarts", "endpoint": modelarts.endpoint, "project_id": modelarts_server.PROJECT}
+    (tmp_path / "config/jobsubmit").mkdir(parents=True)
+    (tmp_path / "config/jobsubmit/config.yaml").write_text(json.dumps({"backend": where}))
+    store = {"uri": f"s3://{s3[0]}/jobs", "endpoint_url": s3[1].endpoint}
+    framework = {"name": modelarts_server.ENGINE["engine_name"], "version": modelarts_server.ENGINE["engine_version"]}
+    fields = {"image": "team/pytorch:2.9", "store": store, "backend": where}
+    return Engine(
+        "modelarts",
+        fields,
+        framework,
+        has_archives=False,
+        has_timings=False,
+        counts_attempts=False,
+        longest_value=4096,
+    )
+
+
 @pytest.fixture(
     params=[
         "local",
         pytest.param("slurm", marks=pytest.mark.needs("slurm")),
         pytest.param("volcano", marks=pytest.mark.needs("volcano", "minio")),
+        pytest.param("modelarts", marks=pytest.mark.needs("minio")),
     ]
 )
 def engine(request: pytest.FixtureRequest) -> Engine:

@@ -17,16 +17,36 @@ PYTHON_OF_IMAGE = (3, 11)
 
 @dataclass
 class Engine:
-    """Say how jobs get onto one engine: fields of a job file."""
+    """Say how jobs get onto one engine, by fields of a job file, and what its nature denies them."""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
+    framework: dict[str, str] | None = None
+    """Where a job of mode spawn runs in a preset framework: nothing of ours runs on its nodes then."""
+    has_archives: bool = True
+    has_timings: bool = True
+    counts_attempts: bool = True
+    """Whether a node learns how often its job was started again."""
+    longest_value: int = 1 << 20
+    """Characters that a variable may have."""
+
+    def keeps_ranks(self, mode: str) -> bool:
+        """Tell whether the ranks of a node have lines of their own."""
+        return not (mode == "spawn" and self.framework)
+
+    def checkpoints(self, folder: Path) -> str:
+        """Return where checkpoints outlive a restart."""
+        return f"{self.fields['store']['uri']}/ckpt" if self.kind == "modelarts" else str(folder / "shared")
 
     def job(self, folder: Path, **fields: Any) -> Path:
         """Write a job file for this engine, with its code directory below the folder; return its path."""
         everything = {"name": "contract", "code_dir": "code", **self.fields, **fields}
         if everything["mode"] == "spawn":
             everything.pop("image", None)
+            everything.update({"framework": self.framework} if self.framework else {})
+        if self.kind == "modelarts":  # a machine type says how many accelerators a node has
+            flavor = f"cpu.{everything.get('resources', {}).get('nproc_per_node', 1)}"
+            everything["backend"] = {**everything["backend"], "flavor": flavor}
         if self.kind == "volcano":  # what the pods share with us, under the same path
             shared = {"host_path": str(folder / "shared"), "path": str(folder / "shared")}
             (folder / "shared").mkdir(exist_ok=True)

@@ -35,6 +35,7 @@ FLAVORS = {"cpu.1": 1, "cpu.2": 2}  # name → accelerators that a node is told 
 ENGINE = {"engine_name": "PyTorch", "engine_version": "pytorch_2.1.0"}
 ADDRESSES = ("127.0.0.211", "127.0.0.212")
 _FINAL = ("Completed", "Failed", "Terminated", "Abnormal")
+_PREVIEW = 5 << 20  # bytes
 _FIRST_STEP = 0.3  # seconds in each of the first phases
 
 
@@ -103,13 +104,14 @@ class Service:
         self.jobs: dict[str, Job] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
+        self.late = 0.0  # seconds after a job's end until the second half of its logs is there
         self.not_ready = 0  # how many looks at a log are answered with 204
         self.lock = threading.Lock()
         self.endpoint = ""
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:  # noqa: PLR0911 - one a path
+    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:  # noqa: PLR0911, PLR0912 - one a path
         """Return status and document."""
         parts = path.strip("/").split("/")
         if parts[:2] != ["v2", PROJECT]:
@@ -137,6 +139,8 @@ class Service:
                 return 202, None
             case ("GET", ["training-jobs", job, "logs", task]):
                 return self.log(self.job(job), task, query)
+            case ("GET", ["training-jobs", job, "tasks", task, "logs", "preview"]):
+                return self.preview(self.job(job), task)
             case ("GET", ["training-jobs", job, "events"]):
                 noted = [{"time": int(time.time() * 1000), "level": "Info", "message": e} for e in self.job(job).events]
                 offset = int(query.get("offset", 0))
@@ -177,8 +181,11 @@ class Service:
             return 204, None
         if not 1 <= int(query.get("lines", 50)) <= 500:
             raise RefusedError(400, "lines must be 1 to 500")
-        text = job.tasks[task].log.read_bytes().decode("utf-8", "replace")
-        lines = text.split("\n")[:-1] if job.phase not in _FINAL else text.splitlines()
+        lines = self.collected(job, task).split("\n")
+        lines = lines[:-1] if not lines[-1] or job.phase not in _FINAL else lines
+        if query.get("order", "desc") == "desc":
+            newest = lines[-int(query["lines"]) :][::-1]
+            return 200, {"start_line": "", "end_line": "", "lines": len(newest), "content": "\n".join(newest) + "\n"}
         base = int(query.get("base_line") or 0)
         page = lines[base : base + int(query["lines"])]
         if not page:
@@ -186,6 +193,21 @@ class Service:
         content = "\n".join(page) + "\n"
         end = base + len(page)
         return 200, {"start_line": str(base + 1), "end_line": str(end), "lines": len(page), "content": content}
+
+    def preview(self, job: Job, task: str) -> tuple[int, Any]:
+        """Return the newest part of a task's log."""
+        data = self.collected(job, task).encode()
+        if not data:
+            return 204, None
+        part = data[-_PREVIEW:].decode("utf-8", "replace")
+        return 200, {"content": part, "current_size": min(len(data), _PREVIEW), "full_size": len(data)}
+
+    def collected(self, job: Job, task: str) -> str:
+        """Return what the service has of a task's log so far: some of it comes late."""
+        data = job.tasks[task].log.read_bytes()
+        if self.late and time.time() < (job.ended or time.time()) + self.late:
+            data = data[: len(data) // 2]
+        return data.decode("utf-8", "replace")
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,31 +219,57 @@ class Service:
         job.phase = "Terminating"
 
     def _run(self, job: Job) -> None:
+        notes = job.body["metadata"].get("annotations", {})
+        is_any = notes.get("fault-tolerance/job-unconditional-retry") == "true"
+        retries = int(notes.get("fault-tolerance/job-retry-num", 0)) if is_any else 0
         try:
             time.sleep(_FIRST_STEP)
-            if not job.is_asked_to_end:
-                job.phase = "Pending"
-                time.sleep(_FIRST_STEP)
-            if not job.is_asked_to_end:
-                self._start(job)
-                job.started, job.phase = time.time(), "Running"
-                self._watch(job)
-            job.phase = self._end(job)
+            self._bring(job)
+            while True:
+                if not job.is_asked_to_end:
+                    job.phase = "Pending"
+                    time.sleep(_FIRST_STEP)
+                if not job.is_asked_to_end:
+                    self._start(job)
+                    job.started, job.phase = job.started or time.time(), "Running"
+                    self._watch(job)
+                phase = self._end(job)
+                if phase != "Failed" or not retries:
+                    self._put_outputs(job)
+                    job.phase = phase
+                    break
+                retries -= 1
+                job.events.append("the job is started again in its containers")
         except Exception as error:
             job.events.append(f"{type(error).__name__}: {error}")
             job.phase = "Abnormal"
         job.ended = time.time()
 
-    def _start(self, job: Job) -> None:
-        nodes = job.body["spec"]["resource"]["node_count"]
-        for node in range(nodes):
+    def _bring(self, job: Job) -> None:
+        for node in range(job.body["spec"]["resource"]["node_count"]):
             place = self.folder / job.id / str(node)
             place.mkdir(parents=True)
-            self._fetch(job.body["algorithm"]["code_dir"], place)
-        for node in range(nodes):
+            code = job.body["algorithm"]["code_dir"]
+            self._fetch(code, place / Path(code).name)
+            for channel in job.body["algorithm"].get("inputs", []):
+                self._fetch(channel["remote"]["obs"]["obs_url"], self._channel(job, node, channel))
+            for channel in job.body["algorithm"].get("outputs", []):
+                self._channel(job, node, channel).mkdir(parents=True)
+
+    def _channel(self, job: Job, node: int, channel: dict[str, Any]) -> Path:
+        return self.folder / job.id / str(node) / "channels" / str(channel["name"])
+
+    def _channels(self, job: Job, node: int, method: str) -> dict[str, str]:
+        """Return the channels that a program learns of in one way, by name, with their local paths."""
+        algorithm = job.body["algorithm"]
+        every = [*algorithm.get("inputs", []), *algorithm.get("outputs", [])]
+        return {one["name"]: str(self._channel(job, node, one)) for one in every if one["access_method"] == method}
+
+    def _start(self, job: Job) -> None:
+        for node in range(job.body["spec"]["resource"]["node_count"]):
             log = self.folder / job.id / f"worker-{node}.log"
             job.tasks[f"worker-{node}"] = task = Task(log)
-            with log.open("wb") as output:
+            with log.open("ab") as output:
                 task.process = subprocess.Popen(
                     self._words(job, node),
                     env=self._environment(job, node),
@@ -232,15 +280,32 @@ class Service:
                     start_new_session=True,
                 )
 
-    def _fetch(self, code_dir: str, place: Path) -> None:
-        bucket, _, prefix = code_dir.strip("/").partition("/")
+    def _client(self) -> Any:
         session = boto3.Session(self.store.key, self.store.secret, region_name="us-east-1")
-        client = session.client("s3", endpoint_url=self.store.endpoint)
+        return session.client("s3", endpoint_url=self.store.endpoint)
+
+    def _put_outputs(self, job: Job) -> None:
+        client = self._client()
+        for node in range(job.body["spec"]["resource"]["node_count"]):
+            for channel in job.body["algorithm"].get("outputs", []):
+                bucket, _, prefix = channel["remote"]["obs"]["obs_url"].strip("/").partition("/")
+                place = self._channel(job, node, channel)
+                for file in (file for file in place.rglob("*") if file.is_file()):
+                    client.upload_file(str(file), bucket, f"{prefix}/{file.relative_to(place)}")
+        if exported := job.body["spec"].get("log_export_path"):
+            bucket, _, prefix = exported["obs_url"].strip("/").partition("/")
+            for name, task in job.tasks.items():
+                client.upload_file(str(task.log), bucket, f"{prefix}/modelarts-job-{job.id}-{name}.log")
+        client.close()
+
+    def _fetch(self, folder: str, target: Path) -> None:
+        bucket, _, prefix = folder.strip("/").partition("/")
+        client = self._client()
         pages = client.get_paginator("list_objects").paginate(Bucket=bucket, Prefix=prefix + "/")
         for item in (item for page in pages for item in page.get("Contents", [])):
-            target = place / Path(prefix).name / item["Key"][len(prefix) + 1 :]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            client.download_file(bucket, item["Key"], str(target))
+            file = target / item["Key"][len(prefix) + 1 :]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            client.download_file(bucket, item["Key"], str(file))
         client.close()
 
     def _words(self, job: Job, node: int) -> list[str]:
@@ -251,6 +316,7 @@ class Service:
         code = algorithm["code_dir"].rstrip("/")
         boot = f"{place}/{Path(code).name}{algorithm['boot_file'][len(code) :]}"
         words = [f"--{one['name']}={one['value']}" for one in algorithm.get("parameters", [])]
+        words += [f"--{name}={path}" for name, path in self._channels(job, node, "parameter").items()]
         words += [f"--init_method=tcp://{ADDRESSES[0]}:6060", "--unknown_of_the_platform=1"]
         if nodes > 1:
             words += [f"--world_size={nodes}", f"--rank={node}"]
@@ -265,6 +331,7 @@ class Service:
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
             **job.body["algorithm"].get("environments", {}),
+            **self._channels(job, node, "env"),
             "MA_JOB_DIR": str(self.folder / job.id / str(node)),
             "MA_NUM_HOSTS": str(len(hosts)),
             "MA_NUM_GPUS": str(FLAVORS[resource["flavor_id"]]),

@@ -75,6 +75,12 @@ def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) ->
     )
 
 
+def with_words(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what a node told, its last lines being the words by which a failure is explained."""
+    failure = told.get("failure")
+    return {**told, "failure": failure and {"words": failure.get("last_lines", []), **failure}}
+
+
 def timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
     """Yield the timing files that ranks wrote below the directories of their nodes."""
     for directory in directories:

@@ -34,8 +34,13 @@ def own_dir(folder: str) -> str:
     return node_dir(folder, place["attempt"], place["node"])
 
 
-def run_node(folder: str, request: dict[str, Any], order: dict[str, Any] | None) -> None:
-    """Run this node's part of the job to its end; what became of it is in its directory."""
+def run_node(
+    folder: str, request: dict[str, Any], order: dict[str, Any] | None, brought: dict[str, str] | None = None
+) -> None:
+    """Run this node's part of the job to its end; what became of it is in its directory.
+
+    `brought` says where the engine has laid the code, as "job_folder", and the start script, as "script".
+    """
     job_dir = own_dir(folder)
     os.makedirs(job_dir, exist_ok=True)
     everything = {
@@ -45,7 +50,7 @@ def run_node(folder: str, request: dict[str, Any], order: dict[str, Any] | None)
         "client_folder": folder,
         "python_folder": "",
         "shared_dir": folder,
-        "place": place_from_environment(),
+        "place": {**place_from_environment(), **(brought or {})},
     }
     processes.adopt_orphans()
     try:

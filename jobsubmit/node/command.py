@@ -5,6 +5,7 @@
     again FOLDER        say by the exit code whether an attempt may follow the one before: 0 if so
     fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
     pod FOLDER JOB      like `node`, in a pod: see pod.py
+    task SCRIPT         like `node`, as a task of ModelArts, which has brought code and start script: see task.py
 
 JOB (FOLDER unless given) holds request.json: what the job is. Unless the code was fetched before, JOBSUBMIT_ORDER in
 the environment says what to fetch. In FOLDER each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the
@@ -18,7 +19,7 @@ import os
 import signal
 import sys
 
-from . import agent, pod
+from . import agent, pod, task
 from .gang import together
 
 _ORDER_VARIABLE = "JOBSUBMIT_ORDER"
@@ -29,6 +30,8 @@ def main() -> int:
     command, folder, *place = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(together.STOPPED))  # the first process has no default
     job = place[0] if place else folder
+    if command == "task":
+        return task.run(folder)
     if command == "fetch":
         return agent.fetch(folder, job)
     with open(os.path.join(job, agent.REQUEST), encoding="utf-8") as stream:

@@ -1,8 +1,8 @@
 """A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
 
-A line of the pod's log is `TIME NUMBER [rank 3] TEXT`, `TIME NUMBER [node 0] TEXT`; with `!` before the `]` it is of
-stderr; the numbers count from 1. Pieces of the same lines are put into the store, for a pod that is gone, or started
-again, takes its log with it, and so are the pod's end, as status.json, and what its ranks measured if they are timed.
+How a line of the pod's log looks, teller.py says. Pieces of the same lines are put into the store, for a pod that is
+gone, or started again, takes its log with it, and so are the pod's end, as status.json, and what its ranks measured if
+they are timed.
 """
 
 from __future__ import annotations
@@ -12,27 +12,22 @@ import http.client
 import json
 import os
 import sys
-import threading
 import time
 import urllib.parse
 import uuid
 
 from . import agent, sign
 from .gang import files, together
-from .gang.logs import LineReader
+from .teller import Teller, shortened
 from .timing import recorder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from .gang.logs import Line
-
 COLLECT = "collect.json"
 PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
-_LONGEST_MESSAGE = 4000  # bytes; Kubernetes keeps 4096
-_LOOK_SECONDS = 0.1
 _PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
 _TRIES, _ANSWER_SECONDS = 2, 10
 _REFUSED = 300  # and higher: statuses of an answer that is no success
@@ -42,12 +37,12 @@ def run(folder: str, job: str, request: dict[str, Any]) -> int:
     """Run this node's part of the job, and tell of it; return the exit code for the engine."""
     job_dir = agent.own_dir(folder)
     os.makedirs(job_dir, exist_ok=True)
-    teller = _Teller(job_dir, _collector(job))
+    teller = _PodTeller(job_dir, _collector(job))
     teller.start()
     agent.run_node(folder, request, None)
     outcome, attempt = agent.outcome_of(folder), agent.place_from_environment()["attempt"]
-    told = _shortened(files.read_status(job_dir))
-    teller.finish(told)
+    told = shortened(files.read_status(job_dir))
+    teller.finish_with(told)
     _write_termination_message(told)
     code = agent.final_code(outcome, request, attempt)
     # These two mean to Volcano that the pod was taken away; the rank's own code stands in the status.
@@ -62,28 +57,21 @@ def _collector(job: str) -> _Collector | None:
         return _Collector(json.load(stream))
 
 
-class _Teller(threading.Thread):
-    """Write each line to stdout as soon as it is known, and collect pieces of them."""
+class _PodTeller(Teller):
+    """Tell each line, and collect pieces of them."""
 
     def __init__(self, job_dir: str, collector: _Collector | None) -> None:
-        super().__init__(daemon=True)
-        self.job_dir = job_dir
-        self.reader = LineReader(job_dir)
+        super().__init__(job_dir)
         self.collector = collector
-        self.is_over = threading.Event()
-        self.number = 0
 
-    def run(self) -> None:
-        while not self.is_over.wait(_LOOK_SECONDS):
-            for line in self.reader.new():
-                self._tell(line)
-            sys.stdout.flush()
-            if self.collector and self.collector.is_due():
-                self._collect(self.collector)
-        for line in self.reader.rest():
-            self._tell(line)
-        sys.stdout.flush()
+    def told(self, data: bytes) -> None:
+        """Collect the line, too."""
         if self.collector:
+            self.collector.add(data, self.number)
+
+    def pause(self) -> None:
+        """Send a piece if one is due."""
+        if self.collector and self.collector.is_due():
             self._collect(self.collector)
 
     def _collect(self, collector: _Collector) -> None:
@@ -91,27 +79,12 @@ class _Teller(threading.Thread):
         for name, data in recorder.files_of(self.job_dir):
             collector.store(name + TIMING, gzip.compress(data, 1))
 
-    def _tell(self, line: Line) -> None:
-        self.number += 1
-        data = tagged(line, self.number)
-        sys.stdout.buffer.write(data)
-        if self.collector:
-            self.collector.add(data, self.number)
-
-    def finish(self, status: bytes) -> None:
+    def finish_with(self, status: bytes) -> None:
         """Tell the rest, and the end; return when all is told."""
-        self.is_over.set()
-        self.join()
+        self.finish()
         if self.collector:
+            self._collect(self.collector)
             self.collector.store(STATUS, status)
-
-
-def tagged(line: Line, number: int) -> bytes:
-    """Return a line as it stands in the pod's log."""
-    moment, (node, rank, stream), text = line
-    whose = "node %d" % node if rank is None else "rank %d" % rank
-    mark = "!" if stream == "stderr" else ""
-    return b"%.3f %d [%s%s] %s\n" % (moment, number, whose.encode(), mark.encode(), text)
 
 
 class _Collector:
@@ -203,24 +176,3 @@ def _write_termination_message(data: bytes) -> None:
             stream.write(data)
     except OSError as error:
         sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)
-
-
-def _shortened(status: dict[str, Any]) -> bytes:
-    """Return as much of a status as Kubernetes keeps."""
-    kept = {name: value for name, value in status.items() if name in _TOLD}
-    failure = dict(kept.get("failure") or {})
-    failure.pop("words", None)
-    if failure:
-        kept["failure"] = failure
-    while len(_bytes(kept)) > _LONGEST_MESSAGE and failure.get("last_lines"):
-        failure["last_lines"] = failure["last_lines"][1:]
-    if len(_bytes(kept)) > _LONGEST_MESSAGE:
-        return _bytes({**kept, "message": kept["message"][:500], "failure": None, "notes": []})
-    return _bytes(kept)
-
-
-_TOLD = ("state", "reason", "message", "failure", "started", "ended", "attempt", "last_step", "notes")
-
-
-def _bytes(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

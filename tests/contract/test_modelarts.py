@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import modelarts_server
 import pytest
 from command import Command, handle, job_dir, wait_for_line, wait_until
 from hostile import HOSTILE
 from minio_server import Server
-from modelarts_server import AK, ENGINE, PROJECT, SK, TOKEN, Fault, Service
+from modelarts_server import ENGINE, PROJECT, SK, TOKEN, Fault, Service
 from ruamel.yaml import YAML
 
 from jobsubmit.assets import SAMPLE_CODE
@@ -25,12 +23,9 @@ pytestmark = pytest.mark.needs("minio")
 
 
 @pytest.fixture
-def service(tmp_path: Path, s3: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """Run the stand-in, with keys for it in the environment."""
-    monkeypatch.setenv("HUAWEICLOUD_SDK_AK", AK)
-    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", SK)
-    with modelarts_server.running(tmp_path / "platform", s3[1]) as found:
-        yield found
+def service(modelarts: Service) -> Service:
+    """Run the stand-in."""
+    return modelarts
 
 
 @pytest.fixture
@@ -133,7 +128,7 @@ def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path:
     begun = time.monotonic()
     done = jobsubmit("create", job, "--follow", "--propagate-exit-code", code=7, timeout=60)
     assert time.monotonic() - begun < 30
-    assert "FAILED (EXIT_CODE): node 1 failed: exit code 7" in done.stderr
+    assert "FAILED (EXIT_CODE): node 1 failed first: its start script ended with exit code 7" in done.stderr
     assert "│ last words" in done.stderr
 
 

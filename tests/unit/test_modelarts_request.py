@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,25 @@ def test_several_nodes_of_a_preset_framework_get_their_ranks_from_the_platform(t
 def test_an_image_gets_the_start_script_of_the_code_directory(tmp_path: Path) -> None:
     algorithm = body_of(tmp_path, TORCHRUN)["algorithm"]
     assert algorithm["command"].startswith("bash ${MA_JOB_DIR}/code/.jobsubmit/")
-    assert algorithm["command"].endswith(".sh")
+    assert re.fullmatch(r".*/run\.sh [0-9a-f]{16}\.sh", algorithm["command"])
     assert algorithm["engine"] == {"image_url": "team/pytorch:2.9"}
-    assert algorithm["environments"] == {"JOBSUBMIT_JOB_ID": "job-1"}
+    told = algorithm["environments"]
+    assert sorted(told) == ["JOBSUBMIT_JOB_ID", "JOBSUBMIT_REQUEST"]
+    assert told["JOBSUBMIT_JOB_ID"] == json.loads(told["JOBSUBMIT_REQUEST"])["job_id"] == "job-1"
     assert "boot_file" not in algorithm
+
+
+@pytest.mark.parametrize(
+    ("restarts", "expected"),
+    [
+        (2, {"job-retry-num": "2", "job-unconditional-retry": "true", "hang-retry": "true"}),
+        ({"max": 3, "on": ["node_failure"]}, {"job-retry-num": "3"}),
+        (0, {}),
+    ],
+)
+def test_restarts_are_the_platforms_own(restarts: Any, expected: dict[str, str], tmp_path: Path) -> None:
+    told = body_of(tmp_path, {**TORCHRUN, "restarts": restarts})["metadata"].get("annotations", {})
+    assert told == {f"fault-tolerance/{name}": value for name, value in expected.items()}
 
 
 def test_faults_hours_and_channels(tmp_path: Path) -> None:
@@ -87,9 +103,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "archive": ({**TORCHRUN, "layout": "archive"}, "takes a directory, no archive"),
     "folder input": ({**TORCHRUN, "inputs": [{"name": "d", "uri": "/data"}]}, "d: the platform cannot see /data"),
     "elastic": ({**TORCHRUN, "resources": {"nodes": "1:2"}}, "no elastic jobs"),
-    "restarts": ({**TORCHRUN, "restarts": 2}, "starts jobs again in its own way"),
+    "restarts": ({**TORCHRUN, "restarts": 4}, "4 times, and the limit is 3"),
+    "restart after a code": (
+        {**TORCHRUN, "restarts": {"max": 1, "on": ["exit:75"]}},
+        "the platform cannot tell exit:75 from any other failure",
+    ),
     "timeout": ({**TORCHRUN, "timeout": "4d"}, "96 hours, and the limit is 72"),
-    "variables": ({**TORCHRUN, "env": {f"V{n}": "1" for n in range(101)}}, "101 variables, and the limit is 100"),
+    "variables": ({**TORCHRUN, "env": {f"V{n}": "1" for n in range(101)}}, "103 variables, and the limit is 100"),
     "long value": ({**TORCHRUN, "env": {"V": "x" * 4097}}, "4,097 characters, and the limit is 4,096"),
     "requirements": ({**SPAWN, "requirements": "r.txt"}, "no start script of ours runs"),
 }

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request
+from jobsubmit.address import StoreAddress
+from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import refuse_faults
 from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.modelarts.client import ModelArts
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import platform_limits
-from jobsubmit.backends.modelarts.logs import Logs
-from jobsubmit.backends.modelarts.request import NAME, flavor, own, script_path, training_job
-from jobsubmit.backends.modelarts.states import status_of
-from jobsubmit.backends.patience import patiently
+from jobsubmit.backends.modelarts.logs import Logs, Look
+from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
+from jobsubmit.backends.modelarts.states import status_of, tasks_of, with_ends
+from jobsubmit.backends.patience import Patience
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
+from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.settings import PLAN_NAME
 from jobsubmit.spec.backends import ModelArtsBackendSpec
+from jobsubmit.stores import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _LAST_LINES = 20
+_CONNECTIONS = 16
 _HANDLE_PARTS = 3
 _NO_REGION = "-"  # in a handle: the service was named by its address
 _WHERE = {"region", "project_id", "endpoint", "profile"}
@@ -56,7 +63,7 @@ class ModelArtsBackend:
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what the platform does not take (see Backend)."""
         yield from word_limits(plan)
-        yield from platform_limits(plan, request.job_id, code, bundle)
+        yield from platform_limits(plan, request, code, bundle)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the platform say whether it has the machine type (see Backend)."""
@@ -80,13 +87,14 @@ class ModelArtsBackend:
         if delivery.secrets:
             algorithm["environments"] = {**algorithm.get("environments", {}), **delivery.secrets}
         if "command" in algorithm:
-            key = f"{delivery.code.key}/{script_path(delivery.script)}"
-            delivery.code_store.put(key, delivery.script.data, delivery.script.sha256)
+            for path, data in travellers(delivery.script).items():
+                delivery.code_store.put(f"{delivery.code.key}/{path}", data, hashlib.sha256(data).hexdigest())
         created = ModelArts(who).create(body)
         handle = _handle(who, created)
         with suppress(OSError):  # without it only what the configuration says leads to the job
             self._note(handle).parent.mkdir(parents=True, exist_ok=True)
-            self._note(handle).write_text(spec.model_dump_json(include=_WHERE), encoding="utf-8")
+            note = {"job_id": request.job_id, "where": spec.model_dump(include=_WHERE)}
+            self._note(handle).write_text(json.dumps(note), encoding="utf-8")
         return handle
 
     def find(self, job_id: str) -> JobHandle | None:
@@ -95,7 +103,7 @@ class ModelArtsBackend:
         if not plan.exists():
             return None
         who = identity(ModelArtsBackendSpec(**json.loads(plan.read_bytes())["backend"]))
-        found = ModelArts(who).find(job_id)
+        found = ModelArts(who).find(platform_name(job_id))
         return _handle(who, found) if found else None
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,27 +111,50 @@ class ModelArtsBackend:
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what the platform says; of a failure with the last lines of its task (see Backend)."""
         api, job = self._open(handle)
-        told = status_of(api.get(job))
-        if told.failure is None:
+        found = api.get(job)
+        told, tasks = status_of(found), tasks_of(found)
+        if told.state is not State.FAILED:
+            return told
+        logs = self._logs(api, handle, found)
+        if logs.is_tagged:
+            with ThreadPoolExecutor(_CONNECTIONS) as pool:
+                ends = [end for end in pool.map(logs.end_of, tasks) if end]
+            told = with_ends(told, ends, len(tasks))
+        if told.failure is None or told.failure.last_lines:
             return told
         query = LogQuery(node=told.failure.node, tail=_LAST_LINES)
-        words = [line.text for line in Logs(api, job, told.details["tasks"]).lines(query, lambda: False)]
+        words = [line.text for line in logs.lines(query, lambda: Look(tasks, goes_on=False, ended=None))]
         known = diagnose(words, signal=told.failure.signal, reason=told.reason)
         return replace(
             told, failure=replace(told.failure, last_lines=tuple(words), **(known._asdict() if known else {}))
         )
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
-        """Yield the lines of all tasks (see Backend); the platform keeps no ranks apart, nor stderr, nor times."""
+        """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""
         api, job = self._open(handle)
-        tasks: list[str] = []
+        found = api.get(job)
+        seen = [_look(found, follow=follow)]
 
-        def goes_on() -> bool:
-            told = status_of(api.get(job))
-            tasks[:] = told.details["tasks"]
-            return follow and not told.state.is_final
+        def look() -> Look:
+            seen[0] = patience.ask(lambda: _look(api.get(job), follow=follow)) or seen[0]
+            return seen[0]
 
-        return Logs(api, job, tasks).lines(query, patiently(goes_on))
+        patience = Patience(has_answered=True)
+        return self._logs(api, handle, found).lines(query, look)
+
+    def _logs(self, api: ModelArts, handle: JobHandle, found: Mapping[str, Any]) -> Logs:
+        algorithm, told = found.get("algorithm") or {}, (found.get("spec") or {}).get("log_export_path") or {}
+
+        def export() -> tuple[ObjectStore, str] | None:
+            plan = self.settings.job_dir(self._noted(handle).get("job_id", "")) / PLAN_NAME
+            bucket, _, prefix = str(told.get("obs_url", "")).strip("/").partition("/")
+            if not bucket or not plan.exists():
+                return None
+            server = StoreAddress(**json.loads(plan.read_bytes())["store"])
+            return open_store(server._replace(uri=f"obs://{bucket}")), f"{prefix}/" if prefix else ""
+
+        is_tagged = REQUEST_VARIABLE in (algorithm.get("environments") or {})
+        return Logs(api, str(found["metadata"]["id"]), is_tagged=is_tagged, export=export)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the platform noted (see Backend)."""
@@ -133,7 +164,7 @@ class ModelArtsBackend:
             yield {"t": moment, "event": str(event.get("level", "event")), **event}
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
-        """Yield nothing: nothing of ours runs beside the training there (see Backend)."""
+        """Yield nothing: there is no way back for what ranks measure (see Backend)."""
         return iter(())
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
@@ -153,17 +184,28 @@ class ModelArtsBackend:
             hint = "`jobsubmit list` shows all"
             raise JobNotFoundError(f"{handle}: a handle looks like modelarts://region/project/id", hint)
         region, project_id, job = parts
-        if self._note(handle).exists():
-            told = json.loads(self._note(handle).read_bytes())
-            return ModelArts(identity(ModelArtsBackendSpec(kind="modelarts", **told))), job
+        if note := self._noted(handle):
+            return ModelArts(identity(ModelArtsBackendSpec(kind="modelarts", **note["where"]))), job
         ours = self.settings.default_backend
         base = ours if isinstance(ours, ModelArtsBackendSpec) else ModelArtsBackendSpec(kind="modelarts")
         chosen = {"project_id": project_id, **({"region": region} if region != _NO_REGION else {})}
         return ModelArts(identity(base.model_copy(update=chosen))), job
 
     def _note(self, handle: JobHandle) -> Path:
-        """Return the file that remembers where a job's service is, and with which profile it was asked."""
+        """Return the file that remembers a job's id, where its service is, and with which profile it was asked."""
         return self.settings.state_dir / "modelarts-jobs" / handle.path.replace("/", "-")
+
+    def _noted(self, handle: JobHandle) -> dict[str, Any]:
+        note = self._note(handle)
+        found: dict[str, Any] = json.loads(note.read_bytes()) if note.exists() else {}
+        return found
+
+
+def _look(found: Mapping[str, Any], *, follow: bool) -> Look:
+    told = status_of(found)
+    ended = told.steps[-1].end if told.steps else None
+    is_final = told.state.is_final
+    return Look(tasks_of(found), follow and not is_final, (ended or time.time()) if is_final else None)
 
 
 def _handle(who: Identity, job: Mapping[str, Any]) -> JobHandle:

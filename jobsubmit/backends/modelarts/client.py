@@ -21,6 +21,7 @@ _PASSING = (408, 429, 500, 502, 503, 504)
 _NOT_FOUND, _TOO_MANY = 404, 429
 _MOST_A_PAGE = 50
 MOST_LINES = 500
+_LAST_LINES = 50
 
 _HINTS = {
     400: "see what it says; `jobsubmit render --request` shows what is sent",
@@ -108,6 +109,22 @@ class ModelArts:
         )
         found = self._call(self._client.show_training_job_logs_from_aom, request)
         return (int(found.get("end_line") or after), str(found.get("content") or "")) if found else None
+
+    def last_lines(self, job: str, task: str) -> list[str]:
+        """Return the newest lines of a task's log, in whichever order the service has them."""
+        request = self._sdk.ShowTrainingJobLogsFromAomRequest(
+            training_job_id=job, task_id=task, lines=_LAST_LINES, order="desc"
+        )
+        found = self._call(self._client.show_training_job_logs_from_aom, request)
+        return str(found.get("content") or "").split("\n")
+
+    def log_preview(self, job: str, task: str) -> tuple[str, int] | None:
+        """Return the newest part of a task's log, at most 5 MB, and the size of the whole in bytes; None while there
+        is none."""
+        request = self._sdk.ShowTrainingJobLogsPreviewRequest(training_job_id=job, task_id=task)
+        found = self._call(self._client.show_training_job_logs_preview, request)
+        content = str(found.get("content") or "")
+        return (content, int(found.get("full_size") or len(content.encode()))) if content else None
 
     def events(self, job: str) -> Iterator[dict[str, Any]]:
         """Yield what the service noted of a job, the oldest first."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.backends.limits import over, refused
-from jobsubmit.backends.modelarts.request import auto_stop_hours, flavor
+from jobsubmit.backends.modelarts.request import NAME, auto_stop_hours, flavor
 from jobsubmit.finding import BUNDLE_LIMIT, Finding, Level
 
 if TYPE_CHECKING:
+    from jobsubmit.backends import Request
     from jobsubmit.bundle import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.transfer.reference import CodeRef
@@ -19,25 +21,24 @@ if TYPE_CHECKING:
 # Two pages of the documentation differ: above the lower number we warn, above the higher we refuse.
 _USUAL_FILES, _MOST_FILES = 1000, 4096
 _USUAL_BYTES, _MOST_BYTES = 128_000_000, 5_000_000_000
-_LONGEST_NAME = 64
 _MOST_VARIABLES, _LONGEST_KEY, _LONGEST_VALUE = 100, 8192, 4096
 _MOST_HOURS = 72
+_MOST_RESTARTS = 3
+_RESTARTS_AFTER = ("failure", "node_failure", "hang")
 _PARAMETER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def platform_limits(plan: LaunchPlan, job_id: str, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
+def platform_limits(plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
     """Yield what of a job the platform does not take."""
-    yield from _request_limits(plan, job_id)
+    yield from _request_limits(plan)
     yield from _place_limits(plan, code)
-    yield from _variable_limits(plan)
+    yield from _variable_limits(json.loads(request.documents[NAME])["algorithm"].get("environments", {}))
     if bundle is not None:
         yield from _bundle_limits(bundle)
     yield from _unlike_ours(plan)
 
 
-def _request_limits(plan: LaunchPlan, job_id: str) -> Iterator[Finding]:
-    if len(job_id) > _LONGEST_NAME:
-        yield over("name", "the job's id", len(job_id), _LONGEST_NAME, "characters", "give it a shorter name")
+def _request_limits(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.mode == "spawn" and plan.framework is None:
         hint = "e.g. framework: {name: PyTorch, version: pytorch_2.1.0-…}; `jobsubmit engines` lists them"
         yield refused("framework", "a job of mode spawn runs in a preset framework, and none is named", hint)
@@ -72,15 +73,14 @@ def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
             yield refused(mount.field, text, "put it into a bucket: jobsubmit upload DIR obs://…")
 
 
-def _variable_limits(plan: LaunchPlan) -> Iterator[Finding]:
-    names = [*(name for name, _ in plan.env), *(name for name, _ in plan.secrets)]
-    if len(names) > _MOST_VARIABLES:
-        yield over("env", "environment", len(names), _MOST_VARIABLES, "variables", "put them into a file of the code")
-    for name, value in plan.env:
+def _variable_limits(variables: Mapping[str, str]) -> Iterator[Finding]:
+    hint = "put them into a file of the code"
+    if len(variables) > _MOST_VARIABLES:
+        yield over("env", "environment, our own included", len(variables), _MOST_VARIABLES, "variables", hint)
+    for name, value in variables.items():
         if len(name) > _LONGEST_KEY:
             yield over("env", "the name of a variable", len(name), _LONGEST_KEY, "characters", "give it a shorter name")
         if len(value) > _LONGEST_VALUE:
-            hint = "put it into a file of the code"
             yield over(f"env.{name}", "the value of a variable", len(value), _LONGEST_VALUE, "characters", hint)
 
 
@@ -103,15 +103,17 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield what other backends do and the platform does in its own way, or not at all."""
     if plan.min_nodes < plan.nodes:
         yield refused("resources.nodes", "the platform has no elastic jobs", "give one number of nodes")
-    if plan.restarts:
-        hint = "backend.fault_tolerance: {retry: 3} asks for its own, after faults of the hardware"
-        yield refused("restarts", "the platform starts jobs again in its own way", hint)
+    if plan.restarts and plan.restarts.max > _MOST_RESTARTS:
+        yield over("restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", "the platform has no more")
+    if plan.restarts and (unlike := [after for after in plan.restarts.on if after not in _RESTARTS_AFTER]):
+        text = f"the platform cannot tell {unlike[0]} from any other failure"
+        yield refused("restarts.on", text, f"use some of: {', '.join(_RESTARTS_AFTER)}")
     if plan.mode == "spawn" and plan.requirements:
         hint = "use an image that has the packages, or install them in the boot file"
         yield refused("requirements", "in a preset framework no start script of ours runs", hint)
-    if plan.is_hang_chosen:
+    if plan.is_hang_chosen and plan.mode == "spawn":
         hint = "backend.fault_tolerance: {hang_retry: true}"
         yield Finding("warning", "limit", "hang_after", "the platform watches for hangs in its own way", hint)
     if plan.profile:
-        text = "nothing of ours runs beside the training there, so its steps are not timed"
+        text = "there is no way back for what its ranks measure, so its steps are not timed"
         yield Finding("warning", "limit", "profile", text, "time it on another backend")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.assets import TEMPLATES
+from jobsubmit.backends.gang import asked_far
+from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.node.gang.environment import STRAY
+from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:
@@ -15,9 +23,12 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 NAME = "training-job.json"
-SCRIPT_FOLDER = ".jobsubmit"  # in the code directory, where no ignore rule of the user's reaches
+_FOLDER = ".jobsubmit"  # in the code directory, where no ignore rule of the user's reaches
+_RUN, _AGENT = "run.sh", "agent.pyz"
+_UNREAD = ("name", "code", "server")  # what a node need not know, for it finds its code and its data in place
 _PLACEHOLDER = "<secret {}>"
 _SECONDS_AN_HOUR = 3600
+_LONGEST_NAME, _DIGEST = 64, 8  # characters
 
 
 def own(spec: BackendSpec) -> ModelArtsBackendSpec:
@@ -30,10 +41,10 @@ def training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -
     """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
     spec = own(plan.backend)
     metadata = {
-        "name": job_id,
+        "name": platform_name(job_id),
         "workspace_id": spec.workspace_id,
         "description": spec.description,
-        "annotations": _annotations(spec),
+        "annotations": _annotations(plan),
     }
     resource = {"flavor_id": flavor(plan), "node_count": plan.nodes, "pool_id": spec.pool_id}
     hours = auto_stop_hours(plan)
@@ -80,15 +91,49 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
         "code_dir": folder,
         "boot_file": folder + plan.boot_file if spec.boot_file_of_image and plan.boot_file else None,
         "engine": {"image_url": plan.image},
-        "command": f"bash ${{MA_JOB_DIR}}/{code.name}/{script_path(script)}",
-        "environments": {**environments, "JOBSUBMIT_JOB_ID": job_id},
+        "command": f"bash ${{MA_JOB_DIR}}/{code.name}/{_FOLDER}/{_agent_folder()}/{_RUN} {_script_name(script)}",
+        "environments": {**environments, **node_variables(plan, script, code, job_id)},
         **data,
     }
 
 
-def script_path(script: Script) -> str:
-    """Return where the start script travels in the code directory: a name of its own for each content."""
-    return f"{SCRIPT_FOLDER}/{script.sha256[:16]}.sh"
+def platform_name(job_id: str) -> str:
+    """Return the name of a job on the platform: its id, or one made from it where that is too long."""
+    digest = hashlib.sha256(job_id.encode()).hexdigest()[:_DIGEST]
+    return job_id if len(job_id) <= _LONGEST_NAME else f"{job_id[: _LONGEST_NAME - _DIGEST - 1]}-{digest}"
+
+
+def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, str]:
+    """Return the variables that tell a node of an image what the job is."""
+    asked = asked_far(plan, script, code, job_id)
+    names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
+    kept = [name for name in names if STRAY.fullmatch(name)]
+    told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
+    return {"JOBSUBMIT_JOB_ID": job_id, REQUEST_VARIABLE: json.dumps(told, separators=(",", ":"), sort_keys=True)}
+
+
+def travellers(script: Script) -> dict[str, bytes]:
+    """Return what travels in the code directory of a job that runs in an image, each under a name for its content."""
+    ours = f"{_FOLDER}/{_agent_folder()}"
+    return {
+        f"{ours}/{_AGENT}": nodeware(),
+        f"{ours}/{_RUN}": _run_script(),
+        f"{_FOLDER}/{_script_name(script)}": script.data,
+    }
+
+
+@cache
+def _run_script() -> bytes:
+    return (TEMPLATES / "modelarts" / _RUN).read_bytes()
+
+
+@cache
+def _agent_folder() -> str:
+    return hashlib.sha256(nodeware() + _run_script()).hexdigest()[:16]
+
+
+def _script_name(script: Script) -> str:
+    return f"{script.sha256[:16]}.sh"
 
 
 def _parameters(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
@@ -127,12 +172,14 @@ def auto_stop_hours(plan: LaunchPlan) -> int | None:
     return None if plan.timeout is None else -(-plan.timeout // _SECONDS_AN_HOUR)
 
 
-def _annotations(spec: ModelArtsBackendSpec) -> dict[str, str]:
+def _annotations(plan: LaunchPlan) -> dict[str, str]:
     """Return what asks the platform for its own restarts, and what else the user wants (all of it is text)."""
-    tolerance = spec.fault_tolerance
+    spec = own(plan.backend)
+    tolerance, after = spec.fault_tolerance, plan.restarts.on if plan.restarts and plan.restarts.max else ()
+    times = tolerance.retry or (plan.restarts.max if plan.restarts else 0)
     asked = {
-        "fault-tolerance/job-retry-num": str(tolerance.retry) if tolerance.retry else None,
-        "fault-tolerance/job-unconditional-retry": "true" if tolerance.unconditional_retry else None,
-        "fault-tolerance/hang-retry": "true" if tolerance.hang_retry else None,
+        "fault-tolerance/job-retry-num": str(times) if times else None,
+        "fault-tolerance/job-unconditional-retry": tolerance.unconditional_retry or "failure" in after,
+        "fault-tolerance/hang-retry": tolerance.hang_retry or "hang" in after,
     }
-    return {**{name: text for name, text in asked.items() if text}, **spec.annotations}
+    return {**{name: "true" if told is True else str(told) for name, told in asked.items() if told}, **spec.annotations}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobsubmit.backends import Failure, JobStatus, State, Step
+from jobsubmit.backends.gang import told_status, with_words
+from jobsubmit.node.gang import together
 
 # The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
 PHASES = {
@@ -22,6 +25,15 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
+def with_ends(told: JobStatus, ends: Sequence[Mapping[str, Any]], nodes: int) -> JobStatus:
+    """Return how a failed job is by what the agents of its nodes said at their ends, where they name the failure."""
+    outcome = together.judged([with_words(dict(end)) for end in ends], nodes)
+    if outcome is None or outcome.state != "FAILED":
+        return told
+    status = told_status(outcome.as_status(), ())
+    return replace(status, steps=told.steps, details={**told.details, **status.details})
+
+
 def status_of(job: Mapping[str, Any]) -> JobStatus:
     """Return how a job is, without its last words."""
     told = job.get("status") or {}
@@ -30,8 +42,13 @@ def status_of(job: Mapping[str, Any]) -> JobStatus:
     failure = _failure(told.get("task_statuses") or []) if state is State.FAILED else None
     reason = {"Abnormal": "ABNORMAL", "Failed": "SIGNAL" if failure and failure.signal else "EXIT_CODE"}.get(phase, "")
     message = failure.message if failure else {"Abnormal": "the platform could not run it"}.get(phase, "")
-    details = {"modelarts": phase, "tasks": list(told.get("tasks") or [])}
+    details = {"modelarts": phase, "tasks": tasks_of(job)}
     return JobStatus(state, reason, message, failure, _steps(job, told, state), details=details)
+
+
+def tasks_of(job: Mapping[str, Any]) -> list[str]:
+    """Return the names of a job's tasks, one a node."""
+    return list((job.get("status") or {}).get("tasks") or [])
 
 
 def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[Step, ...]:

@@ -22,12 +22,12 @@ from jobsubmit.backends import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
 from jobsubmit.node.pod import PIECE, STATUS, TIMING
+from jobsubmit.node.teller import TAGGED
 
 if TYPE_CHECKING:
     from jobsubmit.backends.volcano.pods import Pod
     from jobsubmit.stores import ObjectStore
 
-_TAGGED = re.compile(rb"(\d+\.\d+) (\d+) \[(node|rank) (\d+)(!?)\] (.*)", re.DOTALL)
 _CONNECTIONS = 16
 _LOOK_SECONDS, _PODS_A_SECOND = 0.5, 64  # so that many pods are asked less often
 _MOST_LOOKS_AT_GONE = 10
@@ -118,7 +118,7 @@ class Collected:
                 for line in lines:
                     stamp, _, text = line.partition(b" ")
                     moment = _moment(stamp)
-                    if not _TAGGED.fullmatch(text) and moment <= source.since:
+                    if not TAGGED.fullmatch(text) and moment <= source.since:
                         continue  # it has no number to know it by
                     source.since = max(source.since, moment)
                     self._take(source, text, moment, write)
@@ -128,7 +128,7 @@ class Collected:
 
     def _take(self, source: _Source, text: bytes, moment: float, write: Callable[[bytes], object]) -> None:
         """Spool a line that was not read before, and first what the pod's log does not hold any more."""
-        found = _TAGGED.fullmatch(text)
+        found = TAGGED.fullmatch(text)
         if found is None:
             write(b"%d %.3f 0 [node %d!] " % (source.node, moment, source.node) + text + b"\n")
             return
@@ -142,7 +142,7 @@ class Collected:
     def _from_store(self, source: _Source, write: Callable[[bytes], object], before: int | None = None) -> None:
         """Spool the lines that are only in the store, up to a number if one is given."""
         for text in self._pieces(source):
-            found = _TAGGED.fullmatch(text)
+            found = TAGGED.fullmatch(text)
             number = int(found[2]) if found else 0
             if before is not None and number >= before:
                 return
@@ -213,7 +213,7 @@ def _read(file: Path) -> Iterator[LogLine]:
     with file.open("rb") as stream:
         for data in stream:
             node, _, text = data.rstrip(b"\n").partition(b" ")
-            found = _TAGGED.fullmatch(text)
+            found = TAGGED.fullmatch(text)
             assert found
             moment, _, kind, number, mark, words = found.groups()
             stream_name: Stream = "stderr" if mark else "stdout"

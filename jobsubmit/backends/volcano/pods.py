@@ -151,12 +151,6 @@ def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Ma
     return _without_agent(node, ended)
 
 
-def with_words(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what a pod told, its last lines being the words by which a failure is explained."""
-    failure = told.get("failure")
-    return {**told, "failure": failure and {"words": failure.get("last_lines", []), **failure}}
-
-
 def _without_agent(node: int, ended: Mapping[str, Any]) -> Mapping[str, Any]:
     code = int(ended.get("exitCode") or 1)
     lines = [line for line in str(ended.get("message") or "").splitlines() if line.strip()]

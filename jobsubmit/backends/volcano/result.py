@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from jobsubmit.backends import JobStatus, State
-from jobsubmit.backends.gang import told_status
+from jobsubmit.backends.gang import told_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
-from jobsubmit.backends.volcano.pods import Pod, moment, steps_of, with_words
+from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
 from jobsubmit.duration import time_text
 from jobsubmit.node.gang import together
 

@@ -84,7 +84,7 @@ class Attempt:
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_leader(self, node: Node) -> None:
-        script = os.path.join(self.job.environments.job_folder(node.index), "start.sh")
+        script = self.job.environments.script(node.index)
         environment = self.job.environments.of(node.index, self.number)
         try:
             node.leader = self.job.start(["bash", script], node.index, stdin=subprocess.DEVNULL, env=environment)

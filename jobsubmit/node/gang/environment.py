@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 
-# What an engine knows better than we.
+# What an engine knows better than we; one that lays the code itself is the platform, and knows all of it.
 _KEPT = ("MA_CURRENT_IP", "MA_CURRENT_INSTANCE_NAME", "MA_TASK_NAME")
+_PLATFORM = ("MA_", "VC_")
 _LONGEST_VARIABLE = 100_000  # characters; the kernel's limit is 131,071
 
 # Set by a launcher, a platform or a shell around us, these would steer the job's own launcher.
@@ -51,7 +52,9 @@ class NodeEnvironments:
         self.addresses, self.port = addresses, port
         self.base = {name: value for name, value in os.environ.items() if not STRAY.fullmatch(name)}
         request, gpus = order["request"], visible_gpus(os.environ)
-        self.is_alone = order.get("place") is not None  # one node of the job on this machine, not all
+        self.place: dict[str, Any] = order.get("place") or {}
+        self.is_alone = bool(self.place)  # one node of the job on this machine, not all
+        self.given = _given(self.place)
         if self.is_alone:
             self.gpus = [gpus] * request["nodes"]
         else:
@@ -60,7 +63,8 @@ class NodeEnvironments:
     @property
     def nproc(self) -> int:
         """Return how many processes a node starts."""
-        return self.order["request"]["nproc_per_node"] or len(self.gpus[0]) or 1
+        told = int(self.given.get("MA_NUM_GPUS") or 0)
+        return self.order["request"]["nproc_per_node"] or told or len(self.gpus[0]) or 1
 
     def of(self, node: int, attempt: int) -> dict[str, str]:
         """Return the whole environment of a node, as a new mapping."""
@@ -81,7 +85,7 @@ class NodeEnvironments:
             "MA_CURRENT_INSTANCE_NAME": "worker-%d" % node,
             "MA_JOB_DIR": self.job_folder(node),
             "MA_LOG_DIR": os.path.join(self.job_dir, "logs"),
-            **{name: os.environ[name] for name in _KEPT if self.is_alone and name in os.environ},
+            **self.given,
             "JOBSUBMIT_JOB_ID": request["job_id"],
             "JOBSUBMIT_RESTART_COUNT": str(attempt),
             "JOBSUBMIT_MASTER_PORT": str(self.port),
@@ -116,7 +120,18 @@ class NodeEnvironments:
 
     def job_folder(self, node: int) -> str:
         """Return MA_JOB_DIR of a node: the parent of its code folder."""
-        return os.path.join(self.job_dir, "nodes", str(node))
+        return str(self.place.get("job_folder") or os.path.join(self.job_dir, "nodes", str(node)))
+
+    def script(self, node: int) -> str:
+        """Return where a node's start script is."""
+        return str(self.place.get("script") or os.path.join(self.job_folder(node), "start.sh"))
+
+
+def _given(place: dict[str, Any]) -> dict[str, str]:
+    """Return the part of the node contract that whoever started us gives, and we only pass on."""
+    if "job_folder" in place:
+        return {name: value for name, value in os.environ.items() if name.startswith(_PLATFORM)}
+    return {name: os.environ[name] for name in _KEPT if place and name in os.environ}
 
 
 def mount_path(request: dict[str, Any], job_dir: str, mount: dict[str, Any]) -> str:

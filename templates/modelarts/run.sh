@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Start one node of a job on ModelArts: `run.sh SCRIPT`, the name of a start script in the folder above.
+# The agent beside this file runs it, tells the lines of its ranks apart, and says which of them failed first and why.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+script="${here%/*}/$1"
+if python -c 'import sys; sys.exit(sys.version_info < (3, 8))'; then
+  exec python "${here}/agent.pyz" task "${script}"
+fi
+printf 'jobsubmit: the image has no python of 3.8 or newer: its ranks cannot be told apart\n' >&2
+exec bash "${script}"
