@@ -24,6 +24,7 @@ from engine import PYTHON_OF_IMAGE, Engine, volcano_fields
 from kubernetes_cluster import Cluster
 from minio_server import Server
 from modelarts_server import Service
+from obs import Domain
 from proxy import Proxy
 from slurm import Slurm
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -125,6 +126,27 @@ def bucket(s3: tuple[str, Server]) -> Iterator[Bucket]:
     found = Bucket(*s3)
     yield found
     found.client.close()
+
+
+@pytest.fixture
+def domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Domain]:
+    """Run a server with a domain set; not every machine resolves names below localhost, so it is its own proxy."""
+    if "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ:
+        pytest.skip("needs a server of our own domain")
+    (tmp_path / "server").mkdir()
+    with (
+        minio_server.running(tmp_path / "server", domain="localhost") as server,
+        proxy.in_front_of(server.endpoint) as line,
+    ):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+        import boto3
+
+        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+        client.create_bucket(Bucket="virtual")
+        client.close()
+        monkeypatch.setenv("http_proxy", line.endpoint)
+        yield Domain(server.endpoint.replace("127.0.0.1", "localhost"), line)
 
 
 @pytest.fixture

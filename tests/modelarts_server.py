@@ -48,6 +48,7 @@ class Fault:
     count: int = 1
     after: bool = False
     silence: float = 0.0
+    text: str = "a fault on purpose"
 
 
 @dataclass
@@ -206,7 +207,7 @@ class Service:
         """Return what the service has of a task's log so far: some of it comes late."""
         data = job.tasks[task].log.read_bytes()
         if self.late and time.time() < (job.ended or time.time()) + self.late:
-            data = data[: len(data) // 2]
+            data = data[: data.rfind(b"\n", 0, len(data) // 2) + 1]
         return data.decode("utf-8", "replace")
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -491,11 +492,11 @@ def running(folder: Path, store: Server) -> Iterator[Service]:
                 if fault and fault.silence:
                     time.sleep(fault.silence)
                 if fault and not fault.after and fault.status:
-                    raise RefusedError(fault.status, "a fault on purpose")
+                    raise RefusedError(fault.status, fault.text)
                 values = dict(urllib.parse.parse_qsl(query))
                 status, document = service.answer(self.command, path, values, json.loads(body) if body else None)
                 if fault and fault.after:
-                    raise RefusedError(fault.status, "a fault on purpose, after all was done")
+                    raise RefusedError(fault.status, fault.text)
             except RefusedError as refused:
                 status = refused.status
                 document = {"error_code": "ModelArts.0001", "error_msg": str(refused)}

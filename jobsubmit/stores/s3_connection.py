@@ -129,6 +129,12 @@ class Connection:
         }
         if endpoint:
             scheme, _, host = endpoint.rstrip("/").partition("://")
+            if self.is_virtual and host.partition(":")[0].replace(".", "").isdigit():
+                raise StoreError(
+                    f"{self.uri}: the endpoint {endpoint} has no name that the bucket's could stand before",
+                    "give the server's name, or store.addressing: path if it takes that",
+                    self.uri,
+                )
             config["endpoint"] = f"{scheme}://{self.bucket}.{host}" if self.is_virtual else f"{scheme}://{host}"
         if keys := self.access.keys:
             config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
 from typing import Any
 
+import modelarts_server
 import pytest
 from command import Command, handle, job_dir, wait_for_line, wait_until
 from hostile import HOSTILE
 from minio_server import Server
-from modelarts_server import ENGINE, PROJECT, SK, TOKEN, Fault, Service
+from modelarts_server import AK, ENGINE, PROJECT, SK, TOKEN, Fault, Service
+from obs import Domain, refusals
+from proxy import Seen
 from ruamel.yaml import YAML
-
-from jobsubmit.assets import SAMPLE_CODE
 
 MODES = ("spawn", "launch", "torchrun")
 
@@ -65,30 +67,41 @@ def clean(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("mode", MODES)
-def test_training(mode: str, nodes: int, write: Any, jobsubmit: Command, service: Service) -> None:
-    boot = "main.py" if mode == "spawn" else "torch_ddp.py"
-    flavor = {"flavor": "cpu.2"} if nodes == 1 else {}
-    job = write(
-        mode=mode,
-        code_dir=str(SAMPLE_CODE),
-        boot_file=boot,
-        hyperparameters={"lr": 0.001},
-        resources={"nodes": nodes},
-        backend=flavor,
-    )
-    done = jobsubmit("create", job, "--follow", timeout=240)
-    losses = re.findall(r"step \d+ loss (\d\.\d{6})", done.stderr)  # ranks of a node share its log, letter by letter
-    assert len(losses) == 2 * 5 and len(set(losses)) == 5, done.stderr
-    for rank in range(2):
-        assert f"rank {rank} done: all 2 ranks hold equal parameters" in done.stderr
-    status = jobsubmit.json("status", handle(done.stdout))
-    assert status["state"] == "SUCCEEDED"
+CARRIER = """
+import argparse, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--data_url", default=os.environ.get("JOBSUBMIT_INPUT_DATA_URL"))
+parser.add_argument("--train_url", default=os.environ.get("JOBSUBMIT_OUTPUT_TRAIN_URL"))
+known, _ = parser.parse_known_args()
+text = pathlib.Path(known.data_url, "numbers.txt").read_text()
+pathlib.Path(known.train_url, "sum.txt").write_text(str(sum(map(int, text.split()))))
+print("summed up", flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["spawn", "torchrun"])
+def test_data_come_and_go_and_what_is_shown_is_what_is_sent(
+    mode: str, write: Any, jobsubmit: Command, service: Service, s3: tuple[str, Server], bucket: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers/numbers.txt").write_text("1 2 39")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(CARRIER)
+    own = {} if mode == "spawn" else {"boot_file": None, "command": ["python", "train.py"]}
+    channels = {
+        "inputs": [{"name": "data_url", "uri": f"s3://{s3[0]}/data"}],
+        "outputs": [{"name": "train_url", "uri": f"s3://{s3[0]}/out"}],
+    }
+    job = write(mode=mode, resources={"nproc_per_node": 1}, **own, **channels)
+    jobsubmit("upload", tmp_path / "numbers", f"s3://{s3[0]}/data", "--endpoint-url", s3[1].endpoint)
+    done = jobsubmit("create", job, "--follow", timeout=60)
+    assert "summed up" in done.stderr
+    assert bucket.objects()["out/sum.txt"] == b"42"
     (created,) = service.jobs.values()
+    status = jobsubmit.json("status", handle(done.stdout))
     shown = jobsubmit.json("create", job, "--dry-run", "--job-id", status["id"])
     assert json.loads(shown["request"]["training-job.json"]) == created.body
+    assert json.loads(jobsubmit("render", "--request", job, "--job-id", status["id"]).stdout) == created.body
 
 
 RECORDER = """
@@ -128,7 +141,7 @@ def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path:
     begun = time.monotonic()
     done = jobsubmit("create", job, "--follow", "--propagate-exit-code", code=7, timeout=60)
     assert time.monotonic() - begun < 30
-    assert "FAILED (EXIT_CODE): node 1 failed first: its start script ended with exit code 7" in done.stderr
+    assert "FAILED (EXIT_CODE): node 1 failed first: exit code 7" in done.stderr
     assert "│ last words" in done.stderr
 
 
@@ -157,6 +170,74 @@ def test_ten_thousand_lines_under_faults(write: Any, jobsubmit: Command, service
         assert own == [f"line {number}" for number in range(1, 10001)]
 
 
+def test_a_job_through_a_store_as_strict_as_obs(
+    jobsubmit: Command, domain: Domain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = refusals(domain)
+    assert strict(Seen("PUT", "/virtual/k", {"host": domain.host}))
+    assert strict(Seen("GET", "/?list-type=2", {"host": f"virtual.{domain.host}"}))
+    domain.line.rule = strict
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # where the service is
+    monkeypatch.setenv("HUAWEICLOUD_SDK_AK", AK)
+    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", SK)
+    keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    server = Server(f"http://127.0.0.1:{domain.line.port}", *keys)
+    with modelarts_server.running(tmp_path / "platform", server) as service:
+        fields = {
+            **code(tmp_path, "cat data/numbers.txt\n"),
+            "name": "strict",
+            "mode": "torchrun",
+            "code_dir": "code",
+            "image": "team/pytorch:2.9",
+            "store": {"uri": "obs://virtual/jobs", "endpoint_url": domain.endpoint},
+            "backend": {
+                "kind": "modelarts",
+                "endpoint": service.endpoint,
+                "project_id": PROJECT,
+                "flavor": "cpu.1",
+            },
+        }
+        (tmp_path / "code/data").mkdir()
+        (tmp_path / "code/data/numbers.txt").write_text("42\n")
+        with (tmp_path / "job.yaml").open("w", encoding="utf-8") as stream:
+            YAML(typ="safe").dump(fields, stream)
+        done = jobsubmit("create", tmp_path / "job.yaml", "--follow", timeout=60)
+    assert "] 42" in done.stderr
+    assert [seen for seen in domain.line.seen if strict(seen)] == []
+    assert any(seen.method == "PUT" for seen in domain.line.seen)
+
+
+def test_lines_that_come_late_are_waited_for(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
+    fields = code(tmp_path, "for i in $(seq 400); do echo line $i; done\n")
+    service.late = 5.0
+    done = jobsubmit("create", write(**fields), "--follow", timeout=60)
+    assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 401)]
+
+
+LOGS_BY_PAGES, PREVIEWS = "GET .*/training-jobs/[^/]*/logs/", "/logs/preview"
+
+
+@pytest.mark.parametrize("by", ["preview", "export"])
+def test_logs_that_have_no_pages(
+    by: str, write: Any, jobsubmit: Command, service: Service, s3: tuple[str, Server], tmp_path: Path
+) -> None:
+    fields = code(tmp_path, "printf 'a\\rb\\fc\\n'; for i in $(seq 3000); do echo line $i; done; sleep 3; echo done\n")
+    service.faults = [Fault(LOGS_BY_PAGES, 403, 1000)]
+    if by == "export":
+        service.faults.append(Fault(PREVIEWS, 403, 1000))
+    job = write(**fields, backend={"log_url": f"obs://{s3[0]}/logs"} if by == "export" else {})
+    done = jobsubmit("create", job, "--follow", timeout=90)
+    assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 3001)]
+    assert "[node 0] done" in done.stderr
+
+
+def test_logs_that_nobody_has_are_an_error(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
+    service.faults = [Fault("/logs/", 403, 1000)]
+    found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"))).stdout)
+    jobsubmit("wait", found, timeout=60)
+    assert "ask for the permissions" in jobsubmit("logs", found, code=5).stderr
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -179,6 +260,28 @@ def test_a_busy_service_is_asked_again(write: Any, jobsubmit: Command, service: 
     done = jobsubmit("create", write(**code(tmp_path, "echo once\n")), "--follow", timeout=90)
     assert "SUCCEEDED" in done.stderr
     assert len(service.jobs) == 1
+
+
+def test_a_quota_that_is_used_up_leaves_no_job(
+    write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+) -> None:
+    service.faults = [Fault("POST .*/training-jobs$", 400, text="the quota of the project is used up")]
+    done = jobsubmit("create", write(**code(tmp_path, "echo x\n")), code=5)
+    assert "the quota of the project is used up" in done.stderr
+    assert service.jobs == {}
+
+
+def test_a_job_is_listed_waited_for_and_made_again(
+    write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+) -> None:
+    first = handle(jobsubmit("create", write(**code(tmp_path, "echo once more\n"))).stdout)
+    jobsubmit("wait", first, timeout=60)
+    (row,) = jobsubmit.json("list")
+    assert (row["state"], row["backend"]) == ("SUCCEEDED", "modelarts")
+    done = jobsubmit("rerun", first, "--follow", timeout=60)
+    assert "once more" in done.stderr
+    assert len(service.jobs) == 2
+    assert handle(done.stdout) != first
 
 
 def test_what_is_wrong_is_told_before_anything_is_uploaded(

@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
-import minio_server
-import proxy
 import pytest
 from hostile import HOSTILE
 from minio_server import Server
-from proxy import Proxy
+from obs import Domain
 
 from jobsubmit.address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
@@ -201,39 +197,16 @@ class TestS3:
         dead = StoreAddress(uri=f"s3://{s3[0]}", endpoint_url="http://127.0.0.1:9")
         assert "reachable" in self.refusal(lambda: open_store(dead).put("k", b"", HEX)).hint
 
+    def test_an_endpoint_that_no_bucket_can_be_part_of(self, s3: tuple[str, Server]) -> None:
+        spec = StoreAddress(uri=f"obs://{s3[0]}", endpoint_url=s3[1].endpoint)
+        assert "store.addressing: path" in self.refusal(lambda: open_store(spec).get("k")).hint
+
     def test_unknown_profile(self, s3: tuple[str, Server]) -> None:
         spec = StoreAddress(uri=f"s3://{s3[0]}", endpoint_url=s3[1].endpoint, profile="nobody")
         assert "profile" in self.refusal(lambda: open_store(spec).head("k")).hint
 
 
 # ── OBS ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Hold a server that finds its buckets by name, and the proxy that every request goes through."""
-
-    endpoint: str
-    line: Proxy
-
-
-@pytest.fixture
-def domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Domain]:
-    """Run a server with a domain set; not every machine resolves names below localhost, so it is its own proxy."""
-    if "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ:
-        pytest.skip("needs a server of our own domain")
-    (tmp_path / "server").mkdir()
-    with (
-        minio_server.running(tmp_path / "server", domain="localhost") as server,
-        proxy.in_front_of(server.endpoint) as line,
-    ):
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
-        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
-        client.create_bucket(Bucket="virtual")
-        client.close()
-        monkeypatch.setenv("http_proxy", line.endpoint)
-        yield Domain(server.endpoint.replace("127.0.0.1", "localhost"), line)
 
 
 @pytest.mark.needs("minio")

@@ -150,8 +150,9 @@ class ModelArtsBackend:
             bucket, _, prefix = str(told.get("obs_url", "")).strip("/").partition("/")
             if not bucket or not plan.exists():
                 return None
-            server = StoreAddress(**json.loads(plan.read_bytes())["store"])
-            return open_store(server._replace(uri=f"obs://{bucket}")), f"{prefix}/" if prefix else ""
+            server = StoreAddress(*json.loads(plan.read_bytes())["store"])
+            scheme = server.uri.partition("://")[0]
+            return open_store(server._replace(uri=f"{scheme}://{bucket}")), f"{prefix}/" if prefix else ""
 
         is_tagged = REQUEST_VARIABLE in (algorithm.get("environments") or {})
         return Logs(api, str(found["metadata"]["id"]), is_tagged=is_tagged, export=export)

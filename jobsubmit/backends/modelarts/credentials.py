@@ -1,8 +1,9 @@
-"""Who we are to ModelArts: from the environment, else from the SDK's credentials file."""
+"""Who we are to ModelArts: from the environment, else from the credentials file of the SDK, else of KooCLI (hcloud)."""
 
 from __future__ import annotations
 
 import configparser
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 _FILE = "~/.huaweicloud/credentials"
+_KOOCLI_FILE = "~/.hcloud/config.json"
 _DEFAULT_PROFILE = "basic"  # the name that the SDK gives it
 _VARIABLES = {
     "ak": "HUAWEICLOUD_SDK_AK",
@@ -24,7 +26,15 @@ _VARIABLES = {
     "project_id": "HUAWEICLOUD_SDK_PROJECT_ID",
     "region": "HUAWEICLOUD_SDK_REGION",
 }
-_HINT = "set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or write ak and sk into " + _FILE
+# KooCLI's own word for each of these, in a profile of its file.
+_KOOCLI = {
+    "ak": "accessKeyId",
+    "sk": "secretAccessKey",
+    "security_token": "securityToken",
+    "project_id": "projectId",
+    "region": "region",
+}
+_HINT = f"set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, write ak and sk into {_FILE}, or run `hcloud configure set`"
 
 
 @dataclass(frozen=True)
@@ -56,19 +66,48 @@ def identity(spec: ModelArtsBackendSpec, environment: Mapping[str, str] = os.env
 
 
 def _profile(name: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the first file says that has a profile of this name, or for nobody in particular."""
     file = Path(environment.get(FILE_VARIABLE) or _FILE).expanduser()
+    profiles = _sdk_profiles(file)
+    found = profiles.get(name or _DEFAULT_PROFILE)
+    if found is None:
+        others, current = _koocli_profiles(Path(_KOOCLI_FILE).expanduser())
+        found = others.get(name or current)
+        profiles = {**others, **profiles}
+    if found is None and name:
+        known = ", ".join(profiles) or "none"
+        raise BackendError(
+            f"backend.profile: there is no profile {name} in {file} or {_KOOCLI_FILE}", f"known: {known}"
+        )
+    return {key: value for key, value in (found or {}).items() if key in _VARIABLES and value}
+
+
+def _sdk_profiles(file: Path) -> dict[str, dict[str, str]]:
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if name:
-            raise BackendError(f"backend.profile: there is no {file}", _HINT) from None
         return {}
     except (OSError, ValueError, configparser.Error) as error:
-        raise BackendError(f"{file} cannot be read: {error}", "write ak=…, sk=… below [basic]") from error
-    if name and not parser.has_section(name):
-        known = ", ".join(parser.sections()) or "none"
-        raise BackendError(f"backend.profile: there is no profile {name} in {file}", f"it has: {known}")
-    section = name or _DEFAULT_PROFILE
-    found = dict(parser[section]) if parser.has_section(section) else {}
-    return {key: value for key, value in found.items() if key in _VARIABLES and value}
+        raise BackendError(f"{file} cannot be read: {_first(error)}", "write ak=…, sk=… below [basic]") from error
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def _koocli_profiles(file: Path) -> tuple[dict[str, dict[str, str]], str]:
+    """Return the profiles that `hcloud configure` made, and the name of the current one."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        profiles = {
+            str(profile["name"]): {ours: str(profile.get(theirs) or "") for ours, theirs in _KOOCLI.items()}
+            for profile in told["profiles"]
+        }
+        return profiles, str(told.get("current") or "default")
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BackendError(f"{file} cannot be read: {_first(error)}", "run `hcloud configure set`") from error
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of an error: further ones may quote a key."""
+    return str(error).partition("\n")[0]
