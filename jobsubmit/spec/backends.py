@@ -199,7 +199,9 @@ class ModelArtsBackendSpec(FrozenModel):
         examples=["https://modelarts.cn-north-4.example.com"],
     )
     profile: PlatformName | None = Field(
-        None, description="Profile of the credentials file (~/.huaweicloud/credentials).", examples=["research"]
+        None,
+        description="Profile of ~/.huaweicloud/credentials, or of KooCLI's ~/.hcloud/config.json.",
+        examples=["research"],
     )
     workspace_id: PlatformName | None = Field(None, description="Workspace; left out, the default one.", examples=["0"])
     pool_id: PlatformName | None = Field(

@@ -145,6 +145,38 @@ def test_the_first_failure_is_reported(write: Any, jobsubmit: Command, tmp_path:
     assert "│ last words" in done.stderr
 
 
+SPAWNING = """
+import os, sys, time
+import torch.multiprocessing as mp
+
+def work(local, node):
+    if node == "1" and local == 1:
+        HOW
+    time.sleep(60)
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(next(word for word in sys.argv if word.startswith("--rank="))[7:],), nprocs=2)
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("raise ValueError('the loss is nan')", "its process 1 raised an exception"),
+        ("os._exit(7)", "its process 1 terminated with exit code 7"),
+        ("os.kill(os.getpid(), 9)", "its process 1 terminated with signal SIGKILL"),
+    ],
+)
+def test_the_process_of_a_preset_framework_that_failed(
+    how: str, told: str, write: Any, jobsubmit: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(SPAWNING.replace("HOW", how))
+    done = jobsubmit("create", write(mode="spawn", resources={"nodes": 2}), "--follow", "--no-check", code=100)
+    assert f"node 1 failed: exit code 1; {told}" in done.stderr
+
+
 def test_cancel_twice(write: Any, jobsubmit: Command, tmp_path: Path) -> None:
     job = write(**code(tmp_path, "echo begun\nsleep 300\n"))
     found = handle(jobsubmit("create", job).stdout)
@@ -163,6 +195,7 @@ def test_ten_thousand_lines_under_faults(write: Any, jobsubmit: Command, service
     job = write(**{**fields, "resources": {"nodes": 2, "nproc_per_node": 1}})
     service.not_ready = 3
     service.faults = [Fault("/logs/", 429, 2), Fault("/logs/", 500, 2), Fault("GET .*/training-jobs/[^/]*$", 502, 2)]
+    service.faults.append(Fault("/logs/", 504, silence=9))
     found = handle(jobsubmit("create", job).stdout)
     lines = jobsubmit("logs", "-f", found, timeout=120).stdout.splitlines()
     for node in range(2):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
-from jobsubmit.assets import SAMPLE_CODE, starter_job
+from jobsubmit.assets import SAMPLE_CODE, TEMPLATES, starter_job
 from jobsubmit.errors import SpecError
 from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands, render
@@ -112,12 +112,16 @@ def test_script_is_unchanged(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_shellcheck_finds_nothing(case: str) -> None:
-    done = subprocess.run(
-        [SHELLCHECK, "--enable=all", "--severity=style", "-"],
-        input=script_of(CASES[case]),
-        capture_output=True,
-        text=True,
-    )
+    assert_clean(script_of(CASES[case]))
+
+
+def test_shellcheck_finds_nothing_in_what_starts_a_node_on_modelarts() -> None:
+    assert_clean((TEMPLATES / "modelarts/run.sh").read_text())
+
+
+def assert_clean(script: str) -> None:
+    command = [SHELLCHECK, "--enable=all", "--severity=style", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True)
     assert done.stdout == ""
     assert done.returncode == 0
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,8 @@ from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
-from jobsubmit.backends.modelarts.states import status_of, tasks_of, with_ends
+from jobsubmit.backends.modelarts.states import status_of, tasks_of, with_ends, with_words
 from jobsubmit.backends.patience import Patience
-from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
 from jobsubmit.node.task import REQUEST_VARIABLE
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
-_LAST_LINES = 20
+_LAST_WORDS = 200  # lines in which a failure is looked for
 _CONNECTIONS = 16
 _HANDLE_PARTS = 3
 _NO_REGION = "-"  # in a handle: the service was named by its address
@@ -122,12 +120,9 @@ class ModelArtsBackend:
             told = with_ends(told, ends, len(tasks))
         if told.failure is None or told.failure.last_lines:
             return told
-        query = LogQuery(node=told.failure.node, tail=_LAST_LINES)
+        query = LogQuery(node=told.failure.node, tail=_LAST_WORDS)
         words = [line.text for line in logs.lines(query, lambda: Look(tasks, goes_on=False, ended=None))]
-        known = diagnose(words, signal=told.failure.signal, reason=told.reason)
-        return replace(
-            told, failure=replace(told.failure, last_lines=tuple(words), **(known._asdict() if known else {}))
-        )
+        return with_words(told, words)
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobsubmit.backends import Failure, JobStatus, State, Step
-from jobsubmit.backends.gang import told_status, with_words
+from jobsubmit.backends import Failure, JobStatus, State, Step, gang
+from jobsubmit.diagnosis import diagnose
 from jobsubmit.node.gang import together
 
 # The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
@@ -21,17 +22,33 @@ PHASES = {
     "Terminated": State.CANCELLED,
     "Abnormal": State.FAILED,
 }
+# What torch.multiprocessing.spawn says of the process that ended it, in torch 2.1 to 2.15.
+_SPAWNED = re.compile(
+    r"-- Process (\d+) terminated with the following error|process (\d+) (terminated with (?:exit code|signal) \w+)"
+)
+_LAST_LINES = 20
 _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
 def with_ends(told: JobStatus, ends: Sequence[Mapping[str, Any]], nodes: int) -> JobStatus:
     """Return how a failed job is by what the agents of its nodes said at their ends, where they name the failure."""
-    outcome = together.judged([with_words(dict(end)) for end in ends], nodes)
+    outcome = together.judged([gang.with_words(dict(end)) for end in ends], nodes)
     if outcome is None or outcome.state != "FAILED":
         return told
-    status = told_status(outcome.as_status(), ())
+    status = gang.told_status(outcome.as_status(), ())
     return replace(status, steps=told.steps, details={**told.details, **status.details})
+
+
+def with_words(told: JobStatus, words: Sequence[str]) -> JobStatus:
+    """Return how a failed job is, explained by the last lines of the node that failed: mp.spawn names a process."""
+    assert told.failure
+    known = diagnose(words, signal=told.failure.signal, reason=told.reason)
+    message = told.failure.message
+    if found := _SPAWNED.search("\n".join(words)):
+        message += f"; its process {found[1] or found[2]} {found[3] or 'raised an exception'}"
+    failure = replace(told.failure, message=message, last_lines=tuple(words[-_LAST_LINES:]))
+    return replace(told, message=message, failure=replace(failure, **(known._asdict() if known else {})))
 
 
 def status_of(job: Mapping[str, Any]) -> JobStatus:
