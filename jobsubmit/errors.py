@@ -77,13 +77,25 @@ class StoreError(JobSubmitError):
 
 
 class BackendError(JobSubmitError):
-    """Say that the engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help."""
+    """Say that the engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help.
+
+    `is_unsure` where nobody knows whether the engine has done what it was asked for.
+    """
 
     code = 5
 
-    def __init__(self, message: str, hint: str = "", where: str = "", *, may_pass: bool = False) -> None:
+    def __init__(
+        self, message: str, hint: str = "", where: str = "", *, may_pass: bool = False, is_unsure: bool = False
+    ) -> None:
         super().__init__(message, hint, where)
-        self.may_pass = may_pass
+        self.may_pass, self.is_unsure = may_pass, is_unsure
+
+    def without(self, secrets: Iterable[str]) -> BackendError:
+        """Return the same error with no secret value in its message."""
+        message = self.message
+        for value in filter(None, secrets):
+            message = message.replace(value, "<secret>")
+        return BackendError(message, self.hint, self.where, may_pass=self.may_pass, is_unsure=self.is_unsure)
 
 
 class JobNotFoundError(JobSubmitError):

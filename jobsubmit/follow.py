@@ -23,7 +23,7 @@ OnWait: TypeAlias = Callable[[JobStatus, float], object]
 
 def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
     """Return a record with its handle, also where the client died before it could write it down."""
-    if record.handle or record.problem or JobRecords(settings).is_submitting(record):
+    if record.handle or (record.problem and not record.is_unsure) or JobRecords(settings).is_submitting(record):
         return record
     found = open_backend(record.backend, settings).find(record.id)
     return replace(record, handle=str(found)) if found else record
@@ -59,9 +59,9 @@ def logs(
 
     While a job that is followed has not started, `on_wait` gets its status and for how many seconds that is so.
     """
-    begun = time.monotonic()
-    while follow and (now := status(record, settings)).state in _WAITING:
-        if on_wait:
+    begun, patience = time.monotonic(), Patience()
+    while follow and ((now := patience.ask(partial(status, record, settings))) is None or now.state in _WAITING):
+        if on_wait and now:
             on_wait(now, time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
         record = JobRecords(settings).read(record.id) or record

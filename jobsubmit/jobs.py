@@ -36,7 +36,10 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it."""
+    """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it.
+
+    `problem` says why none has; `is_unsure` if one may have, and did not say so.
+    """
 
     id: str
     name: str
@@ -50,6 +53,7 @@ class JobRecord:
     steps: tuple[Step, ...] = ()
     handle: str = ""
     problem: str = ""
+    is_unsure: bool = False
     layout: Layout = "tree"
     code_name: str = ""
     store: Mapping[str, Any] = field(default_factory=dict)

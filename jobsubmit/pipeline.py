@@ -18,7 +18,7 @@ from jobsubmit.backends import (
 )
 from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
-from jobsubmit.errors import CancelledError, JobSubmitError, SpecError, UsageError
+from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
@@ -58,6 +58,7 @@ def submit(
     code_store = _store_above(plan) if isinstance(plan.code_dir, str) else store
     records = JobRecords(settings)
     record = _record(prepared)
+    is_sent = False
     with records.submitting(record, _documents(prepared)):
         try:
             summary = _upload_bundle(prepared, store, settings, progress)
@@ -68,10 +69,12 @@ def submit(
             if records.is_cancel_asked(record):
                 raise CancelledError(f"{record.id} was cancelled before it was submitted")
             delivery = Delivery(secrets, order, store, code_store, prepared.code, prepared.script)
+            is_sent = True
             record = replace(record, handle=str(backend.submit(prepared.request, delivery)))
         except BaseException as error:
             problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
-            record = replace(record, problem=problem)
+            is_unsure = error.is_unsure if isinstance(error, BackendError) else not isinstance(error, JobSubmitError)
+            record = replace(record, problem=problem, is_unsure=is_sent and is_unsure)
             raise
         finally:
             records.save(record)

@@ -6,11 +6,14 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from jobsubmit.errors import UsageError
+from jobsubmit.node.task import REQUEST_VARIABLE
 
 _RANKS = ("world_size", "rank")
+_SOME_BOOT_FILE = "train.py"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MANAGED = "fault-tolerance/"
 _OURS = re.compile("^JOBSUBMIT_(INPUT|OUTPUT)_")  # before the names that our own requests give channels
@@ -151,8 +154,23 @@ def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
         version = {"name": engine.get("engine_name"), "version": engine.get("engine_version")}
         return {"mode": "spawn", "boot_file": boot, "framework": version, "hyperparameters": parameters}
     command = shlex.split(str(algorithm.get("command") or ""))
+    if _is_ours(algorithm):
+        command, boot = [], boot or _SOME_BOOT_FILE
     started = {"command": command} if command else {"boot_file": boot}
-    return {"mode": "torchrun", "image": engine["image_url"], **started, "hyperparameters": parameters}
+    return {"mode": _mode(algorithm), "image": engine["image_url"], **started, "hyperparameters": parameters}
+
+
+def _mode(algorithm: Mapping[str, Any]) -> str:
+    """Return the mode of a job in an image; only one of ours says it."""
+    with suppress(ValueError, AttributeError):
+        told = json.loads((algorithm.get("environments") or {}).get(REQUEST_VARIABLE) or "{}")
+        return str(told.get("mode") or "torchrun")
+    return "torchrun"
+
+
+def _is_ours(algorithm: Mapping[str, Any]) -> bool:
+    """Tell whether jobsubmit itself has made the start script of a job, and will make it anew."""
+    return "/.jobsubmit/" in str(algorithm.get("command") or "")
 
 
 def _data(channel: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +220,9 @@ def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _notes(body: Mapping[str, Any]) -> Iterator[str]:
     algorithm = body.get("algorithm") or {}
-    if (algorithm.get("engine") or {}).get("image_url") and algorithm.get("command"):
+    if _is_ours(algorithm):
+        yield f"boot_file: its start script is made anew; name what it started (here: {_SOME_BOOT_FILE})"
+    elif (algorithm.get("engine") or {}).get("image_url") and algorithm.get("command"):
         yield "command: what it starts is not looked into; with boot_file instead, jobsubmit writes the launcher's"
     if algorithm.get("id") or algorithm.get("subscription_id"):
         yield "algorithm.id: an algorithm of the platform's own has no counterpart here, and is left out"

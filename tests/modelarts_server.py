@@ -48,6 +48,8 @@ class Fault:
     count: int = 1
     after: bool = False
     silence: float = 0.0
+    late: float = 0.0
+    """Seconds after which a job is created that nobody was told of."""
     text: str = "a fault on purpose"
 
 
@@ -104,6 +106,7 @@ class Service:
         self.folder, self.store = folder, store
         self.jobs: dict[str, Job] = {}
         self.faults: list[Fault] = []
+        self.names_are_unique = True
         self.requests: list[str] = []
         self.late = 0.0  # seconds after a job's end until the second half of its logs is there
         self.not_ready = 0  # how many looks at a log are answered with 204
@@ -158,7 +161,8 @@ class Service:
         """Take a job, and begin to run it."""
         check_body(body)
         with self.lock:
-            if any(job.body["metadata"]["name"] == body["metadata"]["name"] for job in self.jobs.values()):
+            names = [job.body["metadata"]["name"] for job in self.jobs.values()]
+            if self.names_are_unique and body["metadata"]["name"] in names:
                 raise RefusedError(400, f"the name {body['metadata']['name']} is taken")
             job = Job(body)
             self.jobs[job.id] = job
@@ -489,6 +493,8 @@ def running(folder: Path, store: Server) -> Iterator[Service]:
                 check_signature(self, body)
                 if fault:
                     fault.count -= 1
+                if fault and fault.late:
+                    threading.Timer(fault.late, service.create, [json.loads(body)]).start()
                 if fault and fault.silence:
                     time.sleep(fault.silence)
                 if fault and not fault.after and fault.status:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ def test_a_job_through_a_store_as_strict_as_obs(
 
 def test_lines_that_come_late_are_waited_for(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     fields = code(tmp_path, "for i in $(seq 400); do echo line $i; done\n")
-    service.late = 5.0
+    service.late = 8.0
     done = jobsubmit("create", write(**fields), "--follow", timeout=60)
     assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 401)]
 
@@ -264,6 +265,34 @@ def test_logs_that_have_no_pages(
     assert "[node 0] done" in done.stderr
 
 
+def test_a_status_needs_no_logs(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
+    service.faults = [Fault("/logs", 403, 1000)]
+    found = handle(jobsubmit("create", write(**code(tmp_path, "exit 3\n"))).stdout)
+    jobsubmit("wait", found, "--propagate-exit-code", code=3, timeout=60)
+
+
+@pytest.mark.parametrize("pause", [0, 1])  # seconds in which an agent tells what it has seen, or cannot
+def test_what_a_node_said_before_it_was_started_again_is_not_the_end(
+    pause: int, write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+) -> None:
+    again = f"echo second; sleep {pause}; kill -9 $PPID; sleep 9"
+    text = f"if [ -e ../seen ]; then {again}; else touch ../seen; exit 3; fi\n"
+    found = handle(jobsubmit("create", write(**code(tmp_path, text), restarts=1)).stdout)
+    jobsubmit("wait", found, code=100, timeout=60)
+    failure = jobsubmit.json("status", found)["failure"]
+    assert (failure["exit_code"], failure["signal"]) == (None, 9)
+    assert ("second" in jobsubmit("logs", found, timeout=90).stdout) is bool(pause)
+
+
+def test_a_secret_that_is_too_long_is_told_before(
+    write: Any, jobsubmit: Command, service: Service, bucket: Any, tmp_path: Path
+) -> None:
+    job = write(**code(tmp_path, "echo x\n"), secrets={"KEY": "env:LONG"})
+    done = jobsubmit("create", job, env={"LONG": "s" * 5000}, code=5)
+    assert "secrets.KEY: 5,000 characters, and the limit of ModelArts is 4,096" in done.stderr
+    assert bucket.objects() == {}
+
+
 def test_logs_that_nobody_has_are_an_error(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     service.faults = [Fault("/logs/", 403, 1000)]
     found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"))).stdout)
@@ -271,21 +300,47 @@ def test_logs_that_nobody_has_are_an_error(write: Any, jobsubmit: Command, servi
     assert "ask for the permissions" in jobsubmit("logs", found, code=5).stderr
 
 
+@pytest.mark.parametrize("names_are_unique", [True, False])
 @pytest.mark.parametrize(
     "fault",
     [
+        Fault("POST .*/training-jobs$", silence=10, status=504, late=12),
         Fault("POST .*/training-jobs$", 502, after=True),
         Fault("POST .*/training-jobs$", silence=10, after=True, status=504),
     ],
 )
 def test_an_answer_that_was_lost_makes_no_second_job(
-    fault: Fault, write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+    fault: Fault, write: Any, jobsubmit: Command, service: Service, tmp_path: Path, *, names_are_unique: bool
 ) -> None:
-    service.faults = [fault]
+    service.names_are_unique = names_are_unique
+    service.faults = [replace(fault)]
     job = write(**code(tmp_path, "echo once\n"))
     done = jobsubmit("create", job, "--follow", timeout=90)
     assert "SUCCEEDED" in done.stderr
     assert len(service.jobs) == 1
+
+
+def test_a_job_that_nobody_told_of_is_found_later(
+    write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+) -> None:
+    service.faults = [Fault("POST .*/training-jobs$", 502, after=True), Fault("job-searches", 403, 1000)]
+    job = write(**code(tmp_path, "echo once\n"))
+    done = jobsubmit("create", job, "--job-id", "unsure", "--idempotency-key", "k", code=5, timeout=60)
+    assert "did not say whether it has created unsure" in done.stderr
+    service.faults = []
+    jobsubmit("wait", "unsure", timeout=60)
+    assert "once" in jobsubmit("logs", "unsure").stdout
+    jobsubmit("create", job, "--idempotency-key", "k")
+    assert len(service.jobs) == 1
+
+
+def test_a_handle_says_where_to_ask(
+    write: Any, jobsubmit: Command, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", PROJECT)
+    found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"), backend={"project_id": None})).stdout)
+    monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "another")
+    jobsubmit("wait", found, timeout=60)
 
 
 def test_a_busy_service_is_asked_again(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:

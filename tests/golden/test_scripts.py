@@ -120,7 +120,7 @@ def test_shellcheck_finds_nothing_in_what_starts_a_node_on_modelarts() -> None:
 
 
 def assert_clean(script: str) -> None:
-    command = [SHELLCHECK, "--enable=all", "--severity=style", "-"]
+    command = [str(SHELLCHECK), "--enable=all", "--severity=style", "-"]
     done = subprocess.run(command, input=script, capture_output=True, text=True)
     assert done.stdout == ""
     assert done.returncode == 0

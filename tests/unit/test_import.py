@@ -33,7 +33,7 @@ uid: 1000
 
 @pytest.mark.parametrize("name", [name for name in JOBS if "checkpoints" not in name])
 def test_what_we_send_can_be_imported(name: str, tmp_path: Path) -> None:
-    """The code is in the bucket then, and an image is given its command."""
+    """The code is in the bucket then; the start script of an image is made anew."""
     body = body_of(tmp_path, JOBS[name])
     fields = imported(body).fields
     again = {**fields, "store": {"uri": "obs://bucket/jobs", "endpoint_url": "https://obs.example.com"}}
@@ -42,8 +42,16 @@ def test_what_we_send_can_be_imported(name: str, tmp_path: Path) -> None:
         sent = body_of(tmp_path, again)
         assert {**sent, "metadata": body["metadata"]} == body
     else:
-        assert fields["command"][0] == "bash"
+        assert (fields["mode"], fields["boot_file"]) == (JOBS[name]["mode"], "train.py")
+        assert "command" not in fields
+        assert "env" not in fields
         load_mapping(again)
+
+
+def test_the_command_of_somebody_elses_image_is_kept(tmp_path: Path) -> None:
+    body = body_of(tmp_path, JOBS["torchrun"])
+    body["algorithm"]["command"] = "bash ${MA_JOB_DIR}/code/run.sh"
+    assert imported(body).fields["command"] == ["bash", "${MA_JOB_DIR}/code/run.sh"]
 
 
 def test_a_file_of_ma_cli(jobsubmit: Command, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,12 @@ from jobsubmit.address import StoreAddress
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import refuse_faults
 from jobsubmit.backends.limits import word_limits
-from jobsubmit.backends.modelarts.client import ModelArts
+from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
-from jobsubmit.backends.modelarts.limits import platform_limits
+from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
-from jobsubmit.backends.modelarts.states import status_of, tasks_of, with_ends, with_words
+from jobsubmit.backends.modelarts.states import moment_of, status_of, tasks_of, with_ends, with_words
 from jobsubmit.backends.patience import Patience
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef
 
-_LAST_WORDS = 200  # lines in which a failure is looked for
 _CONNECTIONS = 16
 _HANDLE_PARTS = 3
 _NO_REGION = "-"  # in a handle: the service was named by its address
@@ -67,7 +67,8 @@ class ModelArtsBackend:
         """Have the platform say whether it has the machine type (see Backend)."""
         refuse_faults(plan)
         spec = own(request.backend)
-        api = ModelArts(identity(spec))
+        _refuse_long_secrets(plan)
+        api = service(identity(spec))
         if spec.pool_id:
             return  # a pool of one's own has machines of its own
         known = [str(one.get("flavor_id")) for one in api.flavors()]
@@ -87,42 +88,47 @@ class ModelArtsBackend:
         if "command" in algorithm:
             for path, data in travellers(delivery.script).items():
                 delivery.code_store.put(f"{delivery.code.key}/{path}", data, hashlib.sha256(data).hexdigest())
-        created = ModelArts(who).create(body)
-        handle = _handle(who, created)
-        with suppress(OSError):  # without it only what the configuration says leads to the job
-            self._note(handle).parent.mkdir(parents=True, exist_ok=True)
-            note = {"job_id": request.job_id, "where": spec.model_dump(include=_WHERE)}
-            self._note(handle).write_text(json.dumps(note), encoding="utf-8")
-        return handle
+        try:
+            created = service(who).create(body)
+        except BackendError as error:
+            raise error.without(delivery.secrets.values()) from None
+        return self._handle(created, who, request.job_id, spec)
 
     def find(self, job_id: str) -> JobHandle | None:
         """Return the handle of the training job that has this name (see Backend)."""
         plan = self.settings.job_dir(job_id) / PLAN_NAME
         if not plan.exists():
             return None
-        who = identity(ModelArtsBackendSpec(**json.loads(plan.read_bytes())["backend"]))
-        found = ModelArts(who).find(platform_name(job_id))
-        return _handle(who, found) if found else None
+        spec = ModelArtsBackendSpec(**json.loads(plan.read_bytes())["backend"])
+        who = identity(spec)
+        found = service(who).find(platform_name(job_id))
+        return self._handle(found, who, job_id, spec) if found else None
+
+    def _handle(self, job: Mapping[str, Any], who: Identity, job_id: str, spec: ModelArtsBackendSpec) -> JobHandle:
+        """Return the handle of a training job; note what leads to it besides."""
+        handle = JobHandle("modelarts", f"{who.region or _NO_REGION}/{who.project_id}/{job['metadata']['id']}")
+        with suppress(OSError):  # without it only what the configuration says leads to the job
+            self._note(handle).parent.mkdir(parents=True, exist_ok=True)
+            note = {"job_id": job_id, "where": spec.model_dump(include=_WHERE)}
+            self._note(handle).write_text(json.dumps(note), encoding="utf-8")
+        return handle
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what the platform says; of a failure with the last lines of its task (see Backend)."""
         api, job = self._open(handle)
-        found = api.get(job)
+        found = api.look(job)
         told, tasks = status_of(found), tasks_of(found)
         if told.state is not State.FAILED:
             return told
         logs = self._logs(api, handle, found)
         if logs.is_tagged:
             with ThreadPoolExecutor(_CONNECTIONS) as pool:
-                ends = [end for end in pool.map(logs.end_of, tasks) if end]
-            told = with_ends(told, ends, len(tasks))
+                told = with_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)), found)
         if told.failure is None or told.failure.last_lines:
             return told
-        query = LogQuery(node=told.failure.node, tail=_LAST_WORDS)
-        words = [line.text for line in logs.lines(query, lambda: Look(tasks, goes_on=False, ended=None))]
-        return with_words(told, words)
+        return with_words(told, logs.last_words(told.failure.node, tasks))
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""
@@ -156,8 +162,7 @@ class ModelArtsBackend:
         """Yield what the platform noted (see Backend)."""
         api, job = self._open(handle)
         for event in api.events(job):
-            moment = float(event.get("time") or 0) / 1000
-            yield {"t": moment, "event": str(event.get("level", "event")), **event}
+            yield {"t": moment_of(event.get("time")), "event": str(event.get("level") or "event"), **event}
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield nothing: there is no way back for what ranks measure (see Backend)."""
@@ -166,8 +171,14 @@ class ModelArtsBackend:
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the platform to end the job; how long it waits is its own to say (see Backend)."""
         api, job = self._open(handle)
-        if not status_of(api.get(job)).state.is_final:
+        ending = (State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        if status_of(api.get(job)).state in ending:
+            return
+        try:
             api.stop(job)
+        except RefusedError:
+            if status_of(api.get(job)).state not in ending:  # it did not end in between
+                raise
 
     def delete(self, handle: JobHandle) -> None:
         """Remove the job from the platform (see Backend)."""
@@ -180,12 +191,11 @@ class ModelArtsBackend:
             hint = "`jobsubmit list` shows all"
             raise JobNotFoundError(f"{handle}: a handle looks like modelarts://region/project/id", hint)
         region, project_id, job = parts
-        if note := self._noted(handle):
-            return ModelArts(identity(ModelArtsBackendSpec(kind="modelarts", **note["where"]))), job
         ours = self.settings.default_backend
         base = ours if isinstance(ours, ModelArtsBackendSpec) else ModelArtsBackendSpec(kind="modelarts")
         chosen = {"project_id": project_id, **({"region": region} if region != _NO_REGION else {})}
-        return ModelArts(identity(base.model_copy(update=chosen))), job
+        where = {**self._noted(handle).get("where", {}), **chosen}
+        return service(identity(base.model_copy(update=where))), job
 
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers a job's id, where its service is, and with which profile it was asked."""
@@ -197,12 +207,17 @@ class ModelArtsBackend:
         return found
 
 
+def _refuse_long_secrets(plan: LaunchPlan) -> None:
+    """Raise BackendError for a value that no variable may have; only here they are known."""
+    for name, source in plan.secrets:
+        size = len(os.environ.get(source, ""))
+        if size > LONGEST_VALUE:
+            text = f"secrets.{name}: {size:,} characters, and the limit of ModelArts is {LONGEST_VALUE:,}"
+            raise BackendError(text, "keep it in a file that the nodes see")
+
+
 def _look(found: Mapping[str, Any], *, follow: bool) -> Look:
     told = status_of(found)
     ended = told.steps[-1].end if told.steps else None
     is_final = told.state.is_final
     return Look(tasks_of(found), follow and not is_final, (ended or time.time()) if is_final else None)
-
-
-def _handle(who: Identity, job: Mapping[str, Any]) -> JobHandle:
-    return JobHandle("modelarts", f"{who.region or _NO_REGION}/{who.project_id}/{job['metadata']['id']}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -18,10 +20,15 @@ _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is to
 _PATIENCE_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _PASSING = (408, 429, 500, 502, 503, 504)
+_UNSURE = (408, 500, 502, 504)  # it may have been done
+_SETTLE_SECONDS, _SETTLE_PAUSE = 10.0, 1.5  # for a job to be listed that was created by a request without an answer
 _NOT_FOUND, _TOO_MANY = 404, 429
 _MOST_A_PAGE = 50
 MOST_LINES = 500
+_LOOK_SECONDS = 1.0
 _LAST_LINES = 50
+
+_NOT_MADE = re.compile(r"Failed to establish a new connection|NewConnectionError|ConnectTimeout|SSL", re.IGNORECASE)
 
 _HINTS = {
     400: "see what it says; `jobsubmit render --request` shows what is sent",
@@ -35,8 +42,14 @@ class RefusedError(BackendError):
     """Say that the service refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
-        super().__init__(message, hint, may_pass=status in _PASSING)
+        super().__init__(message, hint, may_pass=status in _PASSING, is_unsure=status in _UNSURE)
         self.status = status
+
+
+@cache
+def service(who: Identity) -> ModelArts:
+    """Return the one that speaks to a service: what it has learned of it lasts as long as the process."""
+    return ModelArts(who)
 
 
 class ModelArts:
@@ -45,32 +58,62 @@ class ModelArts:
     def __init__(self, who: Identity, patience: float = _PATIENCE_SECONDS) -> None:
         self.who, self.patience = who, patience
         self.has_answered = False  # one that never did is told at once
+        self._looks: dict[str, tuple[float, dict[str, Any]]] = {}
         self._sdk, self._client = _connected(who)
 
     def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a training job, once; return it.
 
-        After an answer that does not tell whether there is a job now, we look for one of that name.
+        After an answer that does not tell whether there is a job now, we look for one of that name; where even that
+        cannot be asked the error is unsure.
         """
         name = str(body["metadata"]["name"])
         request = self._sdk.CreateTrainingJobRequest(body=dict(body))
+        is_unsure = False
 
         def attempt() -> dict[str, Any]:
+            nonlocal is_unsure
             try:
-                return self._once(self._client.create_training_job, request)
+                created = self._once(self._client.create_training_job, request)
             except BackendError as error:
-                if not error.may_pass:
-                    raise
-                found = self.find(name)
+                is_unsure = is_unsure or error.is_unsure
+                found = self._settled(name) if is_unsure else None
                 if found is None:
                     raise
                 return found
+            return self._first(name, created) if is_unsure else created
 
-        return self._patiently(attempt)
+        return _job(self._patiently(attempt))
+
+    def _settled(self, name: str) -> dict[str, Any] | None:
+        """Return the job that a request without an answer has created, if it comes to be listed within seconds."""
+        begun = time.monotonic()
+        while True:
+            try:
+                found = self.find(name)
+                if found is not None or time.monotonic() - begun > _SETTLE_SECONDS:
+                    return found
+            except BackendError as error:
+                if time.monotonic() - begun > self.patience or not error.may_pass:
+                    text = f"ModelArts did not say whether it has created {name}, and cannot be asked: {error.message}"
+                    raise BackendError(text, "`jobsubmit status` looks for it", is_unsure=True) from error
+            time.sleep(_SETTLE_PAUSE)
+
+    def _first(self, name: str, created: dict[str, Any]) -> dict[str, Any]:
+        """Return the job that an earlier request has created after all, and end the one that this one has."""
+        *later, first = self._named(name) or [created]
+        for job in later:
+            self.stop(job["metadata"]["id"])
+        return first
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Return the training job of exactly this name, or None."""
-        return next((job for job in self.search(name) if job["metadata"]["name"] == name), None)
+        """Return the training job of exactly this name, the first where there are several, or None."""
+        *_, first = [None, *self._named(name)]
+        return first
+
+    def _named(self, name: str) -> list[dict[str, Any]]:
+        """Return the training jobs of exactly this name, the newest first."""
+        return [_job(job) for job in self.search(name) if (job.get("metadata") or {}).get("name") == name]
 
     def search(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the training jobs whose names hold a text, the newest first."""
@@ -96,11 +139,19 @@ class ModelArts:
         """Return a training job. Raises JobNotFoundError."""
         request = self._sdk.ShowTrainingJobDetailsRequest(training_job_id=job)
         try:
-            return self._call(self._client.show_training_job_details, request)
+            return _job(self._call(self._client.show_training_job_details, request))
         except RefusedError as error:
             if error.status == _NOT_FOUND:
                 raise JobNotFoundError(f"ModelArts knows no job {job}", "`jobsubmit list` shows yours") from error
             raise
+
+    def look(self, job: str) -> dict[str, Any]:
+        """Return a training job as it was within the last second: who waits for one looks often. Raises as `get`."""
+        moment, found = self._looks.get(job, (0.0, {}))
+        if time.monotonic() - moment > _LOOK_SECONDS:
+            found = self.get(job)
+            self._looks[job] = time.monotonic(), found
+        return found
 
     def log_page(self, job: str, task: str, after: int) -> tuple[int, str] | None:
         """Return the number of the last line of a page of a task's log, and the page; None while it is not ready."""
@@ -172,7 +223,7 @@ class ModelArts:
             try:
                 return attempt()
             except BackendError as error:
-                is_borne = error.may_pass and self.has_answered
+                is_borne = error.may_pass and (self.has_answered or error.is_unsure)
                 if not is_borne or time.monotonic() - begun + pause > self.patience:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.0))
@@ -195,10 +246,40 @@ class ModelArts:
         except (exceptions.SdkException, RequestException) as error:
             where = self.who.endpoint or self.who.region
             text = f"ModelArts at {where} cannot be reached: {str(error)[:300]}"
-            raise BackendError(text, "correct backend.region or backend.endpoint", may_pass=True) from error
+            hint, is_unsure = "correct backend.region or backend.endpoint", not _is_unsent(error)
+            raise BackendError(text, hint, may_pass=True, is_unsure=is_unsure) from error
+        except ValueError as error:  # the SDK reads answers, too
+            raise self._odd(error) from error
         self.has_answered = True
-        found: dict[str, Any] = json.loads(answer.raw_content) if answer.raw_content else {}
+        try:
+            found = json.loads(answer.raw_content) if answer.raw_content else {}
+        except ValueError as error:
+            raise self._odd(error) from error
+        if not isinstance(found, dict):
+            raise self._odd(f"a {type(found).__name__}")
         return found
+
+    def _odd(self, what: object) -> BackendError:
+        where = self.who.endpoint or self.who.region
+        text = f"what answers at {where} is not ModelArts: {str(what)[:200]}"
+        return BackendError(text, "correct backend.endpoint, or see whether a proxy is in between", is_unsure=True)
+
+
+def _job(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a training job that has what each must have; raise BackendError for one that has not."""
+    if not isinstance(found.get("metadata"), dict) or not found["metadata"].get("id"):
+        raise BackendError("ModelArts told of a job without an id", "try again later", may_pass=True, is_unsure=True)
+    return found
+
+
+def _is_unsent(error: Exception) -> bool:
+    """Tell whether a connection was never made."""
+    import requests
+    from huaweicloudsdkcore.exceptions import exceptions
+
+    if isinstance(error, (requests.ConnectTimeout, exceptions.HostUnreachableException)):
+        return True
+    return isinstance(error, exceptions.ConnectionException) and bool(_NOT_MADE.search(str(error)))
 
 
 def _connected(who: Identity) -> tuple[Any, Any]:

@@ -53,7 +53,7 @@ def identity(spec: ModelArtsBackendSpec, environment: Mapping[str, str] = os.env
     """Return who we are; raise BackendError for what is missing, before any request is made."""
     told = {name: environment.get(variable, "") for name, variable in _VARIABLES.items()}
     if spec.profile or not (told["ak"] and told["sk"]):
-        told = {**told, **_profile(spec.profile, environment)}
+        told = {**told, "security_token": "", **_profile(spec.profile, environment)}  # a token fits its own keys only
     if not (told["ak"] and told["sk"]):
         raise BackendError("there are no credentials for ModelArts", _HINT)
     project_id, region = spec.project_id or told["project_id"], spec.region or told["region"]

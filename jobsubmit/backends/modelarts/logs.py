@@ -9,20 +9,26 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobsubmit.backends import LogLine, LogQuery
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
+from jobsubmit.backends.patience import Patience
 from jobsubmit.errors import BackendError, StoreError
 from jobsubmit.node.teller import END, TAGGED
 
 if TYPE_CHECKING:
     from jobsubmit.stores import ObjectStore
 
+T = TypeVar("T")
+
 _LOOK_SECONDS = 2.0
-_LATE_SECONDS = 60.0  # so long after its end a job's log may still grow
-_MOST_LOOKS_WHEN_OVER, _MOST_QUIET_LOOKS = 15, 3
+_LATE_SECONDS = 30.0  # so long after its end a job's log may still grow
+_MOST_QUIET_LOOKS = 3
+_LONGEST_PREVIEW = 5 << 20  # bytes (platform documentation)
+_LAST_WORDS = 200  # lines in which a failure is looked for
 _FILE = "modelarts-job-{job}-{task}.log"  # below log_export_path (platform documentation, training logs)
 
 
@@ -37,12 +43,12 @@ class Look:
 
 @dataclass
 class _Task:
-    """Hold how far the log of a task is read, in lines and in bytes, and how."""
+    """Hold how far the log of a task is read, and how."""
 
     name: str
-    lines: int = 0
-    size: int = 0
-    is_ready: bool = False  # the service needs a while until it has a log to show
+    count: int = 0  # of lines
+    size: int = 0  # in bytes
+    last: tuple[float, int] = (0.0, 0)  # time and number of the last tagged line
     has_ended: bool = False  # its agent said so, after all other lines
     refusal: RefusedError | None = None  # of its pages
 
@@ -64,6 +70,7 @@ class Logs:
     ) -> None:
         self.api, self.job, self.is_tagged, self.export = api, job, is_tagged, export
         self.tasks: dict[str, _Task] = {}
+        self.patience = Patience(has_answered=True)
 
     def lines(self, query: LogQuery, look: Callable[[], Look]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses, as long as looks say that there may be more."""
@@ -79,17 +86,17 @@ class Logs:
             yield from deque(chosen, maxlen=query.tail)
 
     def _all(self, query: LogQuery, look: Callable[[], Look]) -> Iterator[LogLine]:
-        looks = quiet = 0
+        quiet, ended = 0, None
         while True:
-            seen, before = look(), self._size()
+            seen, before = look(), self._count()
+            ended = ended or seen.ended
             yield from self._round(query, seen)
-            if not seen.goes_on:
-                looks, quiet = looks + 1, 0 if self._size() > before else quiet + 1
-                if seen.ended is None or self._is_whole(query, seen.ended, quiet) or looks > _MOST_LOOKS_WHEN_OVER:
-                    break
+            quiet = 0 if seen.goes_on or self._count() > before else quiet + 1
+            if not seen.goes_on and self._is_whole(query, ended, quiet):
+                break
             time.sleep(_LOOK_SECONDS)
-        for task in self._asked(query):
-            if not task.is_ready and seen.ended is not None:
+        if seen.ended is not None:
+            for task in self._asked(query):
                 yield from self._kept(task)
 
     def _asked(self, query: LogQuery) -> list[_Task]:
@@ -99,46 +106,53 @@ class Logs:
             return []
         return [task for task in self.tasks.values() if query.node in (None, task.node)]
 
-    def _size(self) -> int:
-        return sum(task.size for task in self.tasks.values())
+    def _count(self) -> int:
+        return sum(task.count for task in self.tasks.values())
 
-    def _is_whole(self, query: LogQuery, ended: float, quiet: int) -> bool:
-        is_settled = quiet >= _MOST_QUIET_LOOKS or time.time() - ended > _LATE_SECONDS
-        return all(task.has_ended or (task.is_ready and is_settled) for task in self._asked(query))
+    def _is_whole(self, query: LogQuery, ended: float | None, quiet: int) -> bool:
+        """Tell whether no more lines will come; of a job that goes on only those so far are wanted."""
+        if ended is None or time.time() - ended > _LATE_SECONDS:
+            return True
+        is_settled = quiet >= _MOST_QUIET_LOOKS and not self.is_tagged
+        return all(task.has_ended or (is_settled and task.count) for task in self._asked(query))
 
     def _round(self, query: LogQuery, seen: Look) -> Iterator[LogLine]:
         """Yield what is new, in order of time."""
         for name in seen.tasks:
             self.tasks.setdefault(name, _Task(name))
-        yield from heapq.merge(*map(self._of, self._asked(query)), key=lambda line: line.time)
+        yield from heapq.merge(*(self._of(task, seen) for task in self._asked(query)), key=lambda line: line.time)
 
-    def _of(self, task: _Task) -> Iterator[LogLine]:
+    def _of(self, task: _Task, seen: Look) -> Iterator[LogLine]:
         """Yield what a task's log has more."""
         if task.refusal is None:
             try:
-                yield from self._by_pages(task)
+                yield from self._by_pages(task, seen)
             except RefusedError as refusal:
                 if refusal.may_pass:
                     raise
                 task.refusal = refusal
-        if task.refusal is not None:
-            yield from self._by_preview(task)
+        if task.refusal is not None and seen.ended is None:
+            yield from self._by_preview(task, is_over=False)
 
-    def _by_pages(self, task: _Task) -> Iterator[LogLine]:
+    def _by_pages(self, task: _Task, seen: Look) -> Iterator[LogLine]:
         """Yield the rest page by page; a page may begin with lines that were read, for it is asked by number."""
         while True:
-            page = self.api.log_page(self.job, task.name, task.lines)
+            page = self._asking(seen)(lambda: self.api.log_page(self.job, task.name, task.count))
             if page is None:
                 return
             end, content = page
             lines = split(content)
-            new = lines[max(0, len(lines) - (end - task.lines)) :] if end > task.lines else []
+            new = lines[max(0, len(lines) - (end - task.count)) :] if end > task.count else []
             yield from self._told(task, new)
-            if len(lines) < MOST_LINES or not new:
+            if not new or (len(lines) < MOST_LINES and seen.ended is None):
                 return
 
-    def _by_preview(self, task: _Task) -> Iterator[LogLine]:
-        """Yield the rest of the newest bytes; what came before them is lost where they do not reach back far enough."""
+    def _asking(self, seen: Look) -> Callable[[Callable[[], T]], T | None]:
+        """Return how to ask: while there is a next look, a service that does not answer for once is borne."""
+        return self.patience.ask if seen.goes_on else lambda question: question()
+
+    def _by_preview(self, task: _Task, *, is_over: bool) -> Iterator[LogLine]:
+        """Yield the rest of the newest megabytes; say so where they do not reach back to what was read before."""
         try:
             found = self.api.log_preview(self.job, task.name)
         except RefusedError:
@@ -146,13 +160,29 @@ class Logs:
         if found is None:
             return
         content, whole = found
-        data = content.encode()
-        yield from self._told(task, split(data[max(0, len(data) - (whole - task.size)) :].decode("utf-8", "replace")))
+        data = _bytes(content)
+        skipped = task.size - (whole - len(data))  # of these bytes
+        if not is_over:  # its last line is still being written
+            data = data[: data.rfind(b"\n") + 1]
+        lines = split(data.decode("utf-8", "replace"))
+        if whole <= _LONGEST_PREVIEW:
+            yield from self._told(task, lines[task.count :])
+        elif self.is_tagged:
+            yield from self._told(task, [line for line in lines[1:] if (_place(line) or task.last) > task.last])
+        elif skipped >= 0:
+            yield from self._told(task, split(data[skipped:].decode("utf-8", "replace")))
+        else:
+            text = f"jobsubmit: {-skipped:,} bytes of this log are not in its preview, and were not read"
+            yield LogLine(task.node, None, "stdout", time.time(), text)
+            task.size += len(_bytes(lines[0])) + 1 - skipped
+            yield from self._told(task, lines[1:])
 
     def _kept(self, task: _Task) -> Iterator[LogLine]:
-        """Yield the lines of a log that the pages never had; raise what its pages were refused for if nobody has it."""
-        yield from self._by_preview(task)
-        place = self.export() if not task.is_ready else None
+        """Yield what the pages never had, by the export, else the preview; raise what they were refused for if neither
+        has anything."""
+        if task.count and task.refusal is None:
+            return
+        place = self.export() if not task.count else None
         if place is not None:
             store, prefix = place
             name = _FILE.format(job=self.job, task=task.name)
@@ -160,34 +190,65 @@ class Logs:
                 for item in store.list(prefix):
                     if item.key.endswith(name):
                         yield from self._told(task, split(store.get(item.key).decode("utf-8", "replace")))
-        if not task.is_ready and task.refusal is not None:
+                        return
+        yield from self._by_preview(task, is_over=True)
+        if not task.count and task.refusal is not None:
             raise task.refusal
 
     def _told(self, task: _Task, lines: Sequence[str]) -> Iterator[LogLine]:
-        task.is_ready = True
         now = time.time()
         for text in lines:
-            task.lines += 1
-            task.size += len(text.encode()) + 1
-            found = TAGGED.fullmatch(text.encode()) if self.is_tagged else None
+            data = _bytes(text)
+            task.count += 1
+            task.size += len(data) + 1
+            found = TAGGED.fullmatch(data) if self.is_tagged else None
+            task.has_ended = found is not None and found[3] == END  # a job that is started again goes on after it
             if found is None:
                 yield LogLine(task.node, None, "stderr" if self.is_tagged else "stdout", now, text)
-            elif found[3] == END:
-                task.has_ended = True
-            else:
+                continue
+            task.last = float(found[1]), int(found[2])
+            if not task.has_ended:
                 yield _tagged(task.node, found[1], found[3], found[4], found[5], found[6])
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end_of(self, name: str) -> dict[str, Any] | None:
-        """Return the status that the agent of a task told at its end, as far as the newest lines hold it."""
+        """Return the status that the agent of a task told as its last word; None where it was not the last."""
         with suppress(BackendError, ValueError):
-            for text in self.api.last_lines(self.job, name):
-                found = TAGGED.fullmatch(text.encode())
-                if found and found[3] == END:
-                    status: dict[str, Any] = json.loads(found[6])
-                    return status
+            lines = [found for text in self.api.last_lines(self.job, name) if (found := TAGGED.fullmatch(_bytes(text)))]
+            last = max(lines, key=lambda found: (float(found[1]), found[3] == END), default=None)
+            if last and last[3] == END:
+                status: dict[str, Any] = json.loads(last[6])
+                return status
         return None
+
+    def last_words(self, node: int, tasks: Sequence[str]) -> list[str]:
+        """Return the newest lines of a node's log, as far as they can be had."""
+        for name in (name for name in tasks if node_of(name) == node):
+            with suppress(BackendError):
+                if found := self.api.log_preview(self.job, name):
+                    return [self._text(line) for line in split(found[0])[-_LAST_WORDS:]]
+            with suppress(BackendError):
+                query, look = LogQuery(node=node, tail=_LAST_WORDS), Look([name], goes_on=False, ended=None)
+                return [line.text for line in self.lines(query, partial(_same, look))]
+        return []
+
+    def _text(self, line: str) -> str:
+        found = TAGGED.fullmatch(_bytes(line)) if self.is_tagged else None
+        return found[6].decode("utf-8", "replace") if found else line
+
+
+def _same(look: Look) -> Look:
+    return look
+
+
+def _place(line: str) -> tuple[float, int] | None:
+    found = TAGGED.fullmatch(_bytes(line))
+    return (float(found[1]), int(found[2])) if found else None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _tagged(node: int, moment: bytes, kind: bytes, number: bytes, mark: bytes, text: bytes) -> LogLine:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from jobsubmit.backends import Failure, JobStatus, State, Step, gang
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.node.gang import together
+from jobsubmit.node.gang.outcome import Outcome
 
 # The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
 PHASES = {
@@ -31,13 +33,32 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
-def with_ends(told: JobStatus, ends: Sequence[Mapping[str, Any]], nodes: int) -> JobStatus:
-    """Return how a failed job is by what the agents of its nodes said at their ends, where they name the failure."""
-    outcome = together.judged([gang.with_words(dict(end)) for end in ends], nodes)
+def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None], job: Mapping[str, Any]) -> JobStatus:
+    """Return how a failed job is by what the agents of its tasks said at their ends, where they name the failure.
+
+    What an agent said does not count where the platform saw another exit code: a task that was started again, and then
+    killed with its agent, has only the end of an earlier attempt in its log.
+    """
+    statuses = [
+        gang.with_words(dict(end))
+        for task, end in ends.items()
+        if end is not None and _exit_code(job, task) in (None, _agents_code(end))
+    ]
+    outcome = together.judged(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
         return told
     status = gang.told_status(outcome.as_status(), ())
     return replace(status, steps=told.steps, details={**told.details, **status.details})
+
+
+def _exit_code(job: Mapping[str, Any], task: str) -> int | None:
+    told = (job.get("status") or {}).get("task_statuses") or []
+    return next((_number(one.get("exit_code")) for one in told if one.get("task") == task), None)
+
+
+def _agents_code(end: Mapping[str, Any]) -> int:
+    """Return the exit code of an agent that said this at its end."""
+    return together.exit_code(together.judged([dict(end)], 1) or Outcome("CANCELLED"))
 
 
 def with_words(told: JobStatus, words: Sequence[str]) -> JobStatus:
@@ -70,14 +91,31 @@ def tasks_of(job: Mapping[str, Any]) -> list[str]:
 
 def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[Step, ...]:
     """Return how long it waited, and how long it ran; the service tells milliseconds."""
-    created, started = job["metadata"].get("create_time"), told.get("start_time")
+    created, started = _number((job.get("metadata") or {}).get("create_time")), _number(told.get("start_time"))
     if not created:
         return ()
     if not started:
         return (Step("queue", created * _MILLI),)
-    ended = started + (told.get("duration") or 0)
+    ended = started + _number(told.get("duration"))
     end = ended * _MILLI if state.is_final else None
     return (Step("queue", created * _MILLI, started * _MILLI), Step("training", started * _MILLI, end))
+
+
+def _number(told: object) -> int:
+    try:
+        return int(str(told))
+    except ValueError:
+        return 0
+
+
+def moment_of(told: object) -> float:
+    """Return a time of the service's, milliseconds or ISO 8601, in seconds since the epoch; 0 for what is neither."""
+    if number := _number(told):
+        return number * _MILLI
+    try:
+        return datetime.fromisoformat(str(told).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def node_of(task: str) -> int:
@@ -88,7 +126,7 @@ def node_of(task: str) -> int:
 
 def _failure(tasks: list[Mapping[str, Any]]) -> Failure | None:
     """Return the task that failed; of several the one that was not ended by a signal, for that came from outside."""
-    failed = [task for task in tasks if task.get("exit_code")]
+    failed = [task for task in tasks if _number(task.get("exit_code")) and task.get("task")]
     if not failed:
         return None
     first = min(failed, key=lambda task: (int(task["exit_code"]) > _SIGNAL_BASE, node_of(str(task["task"]))))
