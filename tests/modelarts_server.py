@@ -51,6 +51,8 @@ class Fault:
     late: float = 0.0
     """Seconds after which a job is created that nobody was told of."""
     text: str = "a fault on purpose"
+    answer: bytes = b""
+    """What is answered with 200 instead."""
 
 
 @dataclass
@@ -507,6 +509,8 @@ def running(folder: Path, store: Server) -> Iterator[Service]:
                 status = refused.status
                 document = {"error_code": "ModelArts.0001", "error_msg": str(refused)}
             data = b"" if document is None else json.dumps(document).encode()
+            if fault and fault.answer:
+                status, data = 200, fault.answer
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

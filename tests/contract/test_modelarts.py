@@ -284,6 +284,17 @@ def test_what_a_node_said_before_it_was_started_again_is_not_the_end(
     assert ("second" in jobsubmit("logs", found, timeout=90).stdout) is bool(pause)
 
 
+@pytest.mark.parametrize("answer", [b"<html>sign in first</html>", b"null", b"[1]", b'{"metadata": null}', b"{}"])
+def test_what_is_no_answer_of_the_service_is_told(
+    answer: bytes, write: Any, jobsubmit: Command, service: Service, tmp_path: Path
+) -> None:
+    found = handle(jobsubmit("create", write(**code(tmp_path, "echo x\n"))).stdout)
+    jobsubmit("wait", found, timeout=60)
+    service.faults = [Fault("GET .*/training-jobs/[^/]*$", count=1000, answer=answer)]
+    text = "job without an id" if answer.startswith(b"{") else "is not ModelArts"
+    assert text in jobsubmit("status", found, code=5, timeout=60).stderr
+
+
 def test_a_secret_that_is_too_long_is_told_before(
     write: Any, jobsubmit: Command, service: Service, bucket: Any, tmp_path: Path
 ) -> None:

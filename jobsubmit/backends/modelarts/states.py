@@ -80,7 +80,8 @@ def status_of(job: Mapping[str, Any]) -> JobStatus:
     failure = _failure(told.get("task_statuses") or []) if state is State.FAILED else None
     reason = {"Abnormal": "ABNORMAL", "Failed": "SIGNAL" if failure and failure.signal else "EXIT_CODE"}.get(phase, "")
     message = failure.message if failure else {"Abnormal": "the platform could not run it"}.get(phase, "")
-    details = {"modelarts": phase, "tasks": tasks_of(job)}
+    codes = {one["task"]: _number(one.get("exit_code")) for one in told.get("task_statuses") or [] if one.get("task")}
+    details = {"modelarts": phase, "tasks": tasks_of(job), "exit_codes": codes}
     return JobStatus(state, reason, message, failure, _steps(job, told, state), details=details)
 
 
