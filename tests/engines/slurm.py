@@ -195,6 +195,20 @@ def _stop(cluster: Slurm) -> None:
             process.wait()
         for pid in left:
             _signal(pid, signal.SIGKILL)
+    for pid in _orphans(cluster):
+        _signal(pid, signal.SIGKILL)
+
+
+def _orphans(cluster: Slurm) -> list[int]:
+    """Return the pids of this cluster's step daemons whose own slurmd is gone: a test may have lost a node."""
+    ours = f"SLURM_CONF={cluster.environment['SLURM_CONF']}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_step = (process / "comm").read_text().startswith("slurmstepd")
+            if is_step and ours in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
 
 
 def _children(pid: int) -> list[int]:
