@@ -20,8 +20,6 @@ from obs import Domain, refusals
 from proxy import Seen
 from ruamel.yaml import YAML
 
-MODES = ("spawn", "launch", "torchrun")
-
 pytestmark = pytest.mark.needs("minio")
 
 
@@ -34,27 +32,29 @@ def service(modelarts: Service) -> Service:
 @pytest.fixture
 def write(service: Service, s3: tuple[str, Server], tmp_path: Path) -> Any:
     """Return what writes a job file for the stand-in."""
+    store = {"uri": f"s3://{s3[0]}/jobs", "endpoint_url": s3[1].endpoint}
+    return lambda **fields: written(tmp_path, service, store, fields)
 
-    def written(**fields: Any) -> Path:
-        mode = fields.get("mode", "torchrun")
-        backend = {"kind": "modelarts", "endpoint": service.endpoint, "project_id": PROJECT, "flavor": "cpu.1"}
-        framework = {"name": ENGINE["engine_name"], "version": ENGINE["engine_version"]}
-        whole = {
-            "name": "on-platform",
-            "mode": mode,
-            "code_dir": "code",
-            "boot_file": "train.py",
-            "store": {"uri": f"s3://{s3[0]}/jobs", "endpoint_url": s3[1].endpoint},
-            **({"framework": framework} if mode == "spawn" else {"image": "team/pytorch:2.9"}),
-            **fields,
-            "backend": {**backend, **fields.get("backend", {})},
-        }
-        path = tmp_path / "job.yaml"
-        with path.open("w", encoding="utf-8") as stream:
-            YAML(typ="safe").dump(whole, stream)
-        return path
 
-    return written
+def written(folder: Path, service: Service, store: dict[str, str], fields: dict[str, Any]) -> Path:
+    """Write a job file for a stand-in; return its path."""
+    mode = fields.get("mode", "torchrun")
+    backend = {"kind": "modelarts", "endpoint": service.endpoint, "project_id": PROJECT, "flavor": "cpu.1"}
+    framework = {"name": ENGINE["engine_name"], "version": ENGINE["engine_version"]}
+    whole = {
+        "name": "on-platform",
+        "mode": mode,
+        "code_dir": "code",
+        "boot_file": "train.py",
+        "store": store,
+        **({"framework": framework} if mode == "spawn" else {"image": "team/pytorch:2.9"}),
+        **fields,
+        "backend": {**backend, **fields.get("backend", {})},
+    }
+    path = folder / "job.yaml"
+    with path.open("w", encoding="utf-8") as stream:
+        YAML(typ="safe").dump(whole, stream)
+    return path
 
 
 def code(tmp_path: Path, text: str) -> dict[str, Any]:
@@ -62,10 +62,6 @@ def code(tmp_path: Path, text: str) -> dict[str, Any]:
     (tmp_path / "code").mkdir(exist_ok=True)
     (tmp_path / "code/run.sh").write_text(text)
     return {"boot_file": None, "command": ["bash", "run.sh"], "resources": {"nproc_per_node": 1}}
-
-
-def clean(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 CARRIER = """
@@ -216,26 +212,13 @@ def test_a_job_through_a_store_as_strict_as_obs(
     monkeypatch.setenv("HUAWEICLOUD_SDK_SK", SK)
     keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
     server = Server(f"http://127.0.0.1:{domain.line.port}", *keys)
+    fields = {**code(tmp_path, "cat data/numbers.txt\n"), "mode": "torchrun"}
+    (tmp_path / "code/data").mkdir()
+    (tmp_path / "code/data/numbers.txt").write_text("42\n")
+    store = {"uri": "obs://virtual/jobs", "endpoint_url": domain.endpoint}
     with modelarts_server.running(tmp_path / "platform", server) as service:
-        fields = {
-            **code(tmp_path, "cat data/numbers.txt\n"),
-            "name": "strict",
-            "mode": "torchrun",
-            "code_dir": "code",
-            "image": "team/pytorch:2.9",
-            "store": {"uri": "obs://virtual/jobs", "endpoint_url": domain.endpoint},
-            "backend": {
-                "kind": "modelarts",
-                "endpoint": service.endpoint,
-                "project_id": PROJECT,
-                "flavor": "cpu.1",
-            },
-        }
-        (tmp_path / "code/data").mkdir()
-        (tmp_path / "code/data/numbers.txt").write_text("42\n")
-        with (tmp_path / "job.yaml").open("w", encoding="utf-8") as stream:
-            YAML(typ="safe").dump(fields, stream)
-        done = jobsubmit("create", tmp_path / "job.yaml", "--follow", timeout=60)
+        job = written(tmp_path, service, store, fields)
+        done = jobsubmit("create", job, "--follow", timeout=60)
     assert "] 42" in done.stderr
     assert [seen for seen in domain.line.seen if strict(seen)] == []
     assert any(seen.method == "PUT" for seen in domain.line.seen)

@@ -21,7 +21,7 @@ from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
-from jobsubmit.backends.modelarts.states import moment_of, status_of, tasks_of, with_ends, with_words
+from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
 from jobsubmit.backends.patience import Patience
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
@@ -125,19 +125,19 @@ class ModelArtsBackend:
         logs = self._logs(api, handle, found)
         if logs.is_tagged:
             with ThreadPoolExecutor(_CONNECTIONS) as pool:
-                told = with_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)), found)
+                told = with_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)))
         if told.failure is None or told.failure.last_lines:
             return told
-        return with_words(told, logs.last_words(told.failure.node, tasks))
+        return explained(told, logs.last_words(told.failure.node, tasks))
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""
         api, job = self._open(handle)
-        found = api.get(job)
+        found = api.look(job)
         seen = [_look(found, follow=follow)]
 
         def look() -> Look:
-            seen[0] = patience.ask(lambda: _look(api.get(job), follow=follow)) or seen[0]
+            seen[0] = patience.ask(lambda: _look(api.look(job), follow=follow)) or seen[0]
             return seen[0]
 
         patience = Patience(has_answered=True)
@@ -171,13 +171,17 @@ class ModelArtsBackend:
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the platform to end the job; how long it waits is its own to say (see Backend)."""
         api, job = self._open(handle)
-        ending = (State.CANCELLING, State.SUCCEEDED, State.FAILED, State.CANCELLED)
-        if status_of(api.get(job)).state in ending:
+
+        def is_ending() -> bool:
+            state = status_of(api.get(job)).state
+            return state.is_final or state is State.CANCELLING
+
+        if is_ending():
             return
         try:
             api.stop(job)
         except RefusedError:
-            if status_of(api.get(job)).state not in ending:  # it did not end in between
+            if not is_ending():  # it did not end in between
                 raise
 
     def delete(self, handle: JobHandle) -> None:

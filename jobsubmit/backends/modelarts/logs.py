@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobsubmit.backends import LogLine, LogQuery
@@ -224,22 +223,20 @@ class Logs:
 
     def last_words(self, node: int, tasks: Sequence[str]) -> list[str]:
         """Return the newest lines of a node's log, as far as they can be had."""
-        for name in (name for name in tasks if node_of(name) == node):
-            with suppress(BackendError):
-                if found := self.api.log_preview(self.job, name):
-                    return [self._text(line) for line in split(found[0])[-_LAST_WORDS:]]
-            with suppress(BackendError):
-                query, look = LogQuery(node=node, tail=_LAST_WORDS), Look([name], goes_on=False, ended=None)
-                return [line.text for line in self.lines(query, partial(_same, look))]
+        name = next((name for name in tasks if node_of(name) == node), None)
+        if name is None:
+            return []
+        with suppress(BackendError):
+            if found := self.api.log_preview(self.job, name):
+                return [self._text(line) for line in split(found[0])[-_LAST_WORDS:]]
+        with suppress(BackendError):
+            look = Look([name], goes_on=False, ended=None)
+            return [line.text for line in self.lines(LogQuery(tail=_LAST_WORDS), lambda: look)]
         return []
 
     def _text(self, line: str) -> str:
         found = TAGGED.fullmatch(_bytes(line)) if self.is_tagged else None
         return found[6].decode("utf-8", "replace") if found else line
-
-
-def _same(look: Look) -> Look:
-    return look
 
 
 def _place(line: str) -> tuple[float, int] | None:

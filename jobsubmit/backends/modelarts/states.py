@@ -33,7 +33,7 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
-def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None], job: Mapping[str, Any]) -> JobStatus:
+def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None]) -> JobStatus:
     """Return how a failed job is by what the agents of its tasks said at their ends, where they name the failure.
 
     What an agent said does not count where the platform saw another exit code: a task that was started again, and then
@@ -42,7 +42,7 @@ def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None], job
     statuses = [
         gang.with_words(dict(end))
         for task, end in ends.items()
-        if end is not None and _exit_code(job, task) in (None, _agents_code(end))
+        if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
     outcome = together.judged(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
@@ -51,17 +51,12 @@ def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None], job
     return replace(status, steps=told.steps, details={**told.details, **status.details})
 
 
-def _exit_code(job: Mapping[str, Any], task: str) -> int | None:
-    told = (job.get("status") or {}).get("task_statuses") or []
-    return next((_number(one.get("exit_code")) for one in told if one.get("task") == task), None)
-
-
 def _agents_code(end: Mapping[str, Any]) -> int:
     """Return the exit code of an agent that said this at its end."""
     return together.exit_code(together.judged([dict(end)], 1) or Outcome("CANCELLED"))
 
 
-def with_words(told: JobStatus, words: Sequence[str]) -> JobStatus:
+def explained(told: JobStatus, words: Sequence[str]) -> JobStatus:
     """Return how a failed job is, explained by the last lines of the node that failed: mp.spawn names a process."""
     assert told.failure
     known = diagnose(words, signal=told.failure.signal, reason=told.reason)
