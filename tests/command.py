@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
+
+from jobsubmit.cli import main
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
 
@@ -52,6 +59,60 @@ class Command:
             cwd=self.folder,
             **options,
         )
+
+
+class CommandHere(Command):
+    """Run `jobsubmit …` in this process: a tenth of the time, for tests of what it decides and says."""
+
+    def __call__(
+        self, *args: str | Path, code: int | None = 0, timeout: float = 120, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to the end, as `Command` does; an exception that is not an error of jobsubmit's own is raised."""
+        arguments = ["jobsubmit", *map(str, args)]
+        with _folder(self.folder), mock.patch.dict(os.environ, env or {}), _streams() as (stdout, stderr):
+            with mock.patch.object(sys, "argv", arguments), mock.patch.object(main, "_bug", _raise):
+                returned = _exit_code()
+        gc.enable()  # `upload` does without
+        done = subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr))
+        if code is not None:
+            assert returned == code, f"exit code {returned}\n{done.stdout}\n{done.stderr}"
+        return done
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _exit_code() -> int:
+    try:
+        main.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    raise AssertionError("the command line did not exit")
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextmanager
+def _streams() -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
+    """Put pipes in the place of stdout and stderr."""
+    streams = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with mock.patch.object(sys, "stdout", streams[0]), mock.patch.object(sys, "stderr", streams[1]):
+        yield streams
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    return stream.buffer.getvalue().decode()
 
 
 def wait_until(jobsubmit: Command, name: str, states: tuple[str, ...], seconds: float = 60) -> dict[str, Any]:

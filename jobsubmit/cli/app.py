@@ -107,6 +107,7 @@ def download(context: typer.Context) -> int:
 
 def _register(called: str) -> None:
     """Make the command known that is called, or, to show them, what all of them are for."""
+    app.registered_commands.clear()
     completes = "_JOBSUBMIT_COMPLETE" in os.environ  # a shell asks for the options of one of them
     for name in [called] if called in COMMANDS else COMMANDS:
         file, function, about = COMMANDS[name]
