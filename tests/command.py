@@ -69,9 +69,14 @@ class CommandHere(Command):
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, as `Command` does; an exception that is not an error of jobsubmit's own is raised."""
         arguments = ["jobsubmit", *map(str, args)]
-        with _folder(self.folder), mock.patch.dict(os.environ, env or {}), _streams() as (stdout, stderr):
-            with mock.patch.object(sys, "argv", arguments), mock.patch.object(main, "_bug", _raise):
-                returned = _exit_code()
+        with (
+            _folder(self.folder),
+            mock.patch.dict(os.environ, env or {}),
+            mock.patch.object(sys, "argv", arguments),
+            mock.patch.object(main, "_bug", _raise),
+            _streams() as (stdout, stderr),
+        ):
+            returned = _exit_code()
         gc.enable()  # `upload` does without
         done = subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr))
         if code is not None:

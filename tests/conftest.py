@@ -18,9 +18,10 @@ import modelarts_server
 import proxy
 import pytest
 import slurm
+import tiers
 from bucket import Bucket
 from command import Command
-from engine import PYTHON_OF_IMAGE, Engine, volcano_fields
+from engine import NEEDS, PYTHON_OF_IMAGE, Engine, engine_of, volcano_fields
 from kubernetes_cluster import Cluster
 from minio_server import Server
 from modelarts_server import Service
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
 REQUIRED = set(filter(None, os.environ.get("JOBSUBMIT_REQUIRE", "").split(",")))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine lacks, unless JOBSUBMIT_REQUIRE names it: then the lack is a failure."""
+    """Sort tests into tiers; skip what this machine lacks, unless JOBSUBMIT_REQUIRE names it: then it is a failure."""
     for item in items:
+        tiers.mark(item)
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
             if name not in REQUIRED and not _has(name):
                 reason = f"needs {name}: `make test` provides it (slurm, volcano and browser on Debian, as root)"
@@ -244,17 +247,7 @@ def on_modelarts(modelarts: Service, s3: tuple[str, Server], tmp_path: Path) -> 
     )
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("slurm", marks=pytest.mark.needs("slurm")),
-        pytest.param("volcano", marks=pytest.mark.needs("volcano", "minio")),
-        pytest.param("modelarts", marks=pytest.mark.needs("minio")),
-    ]
-)
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.needs(*needs)) for kind, needs in NEEDS.items()])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Return each engine in turn."""
-    if request.param == "local":
-        return Engine("local", {"backend": {"kind": "local"}})
-    found: Engine = request.getfixturevalue(f"on_{request.param}")
-    return found
+    return engine_of(request.param, request)

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import cluster_programs
+import pytest
 from minio_server import Server
 from ruamel.yaml import YAML
 
 PYTHON_OF_IMAGE = (3, 11)
+_MACHINES = 2  # of the tests' Kubernetes
+
+
+# What the machine must have to run each of them.
+NEEDS = {"local": (), "slurm": ("slurm",), "volcano": ("volcano", "minio"), "modelarts": ("minio",)}
 
 
 @dataclass
@@ -50,12 +56,22 @@ class Engine:
         if self.kind == "volcano":  # what the pods share with us, under the same path
             shared = {"host_path": str(folder / "shared"), "path": str(folder / "shared")}
             (folder / "shared").mkdir(exist_ok=True)
-            backend = everything["backend"]
-            everything["backend"] = {**backend, "volumes": [*backend["volumes"], shared]}
+            backend = {**everything["backend"], "volumes": [*everything["backend"]["volumes"], shared]}
+            if everything.get("resources", {}).get("nodes", 1) > _MACHINES:
+                backend.update(placement="pack", resources={"cpu": "600m", "memory": "2Gi"})
+            everything["backend"] = backend
         path = folder / "job.yaml"
         with path.open("w", encoding="utf-8") as stream:
             YAML(typ="safe").dump(everything, stream)
         return path
+
+
+def engine_of(kind: str, request: pytest.FixtureRequest) -> Engine:
+    """Return an engine, running (see conftest.py)."""
+    if kind == "local":
+        return Engine("local", {"backend": {"kind": "local"}})
+    found: Engine = request.getfixturevalue(f"on_{kind}")
+    return found
 
 
 def volcano_fields(store: Server, bucket: str) -> dict[str, Any]:

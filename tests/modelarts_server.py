@@ -33,7 +33,7 @@ from minio_server import Server
 AK, SK, TOKEN, PROJECT = "AKTEST0000", "sk-test-0000000000", "token-test-000", "0f3a5c9e"
 FLAVORS = {"cpu.1": 1, "cpu.2": 2}  # name → accelerators that a node is told to have
 ENGINE = {"engine_name": "PyTorch", "engine_version": "pytorch_2.1.0"}
-ADDRESSES = ("127.0.0.211", "127.0.0.212")
+ADDRESSES = ("127.0.0.211", "127.0.0.212", "127.0.0.213")
 _FINAL = ("Completed", "Failed", "Terminated", "Abnormal")
 _PREVIEW = 5 << 20  # bytes
 _FIRST_STEP = 0.3  # seconds in each of the first phases

@@ -126,7 +126,7 @@ class Writer:
     def anonymous(self, data: bytes) -> bytes:
         """Replace what is of this machine."""
         places = [str(self.folder), str(HERE.parent), sys.base_prefix, str(Path.home())]
-        words = {**{place: "/home/user/project" for place in places}, socket.gethostname(): "machine"}
+        words = {**dict.fromkeys(places, "/home/user/project"), socket.gethostname(): "machine"}
         for ours, theirs in words.items():
             pattern = re.escape(ours.encode()) + rb"(?![\w-])"
             data = re.sub(pattern, _as_long(theirs, len(ours)).encode(), data)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command import Command
+from tiers import slow
 
 RECORDER = """
 import json, os, sys
@@ -74,9 +75,14 @@ def compare(told: dict[str, Any], folder: Path) -> None:
         assert untold == set()
 
 
+def cases() -> list[Any]:
+    """Return each mode and shape; without a launcher of torch all are quick."""
+    every = [(mode, nodes, nproc) for mode in ("spawn", "launch", "torchrun") for nodes, nproc in SHAPES]
+    return [case if case[0] == "spawn" or case[1:] == (2, 2) else slow(*case) for case in every]
+
+
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize(("nodes", "nproc"), SHAPES)
-@pytest.mark.parametrize("mode", ["spawn", "launch", "torchrun"])
+@pytest.mark.parametrize(("mode", "nodes", "nproc"), cases())
 def test_it_equals_reality(
     mode: str, nodes: int, nproc: int, jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +94,7 @@ def test_it_equals_reality(
     compare(told, tmp_path / "records")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("torch")
 def test_the_rendezvous_by_c10d(jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_HERE", "hush")

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 from command import Command, events, job_dir, job_id, processes_left, processes_of
+from tiers import slow
 
 MODES = ("spawn", "launch", "torchrun")
 SECONDS = 10  # promised; a tried design needs under 2
@@ -72,14 +74,16 @@ def seconds_to_the_end(job: str, rank: int) -> float:
     return float(end - min(signs))
 
 
+WAYS = {"exit": (7, None), "kill": (None, 9), "raise": (1, None), "os-exit": (3, None)}
+# Each mode and each way to fail once, the others in `make test-all`.
+CHOSEN = (("spawn", "exit"), ("launch", "kill"), ("torchrun", "raise"), ("spawn", "os-exit"))
+OTHERS = [slow(mode, how) for mode, how in product(MODES, WAYS) if (mode, how) not in CHOSEN]
+
+
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize(
-    ("how", "code", "number"), [("exit", 7, None), ("kill", None, 9), ("raise", 1, None), ("os-exit", 3, None)]
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_rank_3_fails(
-    mode: str, how: str, code: int | None, number: int | None, jobsubmit: Command, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("mode", "how"), [*CHOSEN, *OTHERS])
+def test_rank_3_fails(mode: str, how: str, jobsubmit: Command, tmp_path: Path) -> None:
+    code, number = WAYS[how]
     job_file = write_job(tmp_path, mode, BOOT, f"hyperparameters: {{how: {how}}}\n")
     done = jobsubmit("create", job_file, "--follow", code=100, timeout=60)
     job = job_id(done.stdout)
@@ -99,7 +103,7 @@ def test_rank_3_fails(
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [slow("spawn"), slow("launch"), "torchrun"])
 def test_a_worker_killed_from_outside(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, mode, BOOT, "hyperparameters: {how: never}\n")
     job = job_id(jobsubmit("create", job_file, "--detach").stdout)

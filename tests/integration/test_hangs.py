@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import Command, events, job_dir, job_id, processes_left
+from tiers import slow
 
 WATCH = 6
 
@@ -59,7 +60,7 @@ def hanging(folder: Path, mode: str, how: str, extra: str = "") -> Path:
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("mode", ["spawn", "launch", "torchrun"])
+@pytest.mark.parametrize("mode", [slow("spawn"), slow("launch"), "torchrun"])
 def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
     done = jobsubmit("create", hanging(tmp_path, mode, "one rank is elsewhere"), "--follow", code=100)
     job = job_id(done.stdout)
@@ -81,6 +82,7 @@ def seconds_from_the_last_step(jobsubmit: Command, job: str) -> float:
     return float(end - index.stat().st_mtime)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("torch")
 def test_a_hang_at_exit_is_told_as_such_and_restarted(jobsubmit: Command, tmp_path: Path) -> None:
     extra = "restarts: {max: 1, on: [hang], backoff: 0}\n"

@@ -69,6 +69,7 @@ def test_what_is_remembered_of_ended_jobs_is_only_the_faster_way(jobsubmit: Comm
     assert jobsubmit.json("list")[0]["name"] == "other"
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_ten_thousand_jobs_are_listed_in_half_a_second(jobsubmit: Command) -> None:
     jobs = Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs"
     record = {"mode": "torchrun", "backend": "local", "nodes": 2, "code": "x", "digest": "d", "script_sha256": "s"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command import Command, events, job_dir, job_id, processes_left
+from tiers import slow
 
 CODE = Path(__file__).parents[2] / "code"
 MODES = {"spawn": "main.py", "launch": "torch_ddp.py", "torchrun": "torch_ddp.py"}
@@ -41,9 +42,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     return found
 
 
+RANK, NODE = "kill rank 3 at step 13", "kill node 1 at step 13"
+KILLS = [("spawn", RANK), ("torchrun", NODE), slow("launch", RANK)]
+KILLS += [slow("spawn", NODE), slow("launch", NODE), slow("torchrun", RANK)]
+
+
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("fault", ["kill rank 3 at step 13", "kill node 1 at step 13"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "fault"), KILLS)
 def test_after_a_kill_the_gang_resumes_and_ends_with_the_same_loss(
     mode: str, fault: str, jobsubmit: Command, tmp_path: Path, uninterrupted: dict[int, str]
 ) -> None:
@@ -184,7 +189,7 @@ def test_the_directory_of_a_job_can_be_read_by_people(jobsubmit: Command, tmp_pa
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [slow("spawn"), slow("launch"), "torchrun"])
 def test_a_cancelled_training_saves_where_it_was(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
     flags = ("--set", "hyperparameters.save_every=1000", "--set", "hyperparameters.steps=1000")
     job = job_id(jobsubmit("create", training(tmp_path, mode), "--detach", *flags).stdout)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command import Command, job_id
+from tiers import slow
 
 from jobsubmit.samples import samples
 from jobsubmit.spec.model import MODES
@@ -25,6 +26,7 @@ SAID = {
     "sharded_loader": r"rank N of 4 read 120 records; all 480 were read once",
 }
 ELSEWHERE = {*MODES, "elastic"}  # test_training.py and test_elastic.py
+CHOSEN = ("key_value", "manual_all_reduce")
 
 
 def test_every_sample_is_tested() -> None:
@@ -32,7 +34,7 @@ def test_every_sample_is_tested() -> None:
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", [name if name in CHOSEN else slow(name) for name in SAID])
 def test_a_sample_does_what_it_says(name: str, jobsubmit: Command, tmp_path: Path) -> None:
     jobsubmit("init", "--sample", name, "here")
     assert "is valid" in jobsubmit("validate", "here/job.yaml").stdout

@@ -155,6 +155,7 @@ def test_a_preempted_job_says_so(on_slurm: Engine, jobsubmit: Command, tmp_path:
     assert (status["state"], status["reason"]) == ("FAILED", "PREEMPTED")
 
 
+@pytest.mark.slow  # Slurm's shortest limit is a minute
 def test_slurms_own_time_limit(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     name = handle(jobsubmit("create", job(on_slurm, tmp_path, SLEEPING, backend={"time": 60}), "--detach").stdout)
     wait_for_line(jobsubmit, name, "sleeping")

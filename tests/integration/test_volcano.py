@@ -259,6 +259,7 @@ def test_a_server_that_is_down_or_does_not_know_us(
             assert hint in refused.stderr
 
 
+@pytest.mark.slow  # Kubernetes takes a minute to see it
 def test_a_machine_that_is_lost(on_volcano: Engine, kubernetes: Cluster, jobsubmit: Command, tmp_path: Path) -> None:
     if not kubernetes.processes:
         pytest.skip("machines of a cluster that is not ours are left alone")

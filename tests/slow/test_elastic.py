@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import Command, job_id, processes_left
 
-CODE = Path(__file__).parents[2] / "code"
+CODE = Path(__file__).resolve().parents[2] / "code"
 STEPS = 300
 
 

@@ -1,0 +1,224 @@
+"""Real DDP training in every mode on every backend; the script that ran is the script that was shown.
+
+`make test` runs few trainings: every possible pair of (mode, backend, nodes, processes, store, layout) is in one of
+them, and each mode trains on each backend on 2 nodes with 2 processes each. `make test-all` runs all shapes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pairwise
+import pytest
+from bucket import Bucket
+from command import Command, events, handle, job_dir, job_id, processes_left
+from engine import NEEDS, Engine, engine_of
+from pairwise import Case
+
+from jobsubmit.assets import SAMPLE_CODE
+from jobsubmit.scan import scan
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "mode": ("spawn", "launch", "torchrun"),
+    "backend": tuple(NEEDS),
+    "nodes": (1, 2, 3),
+    "nproc": (1, 2),
+    "store": ("folder", "bucket"),
+    "layout": ("archive", "tree"),
+}
+BOOT_FILES = {"spawn": "main.py", "launch": "torch_ddp.py", "torchrun": "torch_ddp.py"}
+FIRST_STEPS = ["bundle", "check", "upload", "fetch", "rendezvous", "first_output", "training", "exit"]
+
+
+def is_possible(case: Case) -> bool:
+    """Pods and ModelArts see no folder of this machine; ModelArts takes a code directory, not an archive."""
+    if case["backend"] in ("volcano", "modelarts") and case["store"] == "folder":
+        return False
+    return not (case["backend"] == "modelarts" and case["layout"] == "archive")
+
+
+POSSIBLE = pairwise.possible_cases(FACTORS, is_possible)
+SEEDS = [
+    {"mode": mode, "backend": backend, "nodes": 2, "nproc": 2}
+    for mode in FACTORS["mode"]
+    for backend in FACTORS["backend"]
+]
+CHOSEN = pairwise.cover(POSSIBLE, SEEDS, lambda case: 1 + case["nodes"] * (1 + case["nproc"]))
+
+
+def product_of_shapes() -> list[Case]:
+    """Return all modes, nodes and processes on each backend, the layouts in turn; local also through a bucket."""
+    found = []
+    for case in POSSIBLE:
+        usual = "folder" if case["backend"] in ("local", "slurm") else "bucket"
+        layout = "archive" if (case["nodes"] + case["nproc"]) % 2 or case["backend"] == "modelarts" else "tree"
+        layout = "tree" if case["backend"] == "modelarts" else layout
+        is_wanted = case["store"] == usual or case["backend"] == "local"
+        fits = case["nodes"] < 3 or case["backend"] == "local"
+        if case["layout"] == layout and is_wanted and fits:
+            found.append(case)
+    return found
+
+
+def id_of(case: Case) -> str:
+    return "{mode}-{backend}-{nodes}x{nproc}-{store}-{layout}".format_map(case)
+
+
+def parameters() -> list[Any]:
+    """Return the cases of `make test`, then those that are left for `make test-all`."""
+    found = [(case, True) for case in CHOSEN] + [(case, False) for case in product_of_shapes() if case not in CHOSEN]
+    return [pytest.param(case, id=id_of(case), marks=marks_of(case, is_chosen=chosen)) for case, chosen in found]
+
+
+def marks_of(case: Case, *, is_chosen: bool) -> list[pytest.MarkDecorator]:
+    servers = ("minio",) if case["store"] == "bucket" else ()
+    needs = pytest.mark.needs("torch", *NEEDS[case["backend"]], *servers)
+    return [needs] if is_chosen else [needs, pytest.mark.slow]
+
+
+def test_every_pair_is_covered_and_these_cannot_be() -> None:
+    found = {pair for case in CHOSEN for pair in pairwise.pairs(case)}
+    assert found == {pair for case in POSSIBLE for pair in pairwise.pairs(case)}
+    assert pairwise.impossible_pairs(FACTORS, CHOSEN) == [
+        (("backend", "volcano"), ("store", "folder")),
+        (("backend", "modelarts"), ("store", "folder")),
+        (("backend", "modelarts"), ("layout", "archive")),
+    ]
+    print("\n".join(map(id_of, CHOSEN)))
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Return the engine of the case."""
+    return engine_of(request.node.callspec.params["case"]["backend"], request)
+
+
+def job_file(case: Case, engine: Engine, folder: Path, request: pytest.FixtureRequest) -> tuple[Path, Bucket | None]:
+    """Write the job file of a case; return it, and the bucket that nobody but this job writes to, if there is one."""
+    fields = {
+        "mode": case["mode"],
+        "code_dir": str(SAMPLE_CODE),
+        "boot_file": BOOT_FILES[case["mode"]],
+        "resources": {"nodes": case["nodes"], "nproc_per_node": case["nproc"]},
+        "hyperparameters": {"lr": 0.001},
+        "layout": case["layout"],
+    }
+    if uses_c10d(case):
+        fields["torch_version"] = "2.9"
+    if case["store"] == "folder" or "store" in engine.fields:
+        return engine.job(folder, **fields), None
+    bucket: Bucket = request.getfixturevalue("bucket")
+    store = {"uri": f"s3://{bucket.name}/jobs", "endpoint_url": bucket.server.endpoint}
+    return engine.job(folder, **fields, store=store), bucket
+
+
+def uses_c10d(case: Case) -> bool:
+    """With a known version of torch the nodes meet by c10d, else by a static rendezvous: both shall run."""
+    return bool(case["mode"] == "torchrun" and case["store"] == "bucket")
+
+
+@pytest.mark.parametrize("case", parameters())
+def test_training(
+    case: Case,
+    engine: Engine,
+    jobsubmit: Command,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> None:
+    job, bucket = job_file(case, engine, tmp_path, request)
+    keeps_ranks = engine.keeps_ranks(case["mode"])
+    is_timed = case["nodes"] == case["nproc"] == 2 and engine.has_timings  # a training is the same without
+    flags = ("--profile-sync",) if is_timed else ()
+    done = jobsubmit("create", job, "--follow", *flags, timeout=240)
+    ranks = case["nodes"] * case["nproc"]
+    losses = losses_of(done.stderr, ranks, keeps_ranks=keeps_ranks)
+    assert losses == same_for_all(tmp_path_factory.getbasetemp(), ranks, losses)
+    name = handle(done.stdout)
+    status = jobsubmit.json("status", name)
+    assert status["state"] == "SUCCEEDED"
+    if is_timed:
+        assert_timed(jobsubmit.json("report", name))
+    if case["mode"] == "torchrun":
+        assert f"--rdzv_backend={'c10d' if uses_c10d(case) else 'static'}" in done.stderr
+    if not keeps_ranks:
+        return  # there a start script is what others run
+    shown = jobsubmit("render", job, *flags).stdout
+    assert status["script_sha256"] == hashlib.sha256(shown.encode()).hexdigest()
+    if bucket:
+        assert_bucket(bucket, case["layout"], shown)
+    if case["backend"] == "local":
+        assert_left_by_local_job(job_id(done.stdout), shown, case["nodes"])
+        assert [step["name"] for step in status["steps"]] == FIRST_STEPS
+        assert all(step["start"] <= step["end"] for step in status["steps"])
+
+
+def losses_of(log: str, ranks: int, *, keeps_ranks: bool) -> list[str]:
+    """Return the loss of each step, which all ranks have said alike."""
+    for rank in range(ranks):
+        start = f"[rank {rank}] " if keeps_ranks else ""
+        assert f"{start}rank {rank} done: all {ranks} ranks hold equal parameters" in log, log
+    found: dict[str, list[str]] = {}
+    if not keeps_ranks:  # the ranks of a node share its log letter by letter: a line may begin in another
+        for step, loss in re.findall(r"step (\d+) loss (\d\.\d{6})", log):
+            found.setdefault(step, []).append(loss)
+        assert [len(said) for said in found.values()] == [ranks] * 5, log
+        assert all(len(set(said)) == 1 for said in found.values()), log
+        return [found[str(step)][0] for step in range(1, 6)]
+    for rank_said, loss in re.findall(r"^\[rank (\d+)\] step \d+ loss (\S+)$", log, re.MULTILINE):
+        found.setdefault(rank_said, []).append(loss)
+    assert sorted(found) == [str(rank) for rank in range(ranks)], log
+    assert all(said == found["0"] and len(said) == 5 for said in found.values()), log
+    return found["0"]
+
+
+def same_for_all(temporary: Path, ranks: int, losses: list[str]) -> list[str]:
+    """Return the losses of the first training with so many ranks, whichever worker of pytest ran it."""
+    shared = temporary.parent if temporary.name.startswith("popen-") else temporary
+    file = shared / f"losses-of-{ranks}-ranks.json"
+    try:
+        with file.open("x") as stream:
+            json.dump(losses, stream)
+    except FileExistsError:
+        found: list[str] = json.loads(file.read_text())
+        return found
+    return losses
+
+
+def assert_timed(report: dict[str, Any]) -> None:
+    (sync,) = report["syncs"]
+    ranks = [(rank["rank"], rank["node"], rank["steps"]) for rank in sync["ranks"]]
+    assert ranks == [(0, 0, 1), (1, 0, 1), (2, 1, 1), (3, 1, 1)]
+    assert (sync["name"], sync["backend"], sync["world"]) == ("ToyModel", "gloo", 4)
+    names = [phase["name"] for phase in report["phases"]]
+    expected = ["upload", "process group", "first step", "training"]
+    assert [name for name in names if name in expected] == expected
+
+
+def assert_bucket(bucket: Bucket, layout: str, script: str) -> None:
+    """Assert that the bucket holds the code, its manifest and the script, and nothing else."""
+    bundle = scan(SAMPLE_CODE)
+    contents = bucket.objects()
+    base = f"jobs/contract/{bundle.digest}/code"
+    expected = {f"jobs/contract/scripts/{hashlib.sha256(script.encode()).hexdigest()}.sh": script.encode()}
+    if layout == "tree":
+        expected |= {f"{base}/{file.path}": Path(file.source).read_bytes() for file in bundle.files}
+        manifest = contents.pop(f"{base}.manifest.json")
+    else:
+        manifest = contents.pop(f"{base}.tar.gz.manifest.json")
+        assert contents.pop(f"{base}.tar.gz")[:2] == b"\x1f\x8b"
+    assert contents == expected
+    assert json.loads(manifest)["digest"] == bundle.digest
+
+
+def assert_left_by_local_job(job: str, script: str, nodes: int) -> None:
+    """Assert that no process is left, and that each node has run exactly the script that was shown."""
+    assert processes_left(job) == []
+    executed = {event["script"] for event in events(job) if event["event"] == "node_start"}
+    assert executed == {hashlib.sha256(script.encode()).hexdigest()}
+    for node in range(nodes):
+        assert (job_dir(job) / f"nodes/{node}/start.sh").read_text() == script

@@ -1,0 +1,24 @@
+"""What belongs to which tier: `make check` (unit, golden), `make test` (all that is not slow), `make test-all`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+def slow(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - pytest's name
+    """Return the values of a test's parameters that run in `make test-all` only."""
+    return pytest.param(*values, marks=pytest.mark.slow, id=id)
+
+
+def mark(item: pytest.Item) -> None:
+    """Mark a test by the folder it lies in."""
+    folder = item.path.relative_to(TESTS).parts[0]
+    if folder not in ("unit", "golden"):
+        item.add_marker(pytest.mark.integration)
+    if folder == "slow":
+        item.add_marker(pytest.mark.slow)
