@@ -20,7 +20,7 @@ import pytest
 import slurm
 import tiers
 from bucket import Bucket
-from command import Command
+from command import Command, CommandHere
 from engine import NEEDS, PYTHON_OF_IMAGE, Engine, engine_of, volcano_fields
 from kubernetes_cluster import Cluster
 from minio_server import Server
@@ -89,9 +89,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def jobsubmit(tmp_path: Path) -> Command:
-    """Return the command line, run as a user does: a process of its own, no terminal."""
-    return Command(tmp_path)
+def jobsubmit(tmp_path: Path, request: pytest.FixtureRequest) -> Command:
+    """Return the command line, run as a user does: a process of its own, no terminal; in unit tests in this one."""
+    return CommandHere(tmp_path) if tiers.is_fast(request.node) else Command(tmp_path)
 
 
 @pytest.fixture(scope="session")

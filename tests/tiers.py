@@ -15,10 +15,14 @@ def slow(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - pytest's n
     return pytest.param(*values, marks=pytest.mark.slow, id=id)
 
 
+def is_fast(item: pytest.Item) -> bool:
+    """Tell whether a test belongs to `make check`: it starts no server, no job and few processes."""
+    return item.path.relative_to(TESTS).parts[0] in ("unit", "golden")
+
+
 def mark(item: pytest.Item) -> None:
     """Mark a test by the folder it lies in."""
-    folder = item.path.relative_to(TESTS).parts[0]
-    if folder not in ("unit", "golden"):
+    if not is_fast(item):
         item.add_marker(pytest.mark.integration)
-    if folder == "slow":
+    if item.path.is_relative_to(TESTS / "slow"):
         item.add_marker(pytest.mark.slow)

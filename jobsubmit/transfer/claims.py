@@ -142,12 +142,16 @@ class HeldPlace:
             last.start()
             last.join(_LAST_WORD_SECONDS)
 
+    def renew(self) -> None:
+        """Show that this upload is alive; where the store does not answer, the next time tries again."""
+        try:
+            self._put(self.claim._replace(beat=self.claim.beat + 1))
+        except StoreError as error:
+            self._problem = error
+
     def _beat(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
-            try:
-                self._put(self.claim._replace(beat=self.claim.beat + 1))
-            except StoreError as error:
-                self._problem = error  # the next beat tries again, and nothing is sent meanwhile
+            self.renew()
 
     def _say_over(self) -> None:
         with suppress(StoreError):

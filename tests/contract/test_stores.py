@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hostile import HOSTILE
+from memory_store import MemoryStore
 from minio_server import Server
 from obs import Domain
 
@@ -26,8 +27,10 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
+@pytest.fixture(params=["memory", "folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "memory":
+        return MemoryStore()
     if request.param == "folder":
         return open_store(StoreAddress(uri=str(tmp_path / "store")))
     bucket, server = request.getfixturevalue("s3")

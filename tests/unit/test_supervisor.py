@@ -1,0 +1,424 @@
+"""What becomes of a job, by what its processes do and when: a supervisor with scripted processes and its own clock."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clock import Clock
+
+from jobsubmit.backends import open_backend
+from jobsubmit.backends.gang import told_status
+from jobsubmit.node.gang import attempt, carrier, elastic, faults, files, hang, job, logs, processes, setup, supervisor
+from jobsubmit.node.gang.environment import NodeEnvironments
+from jobsubmit.node.gang.supervisor import Supervisor
+from jobsubmit.plan import plan
+from jobsubmit.render import render
+from jobsubmit.settings import load_settings
+from jobsubmit.spec import load_mapping
+from jobsubmit.transfer.reference import CodeRef
+
+NODES = NPROC = 2
+TIMED = (attempt, carrier, elastic, faults, files, hang, job, logs, supervisor)
+
+
+class Leader:
+    """Stand in for the process of a node's start script."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+class World:
+    """Run a supervisor whose processes do what a script says, by seconds since the start of each attempt."""
+
+    def __init__(self, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+        self.folder, self.clock = folder, clock
+        self.scripts: list[list[tuple[float, Callable[[], Any]]]] = []
+        self.leaders: dict[int, Leader] = {}
+        self.signals: list[tuple[int, int]] = []
+        self.supervisor = Supervisor(
+            str(folder), {"request": request(**fields), "order": None, "secrets": {}, "python_folder": "/bin"}
+        )
+        self.job = self.supervisor.job
+        addresses = [f"127.0.0.{101 + node}" for node in range(NODES)]
+        self.job.environments = NodeEnvironments(self.job.order, str(folder), addresses, 29500)
+        for name in (files.LOGS, files.STACKS):
+            (folder / name).mkdir()
+        self.job.write_status(pid=0, port=29500, addresses=addresses, notes=[])
+        monkeypatch.setattr(self.job, "start", self.start)
+        monkeypatch.setattr(processes, "reap", lambda: False)
+        monkeypatch.setattr(processes, "children", list)
+        monkeypatch.setattr(processes, "descendants", lambda of=None: [])
+        monkeypatch.setattr(processes, "kill_all", lambda known=(): True)
+        monkeypatch.setattr(processes, "send_group", lambda pid, number: self.signals.append((pid, number)))
+        monkeypatch.setattr(processes, "send", lambda pid, number: self.signals.append((pid, number)))
+
+    def attempt(self, *script: tuple[float, Callable[[], Any]]) -> None:
+        """Say what happens in the next attempt."""
+        self.scripts.append(list(script))
+
+    def run(self) -> dict[str, Any]:
+        """Return the status that is left."""
+        self.supervisor.run()
+        return files.read_status(str(self.folder))
+
+    def start(self, argv: list[str], node: int, **options: Any) -> Leader:
+        """Start what stands in for a node's start script; with the first node an attempt begins."""
+        number = len(self.leaders) // NODES
+        leader = self.leaders[len(self.leaders)] = Leader(pid=10 * (number + 1) + node)
+        self.job.started.append(leader)  # type: ignore[arg-type]
+        if node == 0:
+            for seconds, act in self.scripts[number]:
+                self.clock.at(self.clock.passed + seconds, act)
+        return leader
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, *ranks: int, assumed: bool = False) -> Callable[[], None]:
+        """Have ranks start, all unless some are named."""
+
+        def act() -> None:
+            for rank in ranks or range(NODES * NPROC):
+                words = {"node": rank // NPROC, "rank": rank, "pid": self.pid(rank), "is_assumed": assumed}
+                files.append_event(str(self.folder), "rank_start", world=NODES * NPROC, **words)
+
+        return act
+
+    def pid(self, rank: int) -> int:
+        return 1000 * ((len(self.leaders) - 1) // NODES + 1) + rank
+
+    def say(self, rank: int, text: str) -> Callable[[], None]:
+        def act() -> None:
+            with Path(files.log_of(str(self.folder), rank // NPROC, rank, "stdout")).open("a") as log:
+                log.write(text + "\n")
+
+        return act
+
+    def end(self, rank: int, code: int) -> Callable[[], None]:
+        return lambda: files.append_event(str(self.folder), "child_exit", pid=self.pid(rank), code=code)
+
+    def fail(self, rank: int, *, victim: bool) -> Callable[[], None]:
+        words = {"is_victim": victim}
+        return lambda: files.append_event(str(self.folder), "rank_exception", pid=self.pid(rank), **words)
+
+    def leave(self, *codes: int | None) -> Callable[[], None]:
+        """Have the leaders of the nodes end with these codes."""
+
+        def act() -> None:
+            first = (len(self.leaders) - 1) // NODES * NODES
+            for node, code in enumerate(codes):
+                self.leaders[first + node].code = code
+
+        return act
+
+    def cancel(self, grace: float | None = None) -> Callable[[], None]:
+        return lambda: files.ask_cancel(str(self.folder), grace)
+
+    def well(self) -> list[tuple[float, Callable[[], Any]]]:
+        """Return what happens where nothing goes wrong."""
+        ends = [(5.0, self.end(rank, 0)) for rank in range(NODES * NPROC)]
+        return [(1.0, self.begin()), (2.0, self.say(0, "step 1")), *ends, (5.1, self.leave(0, 0))]
+
+    @property
+    def took(self) -> float:
+        """Return the seconds until the job had ended."""
+        return float(files.read_status(str(self.folder))["ended"]) - self.clock.began
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    """Return what the local backend would be asked for."""
+    resources = {"nodes": NODES, "nproc_per_node": NPROC}
+    given = {"name": "j", "mode": "torchrun", "boot_file": "t.py", "code_dir": "/code", "resources": resources}
+    settings = load_settings()
+    found = plan(load_mapping({**given, **fields}).spec, settings)
+    code = CodeRef("file:///x/code.tar.gz", "x/code.tar.gz", "archive", "code", "d" * 64)
+    document = open_backend("local", settings).request(found, render(found), code, "j-1").documents[files.REQUEST]
+    asked: dict[str, Any] = json.loads(document)
+    return asked
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    """Return what makes a world for a job with some fields."""
+    clock = Clock()
+    for module in TIMED:
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(setup, "fetch_code", lambda job: dict.fromkeys(job.nodes, "sha"))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return lambda **fields: World(folder, clock, monkeypatch, **fields)
+
+
+def failure(status: dict[str, Any]) -> tuple[Any, ...]:
+    told = status["failure"]
+    return told["node"], told["rank"], told["exit_code"], told["signal"]
+
+
+def test_all_is_well(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt(*found.well())
+    status = found.run()
+    assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "", None)
+    assert status["last_step"] == 1
+    assert 5.1 <= found.took < 5.3
+
+
+# ── who failed first ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_clear_failure_ends_the_job_within_half_a_second(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (9, found.say(3, "last words")), (10, found.end(3, 7)))
+    status = found.run()
+    assert (status["state"], status["reason"]) == ("FAILED", "EXIT_CODE")
+    assert failure(status) == (1, 3, 7, None)
+    assert status["failure"]["message"] == "node 1, rank 3 failed first: exit code 7"
+    assert 10.2 <= found.took < 10.5
+    assert [number for _, number in found.signals[:2]] == [signal.SIGTERM, signal.SIGTERM]
+
+
+def test_a_victim_that_is_seen_first_is_not_named(world: Callable[..., World]) -> None:
+    found = world()
+    late = 10 + attempt.SETTLE_UNCLEAR_SECONDS - 0.5
+    found.attempt((1, found.begin()), (10, found.fail(0, victim=True)), (late, found.end(3, -9)))
+    status = found.run()
+    assert (status["reason"], failure(status)) == ("SIGNAL", (1, 3, None, 9))
+    assert status["failure"]["victims"] == [0]
+
+
+def test_where_only_victims_are_seen_the_first_of_them_is_named_after_a_while(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.fail(2, victim=True)), (10.1, found.fail(0, victim=True)))
+    status = found.run()
+    assert failure(status)[1] == 2
+    assert 10 + attempt.SETTLE_UNCLEAR_SECONDS <= found.took < 10 + attempt.SETTLE_UNCLEAR_SECONDS + 0.5
+
+
+def test_a_launcher_that_ends_is_explained_by_its_rank(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.leave(None, 1)), (10.1, found.end(2, 5)))
+    assert failure(found.run()) == (1, 2, 5, None)
+
+
+def test_a_script_that_fails_before_any_rank(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.leave(None, 3)))
+    status = found.run()
+    assert failure(status) == (1, None, 3, None)
+    assert found.took < 2
+
+
+def test_a_killed_launcher_is_a_failed_node(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.leave(-9, None)))
+    status = found.run()
+    assert (status["reason"], failure(status)) == ("NODE_FAILED", (0, None, None, 9))
+
+
+def test_what_comes_in_while_the_others_are_stopped_still_counts(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (10, found.leave(1, None)))
+    found.supervisor._stop = _with(found.supervisor._stop, found.end(1, 4))  # type: ignore[method-assign]
+    assert failure(found.run()) == (0, 1, 4, None)
+
+
+def _with(stop: Callable[..., None], act: Callable[[], None]) -> Callable[..., None]:
+    def stopping(outcome: Any) -> None:
+        act()
+        stop(outcome)
+
+    return stopping
+
+
+def test_secrets_are_struck_out_of_the_last_words(world: Callable[..., World]) -> None:
+    found = world(secrets={"TOKEN": "env:HERE"})
+    found.job.order["secrets"] = {"TOKEN": "hunter2", "LONGER": "hunter2-and-more"}
+    found.attempt((1, found.begin()), (2, found.say(3, "x hunter2-and-more y hunter2")), (3, found.end(3, 1)))
+    found.run()
+    assert "hunter2" not in (found.folder / files.STATUS).read_text()
+    assert found.job.without_secrets("x hunter2-and-more y hunter2") == "x <LONGER> y <TOKEN>"
+
+
+# ── again ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_started_again_and_the_cost_is_counted(world: Callable[..., World]) -> None:
+    found = world(restarts={"max": 2, "backoff": "30s"})
+    steps = [(float(number), found.say(0, f"step {number}")) for number in range(2, 9)]
+    found.attempt((1, found.begin()), *steps, (9, found.end(3, 7)))
+    found.attempt((1, found.begin()), (2, found.say(0, "step 6")), *found.well()[2:])
+    status = found.run()
+    assert status["state"] == "SUCCEEDED"
+    (restart,) = status["restarts"]
+    assert (restart["reason"], restart["last_step"], restart["steps_lost"]) == ("EXIT_CODE", 8, 3)
+    assert restart["failed_at"] == pytest.approx(found.clock.began + 9, abs=0.1)
+    assert restart["back_at"] - restart["detected_at"] == pytest.approx(32, abs=0.5)
+    assert status["attempt"] == 1
+    assert "restart 1 of 2 in 30 s" in (found.folder / "logs/node-0.stderr.log").read_text()
+
+
+def test_the_pause_doubles_and_the_last_failure_is_the_result(world: Callable[..., World]) -> None:
+    found = world(restarts={"max": 2, "backoff": "10s"})
+    for code in (5, 6, 7):
+        found.attempt((1, found.begin()), (2, found.end(1, code)))
+    status = found.run()
+    assert (status["state"], failure(status), len(status["restarts"])) == ("FAILED", (0, 1, 7, None), 2)
+    assert found.took == pytest.approx(3 * 2 + 10 + 20, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("on", "restarts"), [("exit:7", 1), ("exit:8", 0), ("signal", 0), ("log:/bad luck/", 1), ("node_failure", 0)]
+)
+def test_only_what_the_policy_names_is_started_again(on: str, restarts: int, world: Callable[..., World]) -> None:
+    found = world(restarts={"max": 1, "on": [on], "backoff": 0})
+    script = [(1, found.begin()), (2, found.say(3, "bad luck")), (3, found.end(3, 7))]
+    found.attempt(*script)
+    found.attempt(*script)
+    assert len(found.run()["restarts"]) == restarts
+
+
+def test_a_cancel_in_the_pause_before_a_restart(world: Callable[..., World]) -> None:
+    found = world(restarts={"max": 2, "backoff": "1h"})
+    found.attempt((1, found.begin()), (2, found.end(1, 5)), (100, found.cancel()))
+    assert found.run()["state"] == "CANCELLED"
+    assert found.took < 101
+
+
+# ── the end from outside ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cancelled_job_is_cancelled_whatever_its_ranks_say_to_that(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (5, found.cancel()))
+    found.supervisor._stop = _with(found.supervisor._stop, found.end(0, 1))  # type: ignore[method-assign]
+    status = found.run()
+    assert (status["state"], status["failure"]) == ("CANCELLED", None)
+
+
+def test_a_timeout(world: Callable[..., World]) -> None:
+    found = world(timeout="1m")
+    found.attempt((1, found.begin()))
+    status = found.run()
+    assert (status["state"], status["reason"]) == ("FAILED", "TIMEOUT")
+    assert 60 < found.took < 61
+
+
+def test_a_supervisor_that_is_told_to_end_says_that_the_job_is_lost(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt((1, found.begin()), (5, lambda: setattr(found.job, "told_to_end", True)))
+    status = found.run()
+    assert (status["state"], status["reason"]) == ("LOST", "SUPERVISOR_ENDED")
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_silence_is_a_hang_and_each_line_puts_it_off(world: Callable[..., World], monkeypatch: Any) -> None:
+    monkeypatch.setattr(hang, "dump_stacks", lambda folder, ranks: {})
+    found = world(hang_after="1m")
+    found.attempt((1, found.begin()), (50, found.say(1, "step 1")), (100, found.say(2, "step 2")))
+    status = found.run()
+    assert (status["state"], status["reason"]) == ("FAILED", "HANG")
+    assert status["message"].startswith("no output and no CPU time for 60 s")
+    assert 160 <= found.took < 162
+
+
+def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkeypatch: Any) -> None:
+    def stacks(line: int, function: str) -> list[str]:
+        return ["Current thread (most recent call first):", f'  File "/code/train.py", line {line} in {function}']
+
+    def dump(folder: str, ranks: dict[int, int]) -> dict[int, list[str]]:
+        return {rank: stacks(7, "load") if rank == 2 else stacks(30, "step") for rank in ranks}
+
+    monkeypatch.setattr(hang, "dump_stacks", dump)
+    found = world(hang_after="1m")
+    found.attempt((1, found.begin()))
+    status = found.run()
+    assert failure(status) == (1, 2, None, None)
+    assert "the others: train.py:30 in step; rank 2: train.py:7 in load" in status["message"]
+
+
+def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable[..., World], monkeypatch: Any) -> None:
+    monkeypatch.setattr(hang, "dump_stacks", lambda folder, ranks: {})
+    found = world(hang_after="1h")
+    found.attempt((1, found.begin()), (10, found.say(0, "step 1")), (11, found.end(0, 0)))
+    status = found.run()
+    assert status["reason"] == "HANG"
+    assert "after rank 0 had ended well" in status["message"]
+    assert 310 <= found.took < 312
+
+
+def test_without_a_watch_silence_is_nothing(world: Callable[..., World]) -> None:
+    found = world(hang_after=0)
+    found.attempt((1, found.begin()), (400, found.leave(0, 0)))
+    assert found.run()["state"] == "SUCCEEDED"
+
+
+# ── faults on purpose ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fault(text: str, **fields: Any) -> dict[str, Any]:
+    usual = {"text": text, "action": "kill", "target": "rank", "number": 3, "signal": 9, "at_step": None, "after": None}
+    return {**usual, "by": None, **fields}
+
+
+def test_a_fault_strikes_at_its_step_and_is_named_with_the_restart(world: Callable[..., World]) -> None:
+    found = world(restarts={"max": 1, "backoff": 0})
+    found.supervisor.faults.waiting = [fault("kill rank 3 at step 4", at_step=4)]
+    steps = [(float(number), found.say(0, f"step {number}")) for number in range(2, 9)]
+    found.attempt((1, found.begin()), *steps, (4.5, found.end(3, -9)))
+    found.attempt(*found.well())
+    status = found.run()
+    assert (1003, signal.SIGKILL) in found.signals
+    assert status["restarts"][0]["fault"]["text"] == "kill rank 3 at step 4"
+    assert found.clock.began + 4 <= status["restarts"][0]["fault"]["t"] < found.clock.began + 4.2
+
+
+def test_a_fault_whose_moment_never_comes_is_noted(world: Callable[..., World]) -> None:
+    found = world()
+    found.supervisor.faults.waiting = [fault("kill rank 3 at step 99", at_step=99)]
+    found.attempt(*found.well())
+    status = found.run()
+    assert status["notes"] == ["the fault `kill rank 3 at step 99` did not strike"]
+    assert (1003, signal.SIGKILL) not in found.signals
+
+
+def test_a_late_node_starts_late(world: Callable[..., World]) -> None:
+    found = world()
+    found.supervisor.faults.waiting = [fault("delay node 1 by 20s", action="delay", number=1, by=20)]
+    found.attempt((1, found.begin()), (30, found.leave(0, 0)))
+    found.run()
+    lines = [json.loads(line) for line in (found.folder / files.EVENTS).read_text().splitlines()]
+    starts = {line["node"]: line["t"] for line in lines if line["event"] == "node_start"}
+    assert starts[1] - starts[0] == pytest.approx(20, abs=0.1)
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_steps_of_a_job_are_known_with_their_times(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt(*found.well())
+    status = found.run()
+    shown = told_status(status, files.EventReader(str(found.folder)).new())
+    times = {step.name: (step.start - found.clock.began, (step.end or 0) - found.clock.began) for step in shown.steps}
+    assert times["rendezvous"] == pytest.approx((0, 1), abs=0.2)
+    assert times["first_output"] == pytest.approx((1, 2), abs=0.2)
+    assert times["training"] == pytest.approx((2, 5.1), abs=0.2)
+
+
+def test_a_boot_file_that_starts_nothing_is_noted(world: Callable[..., World]) -> None:
+    found = world(mode="spawn")
+    found.attempt((1, found.leave(0, 0)))
+    status = found.run()
+    assert status["state"] == "SUCCEEDED"
+    assert "started no training process" in status["notes"][0]
