@@ -178,6 +178,7 @@ def test_a_store_that_stays_away_is_an_error_that_says_why(store: MemoryStore, c
 
 
 def test_a_machine_that_slept_has_lost_its_lease(store: MemoryStore, clock: Clock, place: HeldPlace) -> None:
+    clock.longest = 7200
     clock.now += 3600
     clock.at(3601, place.renew)
     clock.sleep(0)
