@@ -1,64 +1,95 @@
 PYTHON ?= python3
 BIN := .venv/bin
-TRAIN := .venv/.installed-train
+BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
+TRAIN := .venv/.installed-train
 SAMPLES := .venv/.installed-samples
+PROGRESS := $(BIN)/python tests/progress.py
+MAKE_QUIETLY := $(MAKE) --no-print-directory
 
-.PHONY: help demo test engines check chaos clean
+.PHONY: help demo check test test-all chaos coverage records engines static integration slow clean
 
 help:
-	@echo 'make demo    train on 2 emulated nodes x 2 processes, from nothing'
-	@echo 'make test    everything: lint, types, layers, unit tests, real MinIO, Slurm, Kubernetes + Volcano, training'
-	@echo 'make engines what make test runs jobs on; built once (Debian-like, root)'
-	@echo 'make chaos   100 kills of whatever a training consists of; half an hour'
-	@echo 'make check   the fast half: format, lint, types, layers, unit tests'
+	@echo 'make demo      train on 2 emulated nodes x 2 processes, from nothing'
+	@echo 'make check     a minute: format, lint, types, layers, unit tests'
+	@echo 'make test      25 minutes on 2 cores: make check, then each backend and store, with real servers and training'
+	@echo 'make test-all  90 minutes: make test, all shapes of training, faults, scale, timing, 15 kills'
+	@echo 'make chaos     half an hour: 100 kills of whatever a training consists of'
+	@echo 'make coverage  the lines and branches that make test runs'
+	@echo 'make engines   what make test runs jobs on; built once (Debian-like, root)'
 
 demo: $(TRAIN)
 	$(BIN)/jobsubmit create templates/jobs/torchrun.yaml --follow
 
-test: $(DEV) $(TRAIN) $(SAMPLES)
-	$(MAKE) --no-print-directory static
-	$(MAKE) --no-print-directory engines
-	JOBSUBMIT_REQUIRE="$${JOBSUBMIT_REQUIRE-minio,torch}" $(BIN)/pytest -n 2
-
-# Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
-engines: $(DEV)
-	$(BIN)/python tests/minio_server.py
-	-$(BIN)/python tests/engines/slurm.py
-	-$(BIN)/python tests/engines/kubernetes_cluster.py
-	-$(BIN)/python tests/engines/browser.py
-
-chaos: $(DEV) $(TRAIN)
-	$(BIN)/python tests/chaos.py --kills 100
-
 check: $(DEV)
-	$(MAKE) --no-print-directory static
-	$(BIN)/pytest tests/unit tests/golden
+	$(MAKE_QUIETLY) static
+	$(BIN)/pytest -n 2
 
-.PHONY: static
-static:
+# What is checked in a minute needs nothing of what is installed and built meanwhile.
+test: $(DEV)
+	$(MAKE_QUIETLY) -j2 check engines
+	$(MAKE_QUIETLY) integration
+
+test-all: $(DEV)
+	$(MAKE_QUIETLY) -j2 check engines
+	$(MAKE_QUIETLY) $(SAMPLES)
+	$(MAKE_QUIETLY) slow
+
+static: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
+engines: $(DEV) $(TRAIN)
+	$(PROGRESS) 'MinIO' $(BIN)/python tests/minio_server.py
+	-$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
+	-$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
+	-$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
+	-$(PROGRESS) 'Kubernetes and Volcano' $(BIN)/python tests/engines/kubernetes_cluster.py
+
+integration slow: export JOBSUBMIT_REQUIRE ?= minio,torch
+
+integration:
+	$(BIN)/pytest -n 2 -m 'integration and not slow'
+
+slow:
+	$(BIN)/pytest -n 2 -m integration
+
+chaos: $(DEV) $(TRAIN)
+	$(BIN)/python tests/chaos.py --kills 100
+
+# Nodes start Python without site-packages (-I -S), where nothing is measured: jobsubmit/node counts by its unit tests.
+coverage: $(DEV) engines
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 -m 'not slow'
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+records: $(DEV) engines
+	$(BIN)/python tests/write_records.py
+
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "jobsubmit needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 
-$(TRAIN): .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[train]'
+$(BASE): .venv/bin/python pyproject.toml
+	$(PROGRESS) 'installing jobsubmit' $(BIN)/python -m pip install --editable .
 	$(BIN)/python -m compileall -q jobsubmit
 	@touch $@
 
-$(DEV): .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -m compileall -q jobsubmit
+$(TRAIN): $(BASE)
+	$(PROGRESS) 'installing torch' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py train)
 	@touch $@
 
-$(SAMPLES): .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[samples]'
+$(DEV): $(BASE)
+	$(PROGRESS) 'installing what the tests need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py dev)
+	@touch $@
+
+$(SAMPLES): $(BASE)
+	$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py samples)
 	@touch $@
 
 clean:
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv dist .coverage* .mypy_cache .ruff_cache .pytest_cache

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import browser
 import kubernetes_cluster
 import minio_server
 import modelarts_server
+import namespaces
 import proxy
 import pytest
 import slurm
@@ -43,23 +44,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         tiers.mark(item)
         for name in (name for mark in item.iter_markers("needs") for name in mark.args):
-            if name not in REQUIRED and not _has(name):
-                reason = f"needs {name}: `make test` provides it (slurm, volcano and browser on Debian, as root)"
+            if name not in REQUIRED and not _IS_THERE[name]():
+                reason = f"needs {name}: `make engines` provides it (all but minio and torch on Debian, as root)"
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _has(name: str) -> bool:
-    if name == "torch":
-        return importlib.util.find_spec("torch") is not None
-    if name == "browser":
-        return browser.is_there()
-    if name == "slurm":
-        return "JOBSUBMIT_TEST_SLURM_CONF" in os.environ or slurm.is_there()
-    if name == "volcano":
-        if "JOBSUBMIT_TEST_KUBECONFIG" in os.environ:
-            return True
-        return kubernetes_cluster.is_there() and sys.version_info[:2] == PYTHON_OF_IMAGE
-    return "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there()
+def _has_kubernetes() -> bool:
+    """Tell whether there is one; pods get this machine's packages, which fit one version of Python."""
+    is_ours = kubernetes_cluster.is_there() and sys.version_info[:2] == PYTHON_OF_IMAGE
+    return is_ours or "JOBSUBMIT_TEST_KUBECONFIG" in os.environ
+
+
+_IS_THERE: dict[str, Callable[[], bool]] = {
+    "torch": lambda: importlib.util.find_spec("torch") is not None,
+    "minio": lambda: "JOBSUBMIT_TEST_S3_ENDPOINT" in os.environ or minio_server.is_there(),
+    "slurm": lambda: "JOBSUBMIT_TEST_SLURM_CONF" in os.environ or slurm.is_there(),
+    "volcano": _has_kubernetes,
+    "browser": browser.is_there,
+    "namespaces": namespaces.is_there,
+}
 
 
 class _ByEngine(LoadScopeScheduling):  # type: ignore[misc]  # it has no types

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -162,8 +161,6 @@ def test_fsdp_is_not_measured_and_said_so(jobsubmit: Command, tmp_path: Path) ->
 @pytest.fixture
 def two_hosts() -> Iterator[tuple[tuple[str, str], ...]]:
     """Make two hosts of this machine with a line between them; return (namespace, address) of each."""
-    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
-        pytest.skip("needs root and iproute2, to make network namespaces")
     mark = uuid.uuid4().hex[:6]
     hosts = tuple((f"js{mark}{number}", f"10.231.7.{number + 1}") for number in range(2))
     try:
@@ -217,6 +214,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
     return syncs(processes(timing_files(nodes)))[0]
 
 
+@pytest.mark.needs("namespaces")
 def test_a_slow_line_shows_as_communication(two_hosts: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
     size = {"steps": 20, "width": 512, "layers": 8}
     job = timed_job(tmp_path, hyperparameters=size, rdzv_backend="static", profile="buckets")
