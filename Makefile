@@ -52,10 +52,10 @@ engines: $(DEV) $(TRAIN)
 integration slow: export JOBSUBMIT_REQUIRE ?= minio,torch
 
 integration:
-	$(BIN)/pytest -n 2 -m 'integration and not slow'
+	$(BIN)/pytest -n 3 -m 'integration and not slow'
 
 slow:
-	$(BIN)/pytest -n 2 -m integration
+	$(BIN)/pytest -n 3 -m integration
 
 chaos: $(DEV) $(TRAIN)
 	$(BIN)/python tests/chaos.py --kills 100

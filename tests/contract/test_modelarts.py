@@ -12,7 +12,7 @@ from typing import Any
 
 import modelarts_server
 import pytest
-from command import Command, handle, job_dir, wait_for_line, wait_until
+from command import Command, CommandHere, handle, job_dir, wait_for_line, wait_until
 from hostile import HOSTILE
 from minio_server import Server
 from modelarts_server import AK, ENGINE, PROJECT, SK, TOKEN, Fault, Service
@@ -20,7 +20,27 @@ from obs import Domain, refusals
 from proxy import Seen
 from ruamel.yaml import YAML
 
+from jobsubmit.backends.modelarts import client, logs
+
 pytestmark = pytest.mark.needs("minio")
+
+
+LATE_SECONDS = 4.0
+
+
+class Anew(CommandHere):
+    """Run the command line in this process, which knows of the service no more than a new one would."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        client.service.cache_clear()
+        return super().__call__(*args, **options)
+
+
+@pytest.fixture
+def jobsubmit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return the command line, which waits 4 s for the late lines of a log and not 30."""
+    monkeypatch.setattr(logs, "_LATE_SECONDS", LATE_SECONDS)
+    return Anew(tmp_path)
 
 
 @pytest.fixture
@@ -226,7 +246,7 @@ def test_a_job_through_a_store_as_strict_as_obs(
 
 def test_lines_that_come_late_are_waited_for(write: Any, jobsubmit: Command, service: Service, tmp_path: Path) -> None:
     fields = code(tmp_path, "for i in $(seq 400); do echo line $i; done\n")
-    service.late = 8.0
+    service.late = LATE_SECONDS / 2
     done = jobsubmit("create", write(**fields), "--follow", timeout=60)
     assert re.findall(r"line (\d+)$", done.stderr, re.MULTILINE) == [str(number) for number in range(1, 401)]
 

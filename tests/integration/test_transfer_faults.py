@@ -23,6 +23,7 @@ from bucket import Bucket, contents, make
 from command import Command
 from minio_server import Server
 from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
+from tiers import slow
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
@@ -69,12 +70,12 @@ def every(count: int, fault: Fault) -> Callable[[Seen], Fault | None]:
     [
         Reset(),
         Reset(after=100),
-        Stall(1.5),
+        slow(Stall(1.5), id="stall"),
         Answer("503 Slow Down", "SlowDown"),
         Answer("429 Too Many Requests", "TooManyRequests"),
         Answer("500 Internal Server Error", "InternalError"),
     ],
-    ids=["reset", "reset in the body", "stall", "503", "429", "500"],
+    ids=["reset", "reset in the body", None, "503", "429", "500"],
 )
 def test_what_passes_is_tried_again(fault: Fault, code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
     line.rule = every(4, fault)
@@ -97,6 +98,7 @@ def test_a_download_over_a_bad_line_is_whole(
     assert contents(tmp_path / "out") == contents(code)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "server"
     data.mkdir()
@@ -137,7 +139,7 @@ def _patient(code: Path, line: Proxy, tmp_path: Path) -> UploadSummary:
         (Answer("400 Bad Request", "ExpiredToken"), "the session token has expired"),
         (Answer("403 Forbidden", "RequestTimeTooSkewed"), "the clock of this machine"),
         (Answer("507 Insufficient Storage", "XMinioStorageFull"), "the server's disk is full"),
-        (Answer("503 Slow Down", "SlowDown"), "overloaded"),
+        slow(Answer("503 Slow Down", "SlowDown"), "overloaded"),
         (Answer("403 Forbidden", "AccessDenied"), "the key may not do this"),
         (Answer("404 Not Found", "NoSuchBucket"), "create the bucket first"),
     ],
@@ -159,6 +161,7 @@ def test_a_refusal_is_one_clear_error_and_nothing_counts(
     bucket.assert_whole("code", code)
 
 
+@pytest.mark.slow
 def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
     line.rule = lambda seen: Stall(20) if "/p2/" in seen.path else None
     started = time.monotonic()
@@ -168,6 +171,7 @@ def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Prox
     assert bucket.manifest("code") is None
 
 
+@pytest.mark.slow
 def test_a_dead_line_ends_at_the_deadline_for_many_larger_files_too(
     bucket: Bucket, line: Proxy, tmp_path: Path
 ) -> None:
@@ -182,6 +186,7 @@ def test_a_dead_line_ends_at_the_deadline_for_many_larger_files_too(
     assert time.monotonic() - started < 2 * QUICK.total + 4
 
 
+@pytest.mark.slow
 def test_a_slow_line_is_given_time(bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
     root = tmp_path / "code"
     root.mkdir()
@@ -382,6 +387,7 @@ def reading(bucket: Bucket, place: str) -> Iterator[Reader]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_client_killed_at_thirty_points(jobsubmit: Command, bucket: Bucket, tmp_path: Path) -> None:
     dice = random.Random(4)
     root = make(tmp_path / "code", 30)
@@ -449,6 +455,7 @@ def test_eight_clients_with_the_same_directory(jobsubmit: Command, bucket: Bucke
     assert reader.lies == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True], ids=["one machine", "as if on eight machines"])
 def test_eight_clients_with_different_directories(
     jobsubmit: Command, bucket: Bucket, tmp_path: Path, *, apart: bool
@@ -486,6 +493,7 @@ def put_claim(bucket: Bucket, **fields: Any) -> None:
     bucket.client.put_object(Bucket=bucket.name, Key="code.manifest.json", Body=json.dumps(document).encode())
 
 
+@pytest.mark.slow
 def test_an_upload_of_another_machine_is_waited_for_while_it_lives(
     bucket: Bucket, line: Proxy, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobsubmit: Command
 ) -> None:
@@ -573,6 +581,7 @@ def unfinished(bucket: Bucket) -> list[str]:
     return [upload_["UploadId"] for upload_ in uploads]
 
 
+@pytest.mark.slow
 def test_a_large_file_goes_in_parts_and_a_dead_try_leaves_none(
     jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, tmp_path: Path
 ) -> None:
@@ -610,6 +619,7 @@ def test_a_large_file_that_changes_leaves_no_part(bucket: Bucket, line: Proxy, l
     assert bucket.manifest("code") is None
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_large_file(jobsubmit: Command, bucket: Bucket, large: Path) -> None:
     (large / "weights.bin").write_bytes((large / "weights.bin").read_bytes() * 5)
     process = jobsubmit.start("upload", large, f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
