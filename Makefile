@@ -5,7 +5,7 @@ DEV := .venv/.installed-dev
 TRAIN := .venv/.installed-train
 SAMPLES := .venv/.installed-samples
 PROGRESS := $(BIN)/python tests/progress.py
-MAKE_QUIETLY := $(MAKE) --no-print-directory
+QUIETLY := --no-print-directory
 
 .PHONY: help demo check test test-all chaos coverage records engines static integration slow clean
 
@@ -22,18 +22,18 @@ demo: $(TRAIN)
 	$(BIN)/jobsubmit create templates/jobs/torchrun.yaml --follow
 
 check: $(DEV)
-	$(MAKE_QUIETLY) static
+	$(MAKE) $(QUIETLY) static
 	$(BIN)/pytest -n 2
 
 # What is checked in a minute needs nothing of what is installed and built meanwhile.
 test: $(DEV)
-	$(MAKE_QUIETLY) -j2 check engines
-	$(MAKE_QUIETLY) integration
+	$(MAKE) $(QUIETLY) -j2 check engines
+	$(MAKE) $(QUIETLY) integration
 
 test-all: $(DEV)
-	$(MAKE_QUIETLY) -j2 check engines
-	$(MAKE_QUIETLY) $(SAMPLES)
-	$(MAKE_QUIETLY) slow
+	$(MAKE) $(QUIETLY) -j2 check engines
+	$(MAKE) $(QUIETLY) $(SAMPLES)
+	$(MAKE) $(QUIETLY) slow
 
 static: $(DEV)
 	$(BIN)/ruff format --check .
