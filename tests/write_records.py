@@ -2,7 +2,7 @@
 
     python tests/write_records.py [local] [slurm] [volcano] [modelarts]
 
-Each folder below corpus/records is a state directory, as a user has it, with jobs in every final state. Its
+They go to corpus/records/DATE, one state directory a backend, as a user has it, with jobs in every final state. Its
 expected.json is what the version that wrote them said of them. Paths and names of this machine are replaced.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-RECORDS = HERE / "corpus/records"
+RECORDS = HERE / "corpus/records" / time.strftime("%Y-%m-%d")
 sys.path[:0] = [str(HERE), str(HERE / "engines")]
 
 import boto3
