@@ -1,4 +1,4 @@
-"""Put defects back that were once mended, one by one, and see which tests notice: proof that the short runs still guard.
+"""Put mended defects back, one by one, and see which tests notice: proof that the short runs still guard.
 
     python tests/bench/defects.py            all of them; half an hour
     python tests/bench/defects.py claims s3  those whose names hold one of these words
@@ -34,17 +34,10 @@ class Defect(NamedTuple):
     tests: tuple[str, ...]
 
 
-ENGINES, FAILURES, PROCESSES = (
-    "contract/test_engines.py",
-    "integration/test_failures.py",
-    "integration/test_processes.py",
-)
-UPLOAD, STORES, TRANSFER = "contract/test_upload.py", "contract/test_stores.py", "integration/test_transfer.py"
-FAULTS, DATA, RESTARTS = (
-    "integration/test_transfer_faults.py",
-    "integration/test_data.py",
-    "integration/test_restarts.py",
-)
+ENGINES, UPLOAD, STORES = "contract/test_engines.py", "contract/test_upload.py", "contract/test_stores.py"
+FAILURES, PROCESSES = "integration/test_failures.py", "integration/test_processes.py"
+TRANSFER, FAULTS = "integration/test_transfer.py", "integration/test_transfer_faults.py"
+DATA, RESTARTS = "integration/test_data.py", "integration/test_restarts.py"
 
 DEFECTS = (
     # ── how a job ends
