@@ -410,6 +410,7 @@ def test_what_is_wrong_is_told_before_anything_is_uploaded(
     assert bucket.objects() == {}
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_a_service_that_is_not_there_is_told_within_ten_seconds(write: Any, jobsubmit: Command, tmp_path: Path) -> None:
     job = write(**code(tmp_path, "echo x\n"), backend={"endpoint": "http://127.0.0.1:9"})
     begun = time.monotonic()

@@ -46,6 +46,7 @@ def test_keys_that_are_refused(jobsubmit: Command, s3: tuple[str, object], monke
     assert "not-the-secret" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_a_server_that_does_not_answer(jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

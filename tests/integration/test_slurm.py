@@ -164,6 +164,7 @@ def test_slurms_own_time_limit(on_slurm: Engine, jobsubmit: Command, tmp_path: P
     assert "time limit" in status["message"]
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_a_controller_that_is_down(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     conf = Path(os.environ["SLURM_CONF"]).read_text()
     (tmp_path / "slurm.conf").write_text(conf.replace("SlurmctldPort=17000", "SlurmctldPort=17999"))
@@ -181,6 +182,7 @@ def test_no_clients_of_slurm(on_slurm: Engine, jobsubmit: Command, tmp_path: Pat
     assert "there is no scontrol on PATH" in refused.stderr
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_no_right_to_speak_to_slurm(on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     conf = Path(os.environ["SLURM_CONF"]).read_text()
     (tmp_path / "slurm.conf").write_text(re.sub(r"socket=[^,]*", f"socket={tmp_path}/no-munge.sock", conf))

@@ -240,6 +240,7 @@ def test_a_bucket_whose_tags_are_no_md5(tmp_path: Path, code: Path, jobsubmit: C
         encrypted.client.close()
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_a_missing_bucket_and_a_dead_server(jobsubmit: Command, s3: tuple[str, Server], code: Path) -> None:
     refused = jobsubmit("upload", code, "s3://no-such-bucket/x", "--endpoint-url", s3[1].endpoint, code=4)
     assert "NoSuchBucket" in refused.stderr
@@ -430,6 +431,7 @@ def interrupt(jobsubmit: Command, line: Proxy, sign: str, *arguments: str | Path
     line.rule = lambda _: None
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_ctrl_c_leaves_nothing_that_counts(jobsubmit: Command, bucket: Bucket, line: Proxy, code: Path) -> None:
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint)
     interrupt(jobsubmit, line, "/p4/", code, *where)

@@ -244,6 +244,7 @@ def test_keys_that_the_cluster_holds(
     assert "[node 0] hello" in jobsubmit("logs", handle(done.stdout)).stdout
 
 
+@pytest.mark.slow  # what it bounds is a wall time
 def test_a_server_that_is_down_or_does_not_know_us(
     on_volcano: Engine, kubernetes: Cluster, jobsubmit: Command, tmp_path: Path
 ) -> None:

@@ -48,9 +48,9 @@ def hostile_fields() -> dict[str, Any]:
 def test_requests_for_4096_nodes_are_small_and_quick(kind: str) -> None:
     fields = {"resources": {"nodes": 4096, "nproc_per_node": 8}, "backend": {"kind": kind}, "name": "n" * 64}
     nodeware()
-    began = time.perf_counter()
+    began = time.process_time()
     found = request("n" * 64 + "-abcdef", **fields)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert all(len(text) < _ETCD_LIMIT / 2 for text in found.documents.values())
     assert found == request("n" * 64 + "-abcdef", **fields)
 
