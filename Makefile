@@ -7,7 +7,7 @@ SAMPLES := .venv/.installed-samples
 PROGRESS := $(BIN)/python tests/progress.py
 QUIETLY := --no-print-directory
 
-.PHONY: help demo check test test-all chaos coverage records engines static integration slow clean
+.PHONY: help demo check test test-all chaos fuzz defects coverage records engines static integration slow clean
 
 help:
 	@echo 'make demo      train on 2 emulated nodes x 2 processes, from nothing'
@@ -15,6 +15,8 @@ help:
 	@echo 'make test      25 minutes on 2 cores: make check, then each backend and store, with real servers and training'
 	@echo 'make test-all  90 minutes: make test, all shapes of training, faults, scale, timing, 15 kills'
 	@echo 'make chaos     half an hour: 100 kills of whatever a training consists of'
+	@echo 'make fuzz      half an hour: thousands of odd job files, values, logs and manifests'
+	@echo 'make defects   half an hour: put mended defects back, and see which tests notice'
 	@echo 'make coverage  the lines and branches that make test runs'
 	@echo 'make engines   what make test runs jobs on; built once (Debian-like, root)'
 
@@ -59,6 +61,12 @@ slow:
 
 chaos: $(DEV) $(TRAIN)
 	$(BIN)/python tests/chaos.py --kills 100
+
+fuzz: $(DEV)
+	JOBSUBMIT_FUZZ=long $(BIN)/pytest -n 2 -m '' tests/slow/test_fuzz.py
+
+defects: $(DEV) engines
+	$(BIN)/python tests/bench/defects.py
 
 # Nodes start Python without site-packages (-I -S), where nothing is measured: jobsubmit/node counts by its unit tests.
 coverage: $(DEV) engines
