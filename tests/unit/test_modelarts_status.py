@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from node_status import failed
 
 from jobsubmit.backends import State
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, with_ends
@@ -16,21 +17,6 @@ def job(phase: str, **codes: int | str) -> dict[str, Any]:
     times = {"start_time": 1_000_020_000, "duration": 60_000}
     status = {"phase": phase, "tasks": tasks, "task_statuses": statuses, **times}
     return {"metadata": {"create_time": 1_000_000_000}, "status": status}
-
-
-def end(rank: int, t: float, code: int = 7, **evidence: bool) -> dict[str, Any]:
-    """Return what the agent of a task said last."""
-    failure = {
-        "node": rank,
-        "rank": rank,
-        "exit_code": code,
-        "signal": None,
-        "message": f"node {rank}, rank {rank} failed first: exit code {code}",
-        "quoted": f"rank {rank}",
-        "last_lines": ["last words"],
-        "evidence": {"t": t, "is_victim": False, "was_told": False, "is_leader": False, **evidence},
-    }
-    return {"state": "FAILED", "reason": "EXIT_CODE", "message": failure["message"], "failure": failure}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +63,7 @@ def test_the_task_that_ended_by_itself_is_named(
 
 def test_what_the_agents_said_names_the_rank_and_not_its_victim() -> None:
     told = status_of(job("Failed", worker_0=7, worker_1=7))
-    found = with_ends(told, {"worker-0": end(0, 10.0, is_victim=True), "worker-1": end(1, 10.3)})
+    found = with_ends(told, {"worker-0": failed(0, 10.0, is_victim=True), "worker-1": failed(1, 10.3)})
     assert found.failure is not None
     assert (found.failure.node, found.failure.rank, found.failure.victims) == (1, 1, (0,))
     assert found.steps == told.steps
@@ -85,7 +71,7 @@ def test_what_the_agents_said_names_the_rank_and_not_its_victim() -> None:
 
 def test_what_an_agent_said_in_an_earlier_attempt_does_not_count() -> None:
     told = status_of(job("Failed", worker_0=137, worker_1=143))
-    assert with_ends(told, {"worker-0": end(0, 10.0), "worker-1": None}) == told
+    assert with_ends(told, {"worker-0": failed(0, 10.0), "worker-1": None}) == told
 
 
 @pytest.mark.parametrize(

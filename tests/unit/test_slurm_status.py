@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from memory_store import MemoryStore
+from node_status import ended, failed
 
 from jobsubmit.backends import Delivery, JobHandle, Request, State
 from jobsubmit.backends.slurm import clients
@@ -86,25 +87,11 @@ def backend() -> SlurmBackend:
     return SlurmBackend(load_settings())
 
 
-def node_said(slurm: Clients, node: int, attempt: int = 0, **status: Any) -> None:
+def node_said(slurm: Clients, node: int, status: dict[str, Any], attempt: int = 0) -> None:
     """Have a node leave its status."""
     folder = slurm.folder / f"run-{attempt}/node-{node}"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_status(str(folder), {"reason": "", "message": "", "failure": None, **status})
-
-
-def failure(node: int, t: float, *, is_victim: bool = False) -> dict[str, Any]:
-    return {
-        "node": node,
-        "rank": node,
-        "exit_code": 7,
-        "signal": None,
-        "message": f"node {node}, rank {node} failed first: exit code 7",
-        "quoted": f"rank {node}",
-        "last_lines": ["last words"],
-        "words": ["last words"],
-        "evidence": {"t": t, "is_victim": is_victim, "was_told": False, "is_leader": False},
-    }
+    files.write_status(str(folder), status)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +147,9 @@ def test_how_long_it_waited(slurm: Clients, backend: SlurmBackend) -> None:
 
 def test_nodes_that_prepare_are_starting(slurm: Clients, backend: SlurmBackend) -> None:
     slurm.job("RUNNING")
-    node_said(slurm, 0, state="STARTING")
+    node_said(slurm, 0, ended("STARTING"))
     assert backend.status(HANDLE).state is State.STARTING
-    node_said(slurm, 1, state="RUNNING")
+    node_said(slurm, 1, ended("RUNNING"))
     assert backend.status(HANDLE).state is State.RUNNING
     files.ask_cancel(str(slurm.folder), None)
     assert backend.status(HANDLE).state is State.CANCELLING
@@ -170,8 +157,8 @@ def test_nodes_that_prepare_are_starting(slurm: Clients, backend: SlurmBackend) 
 
 def test_the_node_that_failed_first_is_named_not_its_victim(slurm: Clients, backend: SlurmBackend) -> None:
     slurm.job("FAILED")
-    node_said(slurm, 0, state="FAILED", reason="EXIT_CODE", failure=failure(0, 10.0, is_victim=True))
-    node_said(slurm, 1, state="FAILED", reason="EXIT_CODE", failure=failure(1, 10.5))
+    node_said(slurm, 0, failed(0, 10.0, is_victim=True))
+    node_said(slurm, 1, failed(1, 10.5))
     status = backend.status(HANDLE)
     assert status.failure is not None
     assert (status.failure.node, status.failure.rank, status.failure.exit_code) == (1, 1, 7)
@@ -180,7 +167,7 @@ def test_the_node_that_failed_first_is_named_not_its_victim(slurm: Clients, back
 
 def test_of_a_job_that_slurm_ended_its_own_reason_counts(slurm: Clients, backend: SlurmBackend) -> None:
     slurm.job("TIMEOUT")
-    node_said(slurm, 1, state="FAILED", reason="EXIT_CODE", failure=failure(1, 10.5))
+    node_said(slurm, 1, failed(1, 10.5))
     status = backend.status(HANDLE)
     assert (status.reason, status.message) == ("TIMEOUT", "Slurm ended it at its time limit")
 
@@ -188,8 +175,8 @@ def test_of_a_job_that_slurm_ended_its_own_reason_counts(slurm: Clients, backend
 def test_only_the_last_attempt_decides(slurm: Clients, backend: SlurmBackend) -> None:
     slurm.job("COMPLETED", restarts=1)
     for node in (0, 1):
-        node_said(slurm, node, state="FAILED", reason="EXIT_CODE", ended=20.0, failure=failure(node, 10.0 + node))
-        node_said(slurm, node, attempt=1, state="SUCCEEDED")
+        node_said(slurm, node, failed(node, 10.0 + node))
+        node_said(slurm, node, ended("SUCCEEDED"), attempt=1)
     status = backend.status(HANDLE)
     assert (status.state, status.failure) == (State.SUCCEEDED, None)
     (recovery,) = status.recoveries
@@ -238,7 +225,7 @@ def test_what_slurm_has_forgotten_is_told_by_its_folder(slurm: Clients, backend:
     note.write_text(str(slurm.folder))
     assert (backend.status(HANDLE).state, backend.status(HANDLE).reason) == (State.LOST, "FORGOTTEN")
     for node in (0, 1):
-        node_said(slurm, node, state="SUCCEEDED")
+        node_said(slurm, node, ended("SUCCEEDED"))
     assert backend.status(HANDLE).state is State.SUCCEEDED
 
 
@@ -306,7 +293,7 @@ def test_nodes_that_run_end_their_part_themselves(
 ) -> None:
     slurm.job(word)
     if word == "RUNNING":
-        node_said(slurm, 0, state="RUNNING")
+        node_said(slurm, 0, ended("RUNNING"))
     backend.cancel(HANDLE, 5)
     assert ("scancel 4711" in slurm.asked) == by_slurm
     assert files.cancel_grace(str(slurm.folder), 10) == (None if word == "COMPLETED" else 5)
@@ -314,7 +301,7 @@ def test_nodes_that_run_end_their_part_themselves(
 
 def test_nodes_that_do_not_end_are_ended_by_slurm(slurm: Clients, backend: SlurmBackend) -> None:
     slurm.job("RUNNING")
-    node_said(slurm, 0, state="RUNNING")
+    node_said(slurm, 0, ended("RUNNING"))
     backend.cancel(HANDLE, 5)
     long_ago = time.time() - 60
     os.utime(slurm.folder / files.CANCEL, (long_ago, long_ago))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from node_status import failed
 
 from jobsubmit.backends import JobStatus, State
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
@@ -60,23 +61,6 @@ def pod(
 def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
     moment = {"startedAt": "2026-11-22T12:00:10Z", "finishedAt": "2026-11-22T12:01:10Z"}
     return {"terminated": {"exitCode": code, "message": message, "reason": reason, **moment}}
-
-
-def agent(state: str, rank: int = 0, t: float = 10.0, *, is_victim: bool = False) -> str:
-    """Return what an agent leaves at its end."""
-    evidence = {"t": t, "is_victim": is_victim, "was_told": False, "is_leader": False}
-    failure = {
-        "node": rank,
-        "rank": rank,
-        "exit_code": 7,
-        "signal": None,
-        "message": f"node {rank}, rank {rank} failed first: exit code 7",
-        "quoted": f"rank {rank}",
-        "last_lines": ["last words"],
-        "evidence": evidence,
-    }
-    told = {"state": state, "reason": "EXIT_CODE" if state == "FAILED" else "", "message": "", "ended": t}
-    return json.dumps({**told, "failure": failure if state == "FAILED" else None})
 
 
 def nothing_stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
@@ -175,8 +159,8 @@ def test_what_explains_nothing_is_left_out() -> None:
 
 
 def test_the_node_that_failed_first_is_named_not_its_victim() -> None:
-    victim = pod(0, ended(7, agent("FAILED", 0, 10.0, is_victim=True)))
-    cause = pod(1, ended(7, agent("FAILED", 1, 10.4)))
+    victim = pod(0, ended(7, json.dumps(failed(0, 10.0, is_victim=True))))
+    cause = pod(1, ended(7, json.dumps(failed(1, 10.4))))
     found = status(job("Failed"), victim, cause)
     assert found.failure is not None
     assert (found.failure.node, found.failure.rank, found.failure.exit_code) == (1, 1, 7)
@@ -188,7 +172,7 @@ def test_what_a_pod_that_is_gone_had_said_is_asked_of_the_store() -> None:
 
     def stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
         asked.append((attempt, list(nodes)))
-        return {1: json.loads(agent("FAILED", 1, 9.0))}
+        return {1: failed(1, 9.0)}
 
     found = status_of(job("Failed", retries=2), [pod(0, ended(143))], ("", ""), stored)
     assert asked == [(2, [1])]
