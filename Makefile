@@ -12,11 +12,11 @@ QUIETLY := --no-print-directory
 help:
 	@echo 'make demo      train on 2 emulated nodes x 2 processes, from nothing'
 	@echo 'make check     a minute: format, lint, types, layers, unit tests'
-	@echo 'make test      25 minutes on 2 cores: make check, then each backend and store, with real servers and training'
-	@echo 'make test-all  90 minutes: make test, all shapes of training, faults, scale, timing, 15 kills'
-	@echo 'make chaos     half an hour: 100 kills of whatever a training consists of'
-	@echo 'make fuzz      half an hour: thousands of odd job files, values, logs and manifests'
-	@echo 'make defects   half an hour: put mended defects back, and see which tests notice'
+	@echo 'make test      15 minutes on 2 cores: make check, then each backend and store, with real servers and training'
+	@echo 'make test-all  an hour: make test, many more shapes of training, faults, fuzzing, scale, timing, 15 kills'
+	@echo 'make chaos     half an hour: kill a random process of a training, 100 times'
+	@echo 'make fuzz      half an hour: thousands of random, malformed job files, values, logs and manifests'
+	@echo 'make defects   half an hour: put fixed defects back one by one, and report which tests notice'
 	@echo 'make coverage  the lines and branches that make test runs'
 	@echo 'make engines   what make test runs jobs on; built once (Debian-like, root)'
 
@@ -29,11 +29,11 @@ check: $(DEV)
 
 # What is checked in a minute needs nothing of what is installed and built meanwhile.
 test: $(DEV)
-	$(MAKE) $(QUIETLY) -j2 check engines
+	JOBSUBMIT_PROGRESS=log $(MAKE) $(QUIETLY) -j2 check engines
 	$(MAKE) $(QUIETLY) integration
 
 test-all: $(DEV)
-	$(MAKE) $(QUIETLY) -j2 check engines
+	JOBSUBMIT_PROGRESS=log $(MAKE) $(QUIETLY) -j2 check engines
 	$(MAKE) $(QUIETLY) $(SAMPLES)
 	$(MAKE) $(QUIETLY) slow
 
@@ -51,7 +51,7 @@ engines: $(DEV) $(TRAIN)
 	-$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
 	-$(PROGRESS) 'Kubernetes and Volcano' $(BIN)/python tests/engines/kubernetes_cluster.py
 
-integration slow: export JOBSUBMIT_REQUIRE ?= minio,torch
+integration slow coverage defects: export JOBSUBMIT_REQUIRE ?= minio,torch
 
 integration:
 	$(BIN)/pytest -n 3 -m 'integration and not slow'

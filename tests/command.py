@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 from unittest import mock
 
 from jobsubmit.cli import main
+from jobsubmit.cli.output import out
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
 
@@ -61,6 +62,12 @@ class Command:
         )
 
 
+def read_until(stream: IO[str], text: str) -> None:
+    """Read lines until one holds a text; fail where there are no more."""
+    while text not in (line := stream.readline()):
+        assert line, f"it ended without saying {text!r}"
+
+
 class CommandHere(Command):
     """Run `jobsubmit …` in this process: a tenth of the time, for tests of what it decides and says."""
 
@@ -71,13 +78,16 @@ class CommandHere(Command):
         arguments = ["jobsubmit", *map(str, args)]
         with (
             _folder(self.folder),
-            mock.patch.dict(os.environ, env or {}),
+            _variables(env or {}),
             mock.patch.object(sys, "argv", arguments),
             mock.patch.object(main, "_bug", _raise),
+            mock.patch.object(out, "debug", False),
             _streams() as (stdout, stderr),
         ):
-            returned = _exit_code()
-        gc.enable()  # `upload` does without
+            try:
+                returned = _exit_code()
+            finally:
+                gc.enable()  # `upload` does without
         done = subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr))
         if code is not None:
             assert returned == code, f"exit code {returned}\n{done.stdout}\n{done.stderr}"
@@ -94,6 +104,21 @@ def _exit_code() -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     raise AssertionError("the command line did not exit")
+
+
+@contextmanager
+def _variables(changed: dict[str, str]) -> Iterator[None]:
+    """Change these variables only: threads of the test read others meanwhile."""
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -8,19 +8,20 @@ from __future__ import annotations
 import sys
 from importlib.metadata import requires
 
+from pip._vendor.packaging.requirements import Requirement
+
 
 def needs(extra: str) -> list[str]:
     """Return the requirements of an extra, those of extras that it names among them."""
     found: list[str] = []
-    for text in requires("jobsubmit") or []:
-        requirement, _, condition = text.partition(";")
-        if condition.strip() not in (f'extra == "{extra}"', f"extra == '{extra}'"):
+    for requirement in map(Requirement, requires("jobsubmit") or []):
+        marker, requirement.marker = requirement.marker, None
+        if marker is None or not marker.evaluate({"extra": extra}) or marker.evaluate({"extra": ""}):
             continue
-        name, _, inner = requirement.strip().partition("[")
-        if name == "jobsubmit":
-            found += [one for part in inner.rstrip("] ").split(",") for one in needs(part.strip())]
+        if requirement.name == "jobsubmit":
+            found += [one for inner in sorted(requirement.extras) for one in needs(inner)]
         else:
-            found.append(requirement.replace(" ", ""))
+            found.append(str(requirement).replace(" ", ""))
     return found
 
 

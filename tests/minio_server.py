@@ -34,6 +34,7 @@ class Server:
     pid: int = 0
 
 
+_ATTEMPTS = 3
 _BUILT = CACHE / f"minio-{VERSION}" / "minio"
 
 
@@ -88,7 +89,6 @@ def running(
     With `domain` it answers virtual-host addresses; `encrypted`, it encrypts all objects with a key of its own; with
     `disk_mb` its data lie on a memory disk of that size, which only it can see.
     """
-    port = port or _free_port()
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -99,23 +99,37 @@ def running(
         **({"MINIO_DOMAIN": domain} if domain else {}),
         **({"MINIO_KMS_SECRET_KEY": _KMS_KEY, "MINIO_KMS_AUTO_ENCRYPTION": "on"} if encrypted else {}),
     }
-    with (folder / "minio.log").open("wb") as log:
-        data = folder / "data"
-        data.mkdir(exist_ok=True)
-        command = [str(binary()), "server", str(data), "--address", f"{host}:{port}", "--quiet"]
-        if disk_mb:
-            mount = 'mount -t tmpfs -o "size=$1m" tmpfs "$2" && shift 2 && exec "$@"'
-            command = ["unshare", "-Urm", "sh", "-c", mount, "sh", str(disk_mb), str(data), *command]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    (folder / "data").mkdir(exist_ok=True)
+    endpoint, process = _started(folder, environment, host, port, disk_mb)
     try:
-        _wait_until_ready(f"http://{host}:{port}", process)
-        yield Server(f"http://{host}:{port}", KEY, SECRET, process.pid)
+        yield Server(endpoint, KEY, SECRET, process.pid)
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait_until_ready(endpoint: str, process: subprocess.Popen[bytes]) -> None:
+def _started(
+    folder: Path, environment: dict[str, str], host: str, port: int, disk_mb: int
+) -> tuple[str, subprocess.Popen[bytes]]:
+    """Start a server, and return where it answers; on another port where somebody else was faster to take it."""
+    data, attempts = str(folder / "data"), 1 if port else _ATTEMPTS
+    for _ in range(attempts):
+        endpoint = f"{host}:{port or _free_port()}"
+        command = [str(binary()), "server", data, "--address", endpoint, "--quiet"]
+        if disk_mb:
+            mount = 'mount -t tmpfs -o "size=$1m" tmpfs "$2" && shift 2 && exec "$@"'
+            command = ["unshare", "-Urm", "sh", "-c", mount, "sh", str(disk_mb), data, *command]
+        with (folder / "minio.log").open("wb") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        if _is_ready(f"http://{endpoint}", process):
+            return f"http://{endpoint}", process
+        process.kill()
+        process.wait()
+    raise RuntimeError(f"MinIO did not start: {(folder / 'minio.log').read_text()[-1000:]}")
+
+
+def _is_ready(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a server answers; return False if it has ended instead."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -123,8 +137,8 @@ def _wait_until_ready(endpoint: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.05)
         else:
-            return
-    raise RuntimeError("MinIO did not start")
+            return process.poll() is None
+    return False
 
 
 def _free_port() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from bucket import Bucket
 from command import Command, events, handle, job_dir, job_id, processes_left
 from engine import NEEDS, Engine, engine_of
 from pairwise import Case
+from ruamel.yaml import YAML
 
-from jobsubmit.assets import SAMPLE_CODE
+from jobsubmit.assets import SAMPLE_CODE, starter_job
 from jobsubmit.scan import scan
 
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -30,7 +32,6 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "store": ("folder", "bucket"),
     "layout": ("archive", "tree"),
 }
-BOOT_FILES = {"spawn": "main.py", "launch": "torch_ddp.py", "torchrun": "torch_ddp.py"}
 FIRST_STEPS = ["bundle", "check", "upload", "fetch", "rendezvous", "first_output", "training", "exit"]
 
 
@@ -100,11 +101,9 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def job_file(case: Case, engine: Engine, folder: Path, request: pytest.FixtureRequest) -> tuple[Path, Bucket | None]:
     """Write the job file of a case; return it, and the bucket that nobody but this job writes to, if there is one."""
     fields = {
-        "mode": case["mode"],
+        **starter(case),
         "code_dir": str(SAMPLE_CODE),
-        "boot_file": BOOT_FILES[case["mode"]],
         "resources": {"nodes": case["nodes"], "nproc_per_node": case["nproc"]},
-        "hyperparameters": {"lr": 0.001},
         "layout": case["layout"],
     }
     if uses_c10d(case):
@@ -114,6 +113,12 @@ def job_file(case: Case, engine: Engine, folder: Path, request: pytest.FixtureRe
     bucket: Bucket = request.getfixturevalue("bucket")
     store = {"uri": f"s3://{bucket.name}/jobs", "endpoint_url": bucket.server.endpoint}
     return engine.job(folder, **fields, store=store), bucket
+
+
+def starter(case: Case) -> dict[str, Any]:
+    """Return the fields of the job file that jobsubmit brings along for a mode, but what a backend has of its own."""
+    found: dict[str, Any] = YAML(typ="safe").load(starter_job(case["mode"]).read_text())
+    return {name: value for name, value in found.items() if name not in ("name", "image", "framework", "torch_version")}
 
 
 def uses_c10d(case: Case) -> bool:
@@ -168,7 +173,9 @@ def losses_of(log: str, ranks: int, *, keeps_ranks: bool) -> list[str]:
             found.setdefault(step, []).append(loss)
         assert [len(said) for said in found.values()] == [ranks] * 5, log
         assert all(len(set(said)) == 1 for said in found.values()), log
-        return [found[str(step)][0] for step in range(1, 6)]
+        losses = [found[str(step)][0] for step in range(1, 6)]
+        assert len(set(losses)) == 5, log
+        return losses
     for rank_said, loss in re.findall(r"^\[rank (\d+)\] step \d+ loss (\S+)$", log, re.MULTILINE):
         found.setdefault(rank_said, []).append(loss)
     assert sorted(found) == [str(rank) for rank in range(ranks)], log
@@ -179,14 +186,13 @@ def losses_of(log: str, ranks: int, *, keeps_ranks: bool) -> list[str]:
 def same_for_all(temporary: Path, ranks: int, losses: list[str]) -> list[str]:
     """Return the losses of the first training with so many ranks, whichever worker of pytest ran it."""
     shared = temporary.parent if temporary.name.startswith("popen-") else temporary
-    file = shared / f"losses-of-{ranks}-ranks.json"
-    try:
-        with file.open("x") as stream:
-            json.dump(losses, stream)
-    except FileExistsError:
-        found: list[str] = json.loads(file.read_text())
-        return found
-    return losses
+    file, own = shared / f"losses-of-{ranks}-ranks.json", temporary / "losses.json"
+    own.write_text(json.dumps(losses))
+    with suppress(FileExistsError):
+        file.hardlink_to(own)  # whole, or not at all: another worker may read it at this moment
+    own.unlink()
+    found: list[str] = json.loads(file.read_text())
+    return found
 
 
 def assert_timed(report: dict[str, Any]) -> None:

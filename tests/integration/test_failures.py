@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from command import Command, events, job_dir, job_id, processes_left, processes_of
+from command import Command, events, job_dir, job_id, processes_left, processes_of, read_until
 from tiers import slow
 
 MODES = ("spawn", "launch", "torchrun")
@@ -187,10 +187,23 @@ def test_a_job_cancelled_while_it_is_being_submitted_never_starts(jobsubmit: Com
         wait_for_file(job_dir("early") / "cancel-asked")
     said, _ = cancelling.communicate(timeout=60)
     _, talk = client.communicate(timeout=60)
+    assert cancelling.returncode == 0
     assert "CANCELLED" in said
     assert client.returncode == 103, talk
     assert not (job_dir("early") / "logs").exists()
     jobsubmit("wait", "early", code=103)
+
+
+@pytest.mark.slow  # it counts on packing to take longer than the start of a client
+def test_a_job_cancelled_while_its_code_is_packed_never_starts(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = write_job(tmp_path, "spawn", "print('never')\n")
+    (tmp_path / "code/large.bin").write_bytes(os.urandom(150_000_000))
+    client = jobsubmit.start("create", job_file, "--job-id", "packing", "--detach")
+    wait_for_file(job_dir("packing") / "record.json")
+    assert "CANCELLED" in jobsubmit("cancel", "packing").stdout
+    _, talk = client.communicate(timeout=60)
+    assert client.returncode == 103, talk
+    assert not (job_dir("packing") / "logs").exists()
 
 
 def test_a_missing_secret_stops_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
@@ -276,8 +289,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path)
     )
     assert client.stdout is not None and client.stderr is not None
     handle = client.stdout.readline()
-    while "] up" not in client.stderr.readline():
-        pass
+    read_until(client.stderr, "] up")
     os.killpg(client.pid, signal.SIGINT)
     _, talk = client.communicate(timeout=10)
     assert client.returncode == 130

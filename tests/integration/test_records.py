@@ -11,12 +11,24 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import JOBSUBMIT, Command, events, job_dir, job_id, processes_left, processes_of
+from command import (
+    JOBSUBMIT,
+    Command,
+    events,
+    job_dir,
+    job_id,
+    processes_left,
+    processes_of,
+    read_until,
+    wait_for_line,
+    wait_until,
+)
 
 from jobsubmit import follow
 from jobsubmit.cli import logs
@@ -198,23 +210,24 @@ def test_describe_and_events_show_what_is_known(jobsubmit: Command, tmp_path: Pa
 
 @pytest.mark.parametrize("delay", [0.3, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2])
 def test_a_client_killed_at_any_moment_leaves_the_truth(delay: float, jobsubmit: Command, tmp_path: Path) -> None:
-    client = jobsubmit.start("create", write_job(tmp_path), "--job-id", "early", "--detach")
+    early = f"early-{uuid.uuid4().hex[:8]}"  # its processes are looked for on the whole machine
+    client = jobsubmit.start("create", write_job(tmp_path), "--job-id", early, "--detach")
     time.sleep(delay)
     client.kill()
     client.communicate(timeout=10)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         found = {job["id"]: job["state"] for job in jobsubmit.json("list")}
-        if found.get("early", "LOST") in ("LOST", "SUCCEEDED"):
+        if found.get(early, "LOST") in ("LOST", "SUCCEEDED"):
             break
-    assert found.get("early", "LOST") in ("LOST", "SUCCEEDED")
-    ran = [event["state"] for event in events("early") if event["event"] == "end"] if has_events() else []
-    assert found.get("early", "LOST") == (ran[0] if ran else "LOST")
-    assert processes_left("early") == []
+    assert found.get(early, "LOST") in ("LOST", "SUCCEEDED")
+    ran = [event["state"] for event in events(early) if event["event"] == "end"] if has_events(early) else []
+    assert found.get(early, "LOST") == (ran[0] if ran else "LOST")
+    assert processes_left(early) == []
 
 
-def has_events() -> bool:
-    return (job_dir("early") / "events.jsonl").exists()
+def has_events(job: str) -> bool:
+    return (job_dir(job) / "events.jsonl").exists()
 
 
 def test_a_second_ctrl_c_ends_the_job_and_one_does_not(jobsubmit: Command, tmp_path: Path) -> None:
@@ -229,8 +242,7 @@ def test_a_second_ctrl_c_ends_the_job_and_one_does_not(jobsubmit: Command, tmp_p
         )
         assert client.stdout is not None and client.stderr is not None
         job = job_id(client.stdout.readline())
-        while "up" not in client.stderr.readline():
-            pass
+        read_until(client.stderr, "up")
         for _ in range(presses):
             os.killpg(client.pid, signal.SIGINT)
             time.sleep(0.5)
@@ -250,12 +262,10 @@ STUBBORN = (
 def test_the_grace_of_a_cancel_and_a_second_one_with_less(jobsubmit: Command, tmp_path: Path) -> None:
     for first, second in (("2", None), ("50", "1"), ("50", "0")):
         job = job_id(jobsubmit("create", write_job(tmp_path, STUBBORN), "--detach").stdout)
-        while "up" not in jobsubmit("logs", job).stdout:
-            pass
+        wait_for_line(jobsubmit, job, "up")
         cancelling = jobsubmit.start("cancel", job, "--grace", first)
         if second:
-            time.sleep(2)
-            assert jobsubmit.json("status", job)["state"] == "CANCELLING"
+            wait_until(jobsubmit, job, ("CANCELLING",))
             assert "CANCELLED" in jobsubmit("cancel", job, "--grace", second).stdout
         assert cancelling.wait(timeout=20) == 0
         cancelling.communicate()

@@ -138,9 +138,13 @@ def save(number, frame):
     open(saved, "w").close()
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
+ready = os.environ["JOBSUBMIT_CHECKPOINT_DIR"] + "/ready"
 if os.environ["NODE_RANK"] == "1":
-    time.sleep(1)
+    while not os.path.exists(ready):
+        time.sleep(0.05)
+    os.remove(ready)
     os._exit(9)
+open(ready, "w").close()
 time.sleep(60)
 """
     extra = "restarts: {max: 1, backoff: 0}\ncheckpoint_dir: kept\n"

@@ -25,7 +25,7 @@ SAID = {
     "parameter_server": r"rank N(: loss .* before, .* after| of 4 served 300 updates)",
     "sharded_loader": r"rank N of 4 read 120 records; all 480 were read once",
 }
-ELSEWHERE = {*MODES, "elastic"}  # test_training.py and test_elastic.py
+ELSEWHERE = {*MODES, "elastic"}  # contract/test_training.py and slow/test_elastic.py
 CHOSEN = ("key_value", "manual_all_reduce")
 
 

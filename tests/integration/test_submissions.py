@@ -22,6 +22,9 @@ def assert_trained(log: str, ranks: int) -> tuple[str, ...]:
         for rank in range(ranks)
     ]
     assert len(said[0]) == 5 and set(said) == {said[0]}, log
+    assert f"[rank {ranks}]" not in log
+    for rank in range(ranks):
+        assert f"[rank {rank}] rank {rank} done: all {ranks} ranks hold equal parameters" in log
     return said[0]
 
 
@@ -54,13 +57,16 @@ def test_code_uploaded_before_needs_no_bundle(jobsubmit: Command, tmp_path: Path
     (tmp_path / "code").mkdir()
     (tmp_path / "code/boot.py").write_text("print('I am', __file__)\n")
     jobsubmit("upload", "code", f"s3://{bucket}/team/demo-code", "--endpoint-url", server.endpoint)
-    store = f"store: {{uri: 's3://{bucket}/jobs', endpoint_url: '{server.endpoint}'}}\n"
-    job = f"name: before\nmode: spawn\ncode_dir: s3://{bucket}/team/demo-code\nboot_file: boot.py\n{store}"
-    (tmp_path / "job.yaml").write_text(job)
-    done = jobsubmit("create", "job.yaml", "--follow")
-    assert "/demo-code/boot.py" in done.stderr.partition("I am")[2]
+    (tmp_path / "job.yaml").write_text(
+        f"name: before\nmode: spawn\ncode_dir: s3://{bucket}/team/demo-code\nboot_file: boot.py\n"
+        "resources: {nodes: 2}\nstore: {uri: ./scripts, endpoint_url: null}\n"
+    )
+    flags = ("--set", f"store.uri=s3://{bucket}/jobs", "--set", f"store.endpoint_url={server.endpoint}")
+    done = jobsubmit("create", "job.yaml", *flags, "--follow")
+    assert done.stderr.count("/demo-code/boot.py\n") == 2
+    assert not (tmp_path / "scripts").exists()
     assert not (job_dir(job_id(done.stdout)) / "nodes/0/code").exists()
-    missing = jobsubmit("create", "job.yaml", "--set", "boot_file=nowhere.py", code=3)
+    missing = jobsubmit("create", "job.yaml", *flags, "--set", "boot_file=nowhere.py", code=3)
     assert "nowhere.py is not in" in missing.stderr
 
 

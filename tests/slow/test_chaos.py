@@ -9,6 +9,7 @@ import pytest
 from chaos import TARGETS, chaos
 
 
+@pytest.mark.timeout(2400)
 @pytest.mark.needs("torch")
 def test_fifteen_kills(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)

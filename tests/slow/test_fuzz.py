@@ -69,6 +69,7 @@ def edited(draw: some.DrawFn) -> str:
     return text
 
 
+@pytest.mark.timeout(3600)
 @fuzzed
 @given(some.one_of(edited().map(str.encode), some.binary(max_size=200)))
 def test_a_job_file_is_read_or_refused(data: bytes) -> None:
@@ -88,6 +89,7 @@ WORDS = some.text(some.characters(exclude_categories=["Cs"], exclude_characters=
 RECORDER = "#!{python} -IS\nimport json, os, sys\njson.dump(sys.argv[1:], open(os.environ['RECORD'], 'w'))\n"
 
 
+@pytest.mark.timeout(3600)
 @fuzzed
 @given(some.sampled_from(MODES[1:]), some.lists(WORDS, max_size=5), WORDS)
 def test_words_arrive_as_they_are(mode: str, args: list[str], value: str) -> None:
@@ -129,6 +131,7 @@ PIECES = some.lists(
 )
 
 
+@pytest.mark.timeout(3600)
 @fuzzed
 @given(PIECES, some.integers(1, 5))
 def test_following_shows_what_reading_at_the_end_does(pieces: list[tuple[int, bytes]], every: int) -> None:
@@ -181,6 +184,7 @@ JSON = some.recursive(
 )
 
 
+@pytest.mark.timeout(3600)
 @fuzzed
 @given(some.one_of(JSON.map(lambda value: json.dumps(value).encode()), some.binary(max_size=100)))
 def test_what_lies_in_a_manifests_place_is_one_or_nothing(data: bytes) -> None:
@@ -193,4 +197,4 @@ def test_what_lies_in_a_manifests_place_is_one_or_nothing(data: bytes) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_recorder_is_what_the_script_starts() -> None:
     """Where it was not, the test of words would show nothing."""
-    test_words_arrive_as_they_are.hypothesis.inner_test("torchrun", ["a b"], "$(id)")  # type: ignore[attr-defined]
+    test_words_arrive_as_they_are.hypothesis.inner_test("torchrun", ["a b"], "$(id)")

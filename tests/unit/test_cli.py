@@ -247,8 +247,8 @@ def test_a_state_directory_that_cannot_be_written(jobsubmit: Command, monkeypatc
     assert "JOBSUBMIT_STATE_DIR" in done.stderr
 
 
-def test_a_terminal_that_cannot_show_a_sign_does_not_hide_the_exit_code(jobsubmit: Command) -> None:
-    done = jobsubmit(
+def test_a_terminal_that_cannot_show_a_sign_does_not_hide_the_exit_code(tmp_path: Path) -> None:
+    done = Command(tmp_path)(
         "create", starter_job("spawn"), "--set", "boot_file=日.py", code=3, env={"PYTHONIOENCODING": "ascii"}
     )
     assert "is not in" in done.stderr
