@@ -5,7 +5,7 @@
 
 Each is tried on a copy of the tracked files: first against the tests of `make check`, and what these miss against the
 tests of `make test` that touch the changed code. A test must fail for it: a run that breaks or hangs does not count.
-A defect is (qualified name, old text, new text), and an error where the text does not occur exactly once there any more.
+A defect is (qualified name, old text, new text). One whose old text does not occur exactly once is an error.
 """
 
 from __future__ import annotations
