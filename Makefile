@@ -45,11 +45,11 @@ static: $(DEV)
 
 # Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
 engines: $(DEV) $(TRAIN)
-	$(PROGRESS) 'MinIO' $(BIN)/python tests/minio_server.py
-	-$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
-	-$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
-	-$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
-	-$(PROGRESS) 'Kubernetes and Volcano' $(BIN)/python tests/engines/kubernetes_cluster.py
+	@$(PROGRESS) 'MinIO' $(BIN)/python tests/minio_server.py
+	-@$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
+	-@$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
+	-@$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
+	-@$(PROGRESS) 'Kubernetes and Volcano' $(BIN)/python tests/engines/kubernetes_cluster.py
 
 integration slow coverage defects: export JOBSUBMIT_REQUIRE ?= minio,torch
 
@@ -79,24 +79,24 @@ records: $(DEV) engines
 	$(BIN)/python tests/write_records.py
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "jobsubmit needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "jobsubmit needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv .venv
 
 $(BASE): .venv/bin/python pyproject.toml
-	$(PROGRESS) 'installing jobsubmit' $(BIN)/python -m pip install --editable .
-	$(BIN)/python -m compileall -q jobsubmit
+	@$(PROGRESS) 'installing jobsubmit' $(BIN)/python -m pip install --editable .
+	@$(BIN)/python -m compileall -q jobsubmit
 	@touch $@
 
 $(TRAIN): $(BASE)
-	$(PROGRESS) 'installing torch' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py train)
+	@$(PROGRESS) 'installing torch' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py train)
 	@touch $@
 
 $(DEV): $(BASE)
-	$(PROGRESS) 'installing what the tests need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py dev)
+	@$(PROGRESS) 'installing what the tests need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py dev)
 	@touch $@
 
 $(SAMPLES): $(BASE)
-	$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py samples)
+	@$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py samples)
 	@touch $@
 
 clean:
