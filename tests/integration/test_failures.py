@@ -316,11 +316,24 @@ def gang_pids(job: str) -> tuple[int, int]:
     return keeper, supervisor
 
 
+WITH_DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.mark.parametrize("victims", [("supervisor",), ("keeper",), ("keeper", "supervisor")])
 def test_a_killed_gang_leaves_no_process_and_is_never_running_for_ever(
     victims: tuple[str, ...], jobsubmit: Command, tmp_path: Path
 ) -> None:
-    job = started(jobsubmit, write_job(tmp_path, "spawn", SLEEPER))
+    boot = WITH_DAEMON if len(victims) == 1 else SLEEPER  # without both there is nobody to end a daemon
+    job = started(jobsubmit, write_job(tmp_path, "spawn", boot))
     pids = dict(zip(("keeper", "supervisor"), gang_pids(job), strict=True))
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
