@@ -206,9 +206,10 @@ def test_a_command_may_restart_its_ranks(jobsubmit: Command, tmp_path: Path) -> 
     assert "[rank 0] attempt 1" in done.stderr
 
 
-def test_a_user_who_redirects_output_keeps_it(jobsubmit: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["", "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "], ids=["no rank", "a rank"])
+def test_a_user_who_redirects_output_keeps_it(words: str, jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
-    (tmp_path / "code/run.sh").write_text("python train.py >mine.txt 2>&1\n")
+    (tmp_path / "code/run.sh").write_text(f"{words}python train.py >mine.txt 2>&1\n")
     (tmp_path / "code/train.py").write_text("print('to my own file')\n")
     (tmp_path / "job.yaml").write_text("name: r\nmode: launch\ncode_dir: code\ncommand: [bash, run.sh]\n")
     done = jobsubmit("create", "job.yaml", "--follow")
