@@ -98,6 +98,18 @@ def test_a_download_over_a_bad_line_is_whole(
     assert contents(tmp_path / "out") == contents(code)
 
 
+@pytest.mark.timeout(60)
+def test_a_large_download_goes_on_where_it_broke_off(bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
+    data = random.Random(2).randbytes(24 << 20)
+    bucket.client.put_object(Bucket=bucket.name, Key="large.bin", Body=data)
+    faults: Iterator[Fault] = iter([Truncate(), Truncate()])
+    line.rule = lambda seen: next(faults, None) if seen.method == "GET" else None
+    store = S3Store(StoreAddress(f"s3://{bucket.name}", endpoint_url=line.endpoint), QUICK)
+    assert store.get_to("large.bin", tmp_path / "large.bin") == hashlib.sha256(data).hexdigest()
+    assert (tmp_path / "large.bin").read_bytes() == data
+    assert any("range" in seen.headers for seen in line.seen)
+
+
 @pytest.mark.slow
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "server"
