@@ -9,16 +9,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
-from unittest import mock
+
+import pytest
 
 from jobsubmit.cli import main
 from jobsubmit.cli.output import out
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
+
+
+def checked(done: subprocess.CompletedProcess[str], code: int | None) -> subprocess.CompletedProcess[str]:
+    """Return a run that has ended; fail unless the exit code is the expected one and there is no traceback."""
+    assert not any(line.startswith("Traceback") for line in done.stderr.splitlines()), done.stderr
+    if code is not None:
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 class Command:
@@ -40,10 +47,7 @@ class Command:
             timeout=timeout,
             env={**os.environ, **(env or {})},
         )
-        assert not any(line.startswith("Traceback") for line in done.stderr.splitlines()), done.stderr
-        if code is not None:
-            assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return checked(done, code)
 
     def json(self, *args: str | Path, code: int | None = 0, timeout: float = 120) -> Any:
         """Run with -o json and return the document."""
@@ -76,22 +80,21 @@ class CommandHere(Command):
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, as `Command` does; an exception that is not an error of jobsubmit's own is raised."""
         arguments = ["jobsubmit", *map(str, args)]
-        with (
-            _folder(self.folder),
-            _variables(env or {}),
-            mock.patch.object(sys, "argv", arguments),
-            mock.patch.object(main, "_bug", _raise),
-            mock.patch.object(out, "debug", False),
-            _streams() as (stdout, stderr),
-        ):
+        stdout, stderr = _stream(), _stream()
+        with pytest.MonkeyPatch.context() as here:
+            here.chdir(self.folder)
+            for name, value in (env or {}).items():
+                here.setenv(name, value)
+            here.setattr(sys, "argv", arguments)
+            here.setattr(sys, "stdout", stdout)
+            here.setattr(sys, "stderr", stderr)
+            here.setattr(out, "debug", False)
+            here.setattr(main, "_bug", _raise)
             try:
                 returned = _exit_code()
             finally:
                 gc.enable()  # `upload` does without
-        done = subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr))
-        if code is not None:
-            assert returned == code, f"exit code {returned}\n{done.stdout}\n{done.stderr}"
-        return done
+        return checked(subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr)), code)
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -106,37 +109,9 @@ def _exit_code() -> int:
     raise AssertionError("the command line did not exit")
 
 
-@contextmanager
-def _variables(changed: dict[str, str]) -> Iterator[None]:
-    """Change these variables only: threads of the test read others meanwhile."""
-    before = {name: os.environ.get(name) for name in changed}
-    os.environ.update(changed)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _folder(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-@contextmanager
-def _streams() -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
-    """Put pipes in the place of stdout and stderr."""
-    streams = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with mock.patch.object(sys, "stdout", streams[0]), mock.patch.object(sys, "stderr", streams[1]):
-        yield streams
+def _stream() -> io.TextIOWrapper:
+    """Return what stands in the place of stdout or stderr."""
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
 
 def _text(stream: io.TextIOWrapper) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 import uuid
@@ -22,7 +21,7 @@ import slurm
 import tiers
 from bucket import Bucket
 from command import Command, CommandHere
-from engine import NEEDS, PYTHON_OF_IMAGE, Engine, engine_of, volcano_fields
+from engine import NEEDS, PYTHON_OF_IMAGE, Engine, engine_of, modelarts_engine, volcano_fields
 from kubernetes_cluster import Cluster
 from minio_server import Server
 from modelarts_server import Service
@@ -233,21 +232,7 @@ def modelarts(tmp_path: Path, s3: tuple[str, Server], monkeypatch: pytest.Monkey
 @pytest.fixture
 def on_modelarts(modelarts: Service, s3: tuple[str, Server], tmp_path: Path) -> Engine:
     """Return ModelArts as an engine, the user's configuration saying where it is."""
-    where = {"kind": "modelarts", "endpoint": modelarts.endpoint, "project_id": modelarts_server.PROJECT}
-    (tmp_path / "config/jobsubmit").mkdir(parents=True)
-    (tmp_path / "config/jobsubmit/config.yaml").write_text(json.dumps({"backend": where}))
-    store = {"uri": f"s3://{s3[0]}/jobs", "endpoint_url": s3[1].endpoint}
-    framework = {"name": modelarts_server.ENGINE["engine_name"], "version": modelarts_server.ENGINE["engine_version"]}
-    fields = {"image": "team/pytorch:2.9", "store": store, "backend": where}
-    return Engine(
-        "modelarts",
-        fields,
-        framework,
-        has_archives=False,
-        has_timings=False,
-        counts_attempts=False,
-        longest_value=4096,
-    )
+    return modelarts_engine(modelarts, *s3, tmp_path / "config")
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.needs(*needs)) for kind, needs in NEEDS.items()])

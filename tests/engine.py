@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sysconfig
 from dataclasses import dataclass, field
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import cluster_programs
+import modelarts_server
 import pytest
 from minio_server import Server
+from modelarts_server import Service
 from ruamel.yaml import YAML
 
 PYTHON_OF_IMAGE = (3, 11)
 _MACHINES = 2  # of the tests' Kubernetes
-
 
 # What the machine must have to run each of them.
 NEEDS = {"local": (), "slurm": ("slurm",), "volcano": ("volcano", "minio"), "modelarts": ("minio",)}
@@ -91,3 +93,21 @@ def volcano_fields(store: Server, bucket: str) -> dict[str, Any]:
             "volumes": [packages] if is_ours else [],
         },
     }
+
+
+def modelarts_engine(service: Service, bucket: str, store: Server, config: Path) -> Engine:
+    """Return ModelArts as an engine, the user's configuration (below XDG_CONFIG_HOME) saying where it is."""
+    where = {"kind": "modelarts", "endpoint": service.endpoint, "project_id": modelarts_server.PROJECT}
+    (config / "jobsubmit").mkdir(parents=True)
+    (config / "jobsubmit/config.yaml").write_text(json.dumps({"backend": where}))
+    store_fields = {"uri": f"s3://{bucket}/jobs", "endpoint_url": store.endpoint}
+    framework = {"name": modelarts_server.ENGINE["engine_name"], "version": modelarts_server.ENGINE["engine_version"]}
+    return Engine(
+        "modelarts",
+        {"image": "team/pytorch:2.9", "store": store_fields, "backend": where},
+        framework,
+        has_archives=False,
+        has_timings=False,
+        counts_attempts=False,
+        longest_value=4096,
+    )

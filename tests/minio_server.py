@@ -100,7 +100,7 @@ def running(
         **({"MINIO_KMS_SECRET_KEY": _KMS_KEY, "MINIO_KMS_AUTO_ENCRYPTION": "on"} if encrypted else {}),
     }
     (folder / "data").mkdir(exist_ok=True)
-    endpoint, process = _started(folder, environment, host, port, disk_mb)
+    endpoint, process = _start(folder, environment, host, port, disk_mb)
     try:
         yield Server(endpoint, KEY, SECRET, process.pid)
     finally:
@@ -108,7 +108,7 @@ def running(
         process.wait(10)
 
 
-def _started(
+def _start(
     folder: Path, environment: dict[str, str], host: str, port: int, disk_mb: int
 ) -> tuple[str, subprocess.Popen[bytes]]:
     """Start a server, and return where it answers; on another port where somebody else was faster to take it."""

@@ -32,7 +32,7 @@ import minio_server
 import modelarts_server
 import slurm
 from command import JOBSUBMIT
-from engine import Engine, volcano_fields
+from engine import Engine, modelarts_engine, volcano_fields
 from minio_server import Server
 
 LARGEST = 20_000  # bytes of a file that is kept
@@ -190,13 +190,9 @@ def on_modelarts(folder: Path) -> None:
         _bucket(server, "jobs")
         os.environ.update(HUAWEICLOUD_SDK_AK=modelarts_server.AK, HUAWEICLOUD_SDK_SK=modelarts_server.SK)
         service = stack.enter_context(modelarts_server.running(folder / "platform", server))
-        where = {"kind": "modelarts", "endpoint": service.endpoint, "project_id": modelarts_server.PROJECT}
         os.environ["XDG_CONFIG_HOME"] = str(folder / "config")
-        (folder / "config/jobsubmit").mkdir(parents=True)
-        (folder / "config/jobsubmit/config.yaml").write_text(json.dumps({"backend": where}))
-        store = {"uri": "s3://jobs/jobs", "endpoint_url": server.endpoint}
-        fields = {"image": "team/pytorch:2.9", "store": store, "backend": where}
-        writer = Writer(Engine("modelarts", fields), folder / "project")
+        engine = modelarts_engine(service, "jobs", server, folder / "config")
+        writer = Writer(engine, folder / "project")
         writer.everywhere()
         writer.keep(RECORDS / "modelarts")
 

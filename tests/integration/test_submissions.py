@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import Command, job_dir, job_id
+from losses import losses_of
 from minio_server import Server
 
 from jobsubmit.assets import SAMPLE_CODE, starter_job
@@ -13,19 +14,6 @@ from jobsubmit.scan import scan
 
 WITHOUT_TORCH = ("--set", "command=[python, -c, 'print(open(\"torch_ddp.py\").name)']", "--set", "boot_file=null")
 ONE_PROCESS = ("--set", "resources.nproc_per_node=1")
-
-
-def assert_trained(log: str, ranks: int) -> tuple[str, ...]:
-    """Return what rank 0 said of its losses; all ranks have said the same."""
-    said = [
-        tuple(line.partition("] ")[2] for line in log.splitlines() if line.startswith(f"[rank {rank}] step "))
-        for rank in range(ranks)
-    ]
-    assert len(said[0]) == 5 and set(said) == {said[0]}, log
-    assert f"[rank {ranks}]" not in log
-    for rank in range(ranks):
-        assert f"[rank {rank}] rank {rank} done: all {ranks} ranks hold equal parameters" in log
-    return said[0]
 
 
 @pytest.mark.slow
@@ -37,7 +25,7 @@ def test_several_jobs_at_once_do_not_mix(jobsubmit: Command) -> None:
     ]
     results = [process.communicate(timeout=240) for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], results
-    assert len({assert_trained(talk, 2) for _, talk in results}) == 3
+    assert len({tuple(losses_of(talk, 2, keeps_ranks=True)) for _, talk in results}) == 3
     assert len({job_id(data) for data, _ in results}) == 3
 
 
@@ -45,7 +33,7 @@ def test_several_jobs_at_once_do_not_mix(jobsubmit: Command) -> None:
 @pytest.mark.needs("torch")
 def test_torchrun_with_the_static_rendezvous(jobsubmit: Command) -> None:
     done = jobsubmit("create", starter_job("torchrun"), "--set", "torch_version='2.1'", "--follow", timeout=180)
-    assert_trained(done.stderr, 4)
+    losses_of(done.stderr, 4, keeps_ranks=True)
     assert "--rdzv_backend=static" in done.stderr
     chosen = jobsubmit("render", starter_job("torchrun"), "--set", "rdzv_backend=static").stdout
     assert "--rdzv_backend=static" in chosen
