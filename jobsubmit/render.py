@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
 
 from jobsubmit.assets import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
+from jobsubmit.launch import Mount
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.spec.values import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"
+_LARGEST_TEMPLATE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,46 @@ def _only_quoted(value: object) -> object:
     return value
 
 
+class _Folders(jinja2.FileSystemLoader):
+    """Load templates from folders, and nothing that a link there leads out to."""
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        for folder in map(Path, self.searchpath):
+            file = folder / template
+            if not file.is_file():
+                continue
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise jinja2.TemplateRuntimeError(f"{file} is a link out of the templates' folder")
+            if file.stat().st_size > _LARGEST_TEMPLATE:
+                raise jinja2.TemplateRuntimeError(f"{file} is larger than {_LARGEST_TEMPLATE:,} bytes")
+        return super().get_source(environment, template)
+
+
+def _plain(value: object) -> object:
+    """Return a value as texts, numbers, tuples and mappings: no attribute of it leads to code or to a file."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump(mode="json"))
+    if isinstance(value, Mount):
+        return {name: _plain(each) for name, each in {**value._asdict(), "declaration": value.declaration}.items()}
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        fields = getattr(value, "_fields", None)
+        plain = tuple(map(_plain, value))
+        return dict(zip(fields, plain, strict=True)) if fields else plain
+    return str(value)
+
+
 def render(plan: LaunchPlan) -> Script:
-    """Render the start script of a job; raise SpecError where a template of the user is wrong."""
+    """Render the start script of a job; raise SpecError where a template of the user is wrong.
+
+    A template may come from a stranger: it sees plain values only, and it cannot call into Python or read a file
+    outside of its folder.
+    """
     _check_folder(plan.templates)
     return Script(_rendered(_ENTRY, [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES], job=plan))
 
@@ -74,8 +117,8 @@ def render_document(template: str, **values: object) -> str:
 
 
 def _rendered(template: str, folders: Sequence[Path], **values: object) -> str:
-    environment = jinja2.Environment(  # noqa: S701 - shell, not HTML: `| sh` is enforced instead
-        loader=jinja2.FileSystemLoader(folders),
+    environment = ImmutableSandboxedEnvironment(
+        loader=_Folders(folders),
         undefined=jinja2.StrictUndefined,
         finalize=_only_quoted,
         trim_blocks=True,
@@ -87,7 +130,7 @@ def _rendered(template: str, folders: Sequence[Path], **values: object) -> str:
     environment.filters["sh"] = _sh
     environment.filters["var"] = _var
     try:
-        return environment.get_template(template).render(**values)
+        return environment.get_template(template).render({name: _plain(value) for name, value in values.items()})
     except jinja2.TemplateSyntaxError as error:
         raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
     except jinja2.TemplateNotFound as error:

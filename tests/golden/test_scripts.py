@@ -288,6 +288,54 @@ def test_a_users_template_is_held_to_the_same_rule(text: str, message: str, tmp_
         assert "torchrun.sh.j2:2" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "job.__class__.__init__.__globals__['__builtins__']['open'](marker, 'w')",
+        "job.rdzv.__init__.__globals__",
+        "job.code_dir.parent",
+        "job.backend.model_fields",
+        "job.name.__class__.__mro__[1].__subclasses__()",
+        "(job.name | attr('__class__')).__mro__",
+        "'{0.__class__.__mro__}'.format(job)",
+        "'%s' | format(job.__init__)",
+        "lipsum.__globals__['os'].system('touch ' ~ marker)",
+        "cycler.__init__.__globals__.os.system('touch ' ~ marker)",
+        "self._TemplateReference__context.environment",
+        "job.mounts.__class__",
+        "job.update({'name': 'x'})",
+        "job.hyperparameters.append(1)",
+    ],
+)
+def test_a_strangers_template_runs_nothing(expression: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    text = f"{{% set marker = '{marker}' %}}\nstart=({{{{ ({expression}) | sh }}}})\n"
+    with pytest.raises(SpecError) as caught:
+        script_of(user_template(tmp_path / "templates", text))
+    assert "torchrun.sh.j2" in caught.value.message
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("target", ["secret", "../secret", "/etc/hostname"])
+def test_a_strangers_template_reads_no_file_outside_of_its_folder(target: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("abc-secret\n")
+    job = user_template(tmp_path / "templates", f"start=(x)\n{{% include '{target}' ignore missing %}}\n")
+    (tmp_path / "templates" / "secret").symlink_to(tmp_path / "secret")
+    try:
+        text = script_of(job)
+    except SpecError as error:
+        text = error.message
+    assert "abc-secret" not in text
+    assert Path("/etc/hostname").read_text().strip() not in text.splitlines()
+
+
+def test_a_link_within_the_templates_folder_is_followed(tmp_path: Path) -> None:
+    job = user_template(tmp_path, "{% include 'mode/shared.j2' %}\n")
+    (tmp_path / "real.j2").write_text("start=(shared)\n")
+    (tmp_path / "mode" / "shared.j2").symlink_to("../real.j2")
+    assert "start=(shared)" in script_of(job)
+
+
 def test_the_same_spec_renders_the_same_bytes_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = script_of(load(starter_job("torchrun")).spec)
     monkeypatch.chdir(tmp_path)
