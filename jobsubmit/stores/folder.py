@@ -8,21 +8,22 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from jobsubmit.bundle import changed, hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of
 
 # Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
-# once it is a day old.
+# once it is a day old. Others may write to the same store, so the folder is used only if it is real, ours and closed to
+# others; else the next name is tried.
 _ANYBODYS = ".jobsubmit-unfinished-"
-_UNFINISHED = f"{_ANYBODYS}{os.getuid()}"
+_UNFINISHED_NAMES = tuple(f"{_ANYBODYS}{os.getuid()}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 20))))
 _OLD_SECONDS = 24 * 3600
 _ATTEMPTS = 100
 _UMASK = os.umask(0o077)
@@ -38,7 +39,6 @@ class FolderStore:
         self.root = root.absolute()
         self.uri = str(self.root)
         self.requests, self.round_trip = 0, 0.0
-        self._unfinished = self.root / _UNFINISHED
         self._is_tidy = False
 
     def check_key(self, key: str) -> None:
@@ -52,26 +52,22 @@ class FolderStore:
         target = self._path(key)
         watch.before()
         try:
-            temporary = self._temporary()
-            try:
-                with temporary.open("wb") as sink:
+            self._refuse_links_of_others(target.parent)
+            with self._unfinished() as unfinished:
+                with os.fdopen(os.dup(unfinished.descriptor), "wb") as sink:
                     written, md5 = _copy(source, sink, watch)
                 if written != sha256:
                     raise changed(key if isinstance(source, bytes) else source)
                 may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
-                temporary.chmod((0o777 if may_run else 0o666) & ~_UMASK)
+                os.fchmod(unfinished.descriptor, (0o777 if may_run else 0o666) & ~_UMASK)
                 _make(target.parent)
                 with _only_one(target.parent) if expected is not None else nullcontext():
                     if expected is not None and self._tag(key) != expected:
                         return None
                     watch.before()
-                    _move(temporary, target)
+                    unfinished.move(target)
                 # Where folders cannot be locked, somebody else may have been at it at the same moment.
                 return md5 if expected is None or self._tag(key) == md5 else None
-            finally:
-                temporary.unlink(missing_ok=True)
-                with suppress(OSError):  # somebody else is at work
-                    self._unfinished.rmdir()
         except OSError as error:
             raise self._error(key, error) from error
 
@@ -134,6 +130,7 @@ class FolderStore:
     def delete(self, key: str) -> None:
         """Remove an object and the folders it leaves empty (see ObjectStore)."""
         path = self._path(key)
+        self._refuse_links_of_others(path.parent)
         try:
             path.unlink(missing_ok=True)
         except NotADirectoryError:
@@ -150,21 +147,67 @@ class FolderStore:
         """Return a file:// address (see ObjectStore)."""
         return self._path(key).as_uri()
 
-    def _temporary(self) -> Path:
-        """Return a new file; the folder of such files may be tidied away by somebody while we look."""
-        if not self._is_tidy:
-            self._is_tidy = True
-            for file in self._unfinished.glob("*"):
-                with suppress(OSError):
-                    if time.time() - file.stat().st_mtime > _OLD_SECONDS:
-                        file.unlink()
+    @contextmanager
+    def _unfinished(self) -> Iterator[_Unfinished]:
+        """Yield a new empty file in our folder of such files."""
+        path, unfinished = self._new_file()
+        try:
+            if not self._is_tidy:
+                self._is_tidy = True
+                _remove_old_files(unfinished.folder)
+            yield unfinished
+        finally:
+            with suppress(FileNotFoundError):  # it was moved
+                os.unlink(unfinished.name, dir_fd=unfinished.folder)
+            os.close(unfinished.descriptor)
+            os.close(unfinished.folder)
+            with suppress(OSError):  # another process uses it
+                path.rmdir()
+
+    def _new_file(self) -> tuple[Path, _Unfinished]:
+        name, flags = uuid.uuid4().hex, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         for _ in range(_ATTEMPTS):
-            _make(self._unfinished)
+            _make(self.root)
             with suppress(FileNotFoundError):
-                descriptor, name = tempfile.mkstemp(dir=self._unfinished)
-                os.close(descriptor)
-                return Path(name)
-        raise FileNotFoundError(errno.ENOENT, "somebody keeps removing it", str(self._unfinished))
+                path, folder = self._open_private_folder()
+                try:
+                    return path, _Unfinished(folder, name, os.open(name, flags, 0o600, dir_fd=folder))
+                except OSError:
+                    os.close(folder)
+                    raise
+        raise FileNotFoundError(errno.ENOENT, "another process keeps removing it", str(self.root))
+
+    def _open_private_folder(self) -> tuple[Path, int]:
+        """Return the first of our folders for unfinished files that is a real one of ours, open; make it if needed."""
+        for name in _UNFINISHED_NAMES:
+            path = self.root / name
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                raise
+            except OSError:  # a link or a file, or closed to us
+                continue
+            if os.fstat(descriptor).st_uid == os.getuid():
+                os.fchmod(descriptor, 0o700)
+                return path, descriptor
+            os.close(descriptor)
+        raise PermissionError(errno.EPERM, "other users own all folders for unfinished files", str(self.root))
+
+    def _refuse_links_of_others(self, folder: Path) -> None:
+        """Raise StoreError if a folder below the root is a link that another user has made: it may lead anywhere."""
+        for part in (folder, *folder.parents):
+            if part == self.root:
+                return
+            with suppress(FileNotFoundError):
+                status = part.lstat()
+                if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.getuid()):
+                    raise StoreError(
+                        f"{part} is a link that another user (uid {status.st_uid}) has made",
+                        "use a store that only people you trust can write to",
+                        where=self.uri,
+                    )
 
     def _tag(self, key: str) -> str:
         path = self._path(key)
@@ -193,14 +236,30 @@ def _only_one(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _move(file: Path, target: Path) -> None:
-    """Put a file in its place; the folder there may be tidied away by somebody while we look."""
-    for _ in range(_ATTEMPTS):
-        _make(target.parent)
-        with suppress(FileNotFoundError):
-            file.replace(target)
-            return
-    file.replace(target)
+class _Unfinished(NamedTuple):
+    """Hold a file that is being written, by the descriptors of its folder and of itself."""
+
+    folder: int
+    name: str
+    descriptor: int
+
+    def move(self, target: Path) -> None:
+        """Put the file in its place; another process may remove an empty folder there at the same moment."""
+        for _ in range(_ATTEMPTS):
+            _make(target.parent)
+            with suppress(FileNotFoundError):
+                os.replace(self.name, target, src_dir_fd=self.folder)
+                return
+        os.replace(self.name, target, src_dir_fd=self.folder)
+
+
+def _remove_old_files(folder: int) -> None:
+    """Remove what killed processes have left in an open folder."""
+    for name in os.listdir(folder):
+        with suppress(OSError):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _OLD_SECONDS:
+                os.unlink(name, dir_fd=folder)
 
 
 def _make(folder: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 import time
@@ -58,7 +59,9 @@ def download(store: ObjectStore, code: CodeRef, root: Path, progress: Progress) 
 def _remove_leftovers(root: Path) -> None:
     """Remove what killed downloads left, once it is a day old."""
     for folder in root.glob(f"{_WORK}*"):
-        if time.time() - folder.stat().st_mtime > _OLD_SECONDS:
+        status = folder.lstat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if is_ours and time.time() - status.st_mtime > _OLD_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
 
 

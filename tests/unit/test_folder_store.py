@@ -1,0 +1,93 @@
+"""A folder as a store, which other users may write to."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+from other_user import NOBODY, needs_root
+
+from jobsubmit.errors import StoreError
+from jobsubmit.stores.folder import FolderStore
+
+UNFINISHED = f".jobsubmit-unfinished-{os.getuid()}"
+
+
+def put(store: FolderStore, key: str = "code/train.py", data: bytes = b"x") -> None:
+    store.put(key, data, hashlib.sha256(data).hexdigest())
+
+
+def old_file(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("of the victim")
+    os.utime(path, (time.time() - 90_000,) * 2)
+    return path
+
+
+def test_a_planted_link_leads_no_clean_up_elsewhere(tmp_path: Path) -> None:
+    theirs = old_file(tmp_path / "home" / "thesis.tex")
+    store = FolderStore(tmp_path / "store")
+    store.root.mkdir()
+    (store.root / UNFINISHED).symlink_to(theirs.parent)
+    put(store)
+    assert theirs.read_text() == "of the victim"
+    assert list(theirs.parent.iterdir()) == [theirs]
+    assert store.get("code/train.py") == b"x"
+    assert sorted(os.listdir(store.root)) == [UNFINISHED, "code"]
+
+
+@pytest.mark.parametrize("what", ["file", "dangling", "fifo"])
+def test_anything_else_of_that_name_is_in_nobodys_way(what: str, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    store.root.mkdir()
+    planted = store.root / UNFINISHED
+    {
+        "file": planted.touch,
+        "dangling": lambda: planted.symlink_to(tmp_path / "nowhere"),
+        "fifo": lambda: os.mkfifo(planted),
+    }[what]()
+    put(store)
+    assert store.get("code/train.py") == b"x"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@needs_root
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    planted = store.root / UNFINISHED
+    theirs = old_file(planted / "old")
+    os.chown(planted, NOBODY, NOBODY)
+    put(store)
+    assert theirs.exists()
+    assert store.get("code/train.py") == b"x"
+
+
+@needs_root
+def test_a_link_of_another_user_is_not_written_through(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("mine")
+    store = FolderStore(tmp_path / "store")
+    store.root.mkdir()
+    (store.root / "code").symlink_to(project)
+    os.lchown(store.root / "code", NOBODY, NOBODY)
+    with pytest.raises(StoreError, match="another user"):
+        put(store)
+    with pytest.raises(StoreError, match="another user"):
+        store.delete("code/train.py")
+    assert (project / "train.py").read_text() == "mine"
+
+
+def test_unfinished_files_are_private_and_old_ones_removed(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    left = old_file(store.root / UNFINISHED / "left")
+    new = store.root / UNFINISHED / "new"
+    new.write_text("another process writes it")
+    os.chmod(left.parent, 0o755)
+    put(store)
+    assert not left.exists()
+    assert new.exists()
+    assert left.parent.stat().st_mode & 0o777 == 0o700
