@@ -8,9 +8,11 @@ print(jobsubmit.wait(handle).state)
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `python -m jobsubmit` still finds modules in the current folder here: nothing else is imported
 if TYPE_CHECKING:
+    from typing import Any
+
     from jobsubmit.api import (
         LogQuery,
         cancel,

@@ -1,5 +1,15 @@
-"""Run the command line as `python -m jobsubmit`."""
+"""Run the command line, as `jobsubmit` or as `python -m jobsubmit`."""
 
-from jobsubmit.cli.main import process
+from jobsubmit.isolation import isolate
 
-process()
+
+def main() -> None:
+    """Be the whole process; what it imports does not come from the current folder."""
+    isolate()
+    from jobsubmit.cli.main import process
+
+    process()
+
+
+if __name__ == "__main__":
+    main()

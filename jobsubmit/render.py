@@ -86,19 +86,22 @@ def _plain(value: object) -> object:
     """Return a value as texts, numbers, tuples and mappings: no attribute of it leads to code or to a file."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, BaseModel):
-        return _plain(value.model_dump(mode="json"))
+    fields = _fields(value)
+    if fields is not None:
+        return {str(name): _plain(each) for name, each in fields.items()}
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _fields(value: object) -> Mapping[str, object] | None:
     if isinstance(value, Mount):
-        return {name: _plain(each) for name, each in {**value._asdict(), "declaration": value.declaration}.items()}
+        return {**value._asdict(), "declaration": value.declaration}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        fields = getattr(value, "_fields", None)
-        plain = tuple(map(_plain, value))
-        return dict(zip(fields, plain, strict=True)) if fields else plain
-    return str(value)
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    return value if isinstance(value, Mapping) else None
 
 
 def render(plan: LaunchPlan) -> Script:

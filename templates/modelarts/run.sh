@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 script="${here%/*}/$1"
 if [[ -n ${JOBSUBMIT_REQUEST:-} ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 8))'; then
-  exec python "${here}/agent.pyz" task "${script}"
+  exec python -I -S "${here}/agent.pyz" task "${script}"
 fi
 printf 'jobsubmit: no python of 3.8 or newer, or no JOBSUBMIT_REQUEST: its ranks cannot be told apart\n' >&2
 exec bash "${script}"

@@ -101,7 +101,7 @@ DEFECTS = (
         (DATA,),
     ),
     Defect(
-        "jobsubmit.node.gang.hook.sitecustomize._become_rank",
+        "jobsubmit.node.gang.reporting._become_rank",
         "if os.path.samestat(os.fstat(descriptor), ours):",
         "if ours:",
         "what a user's script redirects to a file of its own goes into the job's log",

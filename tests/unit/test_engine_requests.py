@@ -94,7 +94,7 @@ env >"${RECORD}.env"
 exit 7
 """
 PYTHON = """#!/bin/bash
-[[ $2 == verdict ]] && exit "${VERDICT}"
+[[ $4 == verdict ]] && exit "${VERDICT}"
 exit 0
 """
 

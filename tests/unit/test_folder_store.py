@@ -36,7 +36,7 @@ def test_a_planted_link_leads_no_clean_up_elsewhere(tmp_path: Path) -> None:
     assert theirs.read_text() == "of the victim"
     assert list(theirs.parent.iterdir()) == [theirs]
     assert store.get("code/train.py") == b"x"
-    assert sorted(os.listdir(store.root)) == [UNFINISHED, "code"]
+    assert sorted(path.name for path in store.root.iterdir()) == [UNFINISHED, "code"]
 
 
 @pytest.mark.parametrize("what", ["file", "dangling", "fifo"])
@@ -44,11 +44,12 @@ def test_anything_else_of_that_name_is_in_nobodys_way(what: str, tmp_path: Path)
     store = FolderStore(tmp_path / "store")
     store.root.mkdir()
     planted = store.root / UNFINISHED
-    {
-        "file": planted.touch,
-        "dangling": lambda: planted.symlink_to(tmp_path / "nowhere"),
-        "fifo": lambda: os.mkfifo(planted),
-    }[what]()
+    if what == "file":
+        planted.touch()
+    elif what == "fifo":
+        os.mkfifo(planted)
+    else:
+        planted.symlink_to(tmp_path / "nowhere")
     put(store)
     assert store.get("code/train.py") == b"x"
     assert not (tmp_path / "nowhere").exists()
@@ -86,7 +87,7 @@ def test_unfinished_files_are_private_and_old_ones_removed(tmp_path: Path) -> No
     left = old_file(store.root / UNFINISHED / "left")
     new = store.root / UNFINISHED / "new"
     new.write_text("another process writes it")
-    os.chmod(left.parent, 0o755)
+    left.parent.chmod(0o755)
     put(store)
     assert not left.exists()
     assert new.exists()

@@ -31,8 +31,10 @@ from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.finding import Finding
+from jobsubmit.isolation import python_command
 from jobsubmit.locks import is_locked
 from jobsubmit.node.gang import files, processes
+from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
@@ -43,6 +45,13 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _MOST_PER_CORE = 64
+# Looks where the nodes will look, and imports nothing from there.
+_FINDS_TORCH = """
+import importlib.util, os, site, sys
+from importlib.machinery import PathFinder
+places = [site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+sys.exit(not (importlib.util.find_spec("torch") or PathFinder.find_spec("torch", places)))
+"""
 _KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
 
 
@@ -83,6 +92,7 @@ class LocalBackend:
             "secrets": dict(delivery.secrets),
             "client_folder": str(Path.cwd()),
             "python_folder": _python_folder(needs_torch=False),
+            "carrier": python_command("jobsubmit.backends.local.carry"),
         }
         job_dir = self.settings.job_dir(request.job_id)
         job_dir.mkdir(parents=True, exist_ok=True)
@@ -90,7 +100,7 @@ class LocalBackend:
             raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
         with (job_dir / files.GANG_LOG).open("ab") as log:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER, node.__path__[0], str(job_dir)],
+                isolated("-c", _KEEPER, node.__path__[0], str(job_dir)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -184,8 +194,7 @@ def _python_folder(*, needs_torch: bool) -> str:
     python = shutil.which("python")
     if python is None:
         raise BackendError("there is no `python` on PATH", "activate the environment your training runs in")
-    finds = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    if needs_torch and subprocess.run([python, "-c", finds], check=False).returncode != 0:
+    if needs_torch and subprocess.run([python, "-I", "-c", _FINDS_TORCH], check=False).returncode != 0:
         raise BackendError(
             f"{python} has no torch, and the launcher is part of torch",
             "activate the environment your training runs in, or: pip install 'jobsubmit[train]'",

@@ -121,7 +121,7 @@ def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
             {
                 **container,
                 "name": "fetch",
-                "command": ["python3", f"{_JOB}/{AGENT}", "fetch", _FOLDER, _JOB],
+                "command": ["python3", "-I", "-S", f"{_JOB}/{AGENT}", "fetch", _FOLDER, _JOB],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [*mounts, {"name": "order", "mountPath": _JOB, "readOnly": True}],
             }
@@ -130,7 +130,7 @@ def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
             {
                 **container,
                 "name": TASK,
-                "command": ["python3", f"{_JOB}/{AGENT}", "pod", _FOLDER, _JOB],
+                "command": ["python3", "-I", "-S", f"{_JOB}/{AGENT}", "pod", _FOLDER, _JOB],
                 "ports": [{"name": "rendezvous", "containerPort": port}],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [*mounts, *own, {"name": "shm", "mountPath": "/dev/shm"}, *_mounts(spec)],  # noqa: S108

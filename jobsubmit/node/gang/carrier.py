@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 
 from . import files, processes
@@ -13,7 +12,6 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from .job import Job
 
-_PROGRAM = "jobsubmit.backends.local.carry"
 _POLL_SECONDS = 0.05
 
 
@@ -21,7 +19,7 @@ def start(job: Job, what: str) -> subprocess.Popen[bytes]:
     """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
     folder = job.order["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
-        [sys.executable, "-m", _PROGRAM, what, job.dir],
+        [*job.order["carrier"], what, job.dir],
         0,
         stdin=subprocess.DEVNULL,
         cwd=folder if os.path.isdir(folder) else job.dir,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 from . import carrier, environment, report
 from .outcome import Outcome
+from .python import isolated
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def fetch_code(job: Job) -> dict[int, str]:
 def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
     folder = job.environments.job_folder(node)
     os.makedirs(folder, exist_ok=True)
-    fetcher = job.start(
-        [sys.executable, "-I", "-S", _FETCH, folder], node, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    fetcher = job.start(isolated(_FETCH, folder), node, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert fetcher.stdin
     try:
         fetcher.stdin.write(json.dumps(job.order["order"]).encode())
