@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from jobsubmit import plan as planning
 from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
@@ -18,6 +19,7 @@ from jobsubmit.settings import Settings
 from jobsubmit.spec.load import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref
 
+_SUBMIT_AGAIN = "submit its job file: jobsubmit create job.yaml"
 _TAKEN_FROM_THE_STORE = ("code_dir", "layout", "store")
 
 
@@ -37,8 +39,9 @@ def prepare_again(
     changes of where the code is.
     """
     directory = JobRecords(settings).directory(record.id)
-    if not (directory / RESOLVED_NAME).exists() or not record.store:
-        raise UsageError(f"{record.id}: not enough is known of it", "submit its job file: jobsubmit create job.yaml")
+    if record.damage or not (directory / RESOLVED_NAME).is_file() or not record.store:
+        why = record.damage or "it was written by an older version, or on another machine"
+        raise UsageError(f"cannot rerun {record.id}: its record is incomplete ({why})", _SUBMIT_AGAIN)
     loaded = load(directory / RESOLVED_NAME, changes)
     for change in changes:
         if change.path[0] in _TAKEN_FROM_THE_STORE:
@@ -52,16 +55,27 @@ def prepare_again(
         )
     plan = replace(
         planning.plan(loaded.spec, settings, tuple(faults), (record.checkpoints_of or record.id) if resume else ""),
-        store=StoreAddress(**record.store),
+        store=StoreAddress(**{name: value for name, value in record.store.items() if name in StoreAddress._fields}),
         layout=record.layout,
     )
     backend = open_backend(plan.backend.kind, settings)
-    script = render(plan) if changes else Script((directory / SCRIPT_NAME).read_bytes().decode())
+    script = render(plan) if changes else _kept_script(record, directory / SCRIPT_NAME)
     code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
     stop_at_errors(backend.limits(plan, request, code, None))
     notes = (*loaded.notes, *plan.notes)
     return Prepared(loaded, plan, None, (), script, code, request, (), notes, record.revision, record.id)
+
+
+def _kept_script(record: JobRecord, file: Path) -> Script:
+    """Return the start script as it was submitted; raise UsageError where it is not there as it was."""
+    try:
+        script = Script(file.read_bytes().decode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot rerun {record.id}: {file} cannot be read: {error}", _SUBMIT_AGAIN) from error
+    if script.sha256 != record.script_sha256:
+        raise UsageError(f"cannot rerun {record.id}: {file} is not the script that was submitted", _SUBMIT_AGAIN)
+    return script
 
 
 def code_of(record: JobRecord) -> CodeRef:

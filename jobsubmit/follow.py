@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
 from jobsubmit.backends.patience import Patience
-from jobsubmit.errors import JobNotFoundError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings
 
@@ -23,7 +23,12 @@ OnWait: TypeAlias = Callable[[JobStatus, float], object]
 
 def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
     """Return a record with its handle, also where the client died before it could write it down."""
-    if record.handle or (record.problem and not record.is_unsure) or JobRecords(settings).is_submitting(record):
+    if (
+        record.handle
+        or record.damage
+        or (record.problem and not record.is_unsure)
+        or JobRecords(settings).is_submitting(record)
+    ):
         return record
     found = open_backend(record.backend, settings).find(record.id)
     return replace(record, handle=str(found)) if found else record
@@ -31,13 +36,13 @@ def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
 
 def status(record: JobRecord, settings: Settings) -> JobStatus:
     """Return what is true of a job now, whether or not a backend ever saw it."""
+    if record.damage:
+        return JobStatus(State.UNKNOWN, "DAMAGED", record.damage)
     record = with_handle(record, settings)
     if record.handle:
         return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
-    if record.problem and JobRecords(settings).is_cancel_asked(record):
-        return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
     if record.problem:
-        return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
+        return _status_of_unsubmitted(record, settings)
     records = JobRecords(settings)
     if records.is_submitting(record):
         return JobStatus(State.PENDING, "SUBMITTING", "it is being submitted")
@@ -45,6 +50,12 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
     if written_since not in (None, record):
         return status(written_since, settings)
     return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
+
+
+def _status_of_unsubmitted(record: JobRecord, settings: Settings) -> JobStatus:
+    if JobRecords(settings).is_cancel_asked(record):
+        return JobStatus(State.CANCELLED, "NOT_SUBMITTED", record.problem)
+    return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
 
 
 def logs(
@@ -75,21 +86,21 @@ def logs(
 def events(record: JobRecord, settings: Settings) -> Iterator[Mapping[str, Any]]:
     """Yield what the backend has recorded of a job: mappings with "t" (seconds since the epoch) and "event"."""
     record = with_handle(record, settings)
-    if record.handle:
+    if record.handle and not record.damage:
         yield from open_backend(record.backend, settings).events(JobHandle.parse(record.handle))
 
 
 def timings(record: JobRecord, settings: Settings) -> Iterator[bytes]:
     """Yield the timing file of each process of a job that was profiled (see Backend)."""
     record = with_handle(record, settings)
-    if record.handle:
+    if record.handle and not record.damage:
         yield from open_backend(record.backend, settings).timings(JobHandle.parse(record.handle))
 
 
 def wait(
     record: JobRecord, settings: Settings, timeout: float | None = None, on_wait: OnWait | None = None
 ) -> JobStatus:
-    """Return the status once it is final, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
+    """Return the status once it can change no more, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
     begun, pause = time.monotonic(), _POLL_SECONDS
     patience = Patience()
     while True:
@@ -98,7 +109,7 @@ def wait(
             time.sleep(_LONGEST_POLL_SECONDS)
             continue
         waited = time.monotonic() - begun
-        if now.state.is_final or (timeout is not None and waited >= timeout):
+        if not now.state.may_change or (timeout is not None and waited >= timeout):
             return now
         if on_wait and now.state in _WAITING:
             on_wait(now, waited)
@@ -122,8 +133,12 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
         open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
 
 
-def delete(record: JobRecord, settings: Settings) -> None:
-    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs."""
+def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> None:
+    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs.
+
+    With `force` also a job of which nothing can be said: its record is damaged, another machine runs it, or its engine
+    does not answer. What runs on this machine is never removed.
+    """
     records = JobRecords(settings)
     try:
         now = status(record, settings)
@@ -132,8 +147,18 @@ def delete(record: JobRecord, settings: Settings) -> None:
             raise
         records.remove(record)  # the engine has forgotten it
         return
-    if not now.state.is_final:
+    except BackendError as error:
+        if not force:
+            raise
+        now = JobStatus(State.UNKNOWN, "", error.message)
+    known = with_handle(record, settings) if now.state is not State.UNKNOWN else record
+    is_elsewhere = bool(now.details.get("host"))
+    if now.state is State.UNKNOWN or is_elsewhere:
+        if not force:
+            text = f"{record.id} is {now.state.value}: {now.message}"
+            raise UsageError(text, f"remove it all the same: jobsubmit delete --force {record.id}")
+    elif not now.state.is_final:
         raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
-    if (known := with_handle(record, settings)).handle:
-        open_backend(record.backend, settings).delete(JobHandle.parse(known.handle))
+    if known.handle and (now.state is not State.UNKNOWN or known.backend == "local") and not is_elsewhere:
+        open_backend(known.backend, settings).delete(JobHandle.parse(known.handle))
     records.remove(record)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from jobsubmit.errors import BundleError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from jobsubmit.ignore_pattern import Pattern, parse_pattern
 
 # The first that the code directory has is the one that counts, in every folder.
 IGNORE_FILES = (".jobignore", ".gitignore")
@@ -39,7 +38,7 @@ class Rules(NamedTuple):
 
     base: str
     name: str
-    patterns: GitIgnoreSpec
+    patterns: tuple[Pattern, ...]
 
 
 def default_verdict(name: str, *, is_dir: bool) -> bool:
@@ -54,16 +53,34 @@ def read_rules(folder: str, prefix: str, name: str) -> Rules | None:
     file = os.path.join(folder, name)
     if not os.path.isfile(file):
         return None
-    from pathspec import GitIgnoreSpec  # loading it costs as much as scanning thousands of files
-
     try:
-        with open(file, encoding="utf-8") as stream:
-            return Rules(prefix, prefix + name, GitIgnoreSpec.from_lines(stream.read().splitlines()))
+        with open(file, encoding="utf-8-sig", newline="\n") as stream:
+            text = stream.read()
     except (OSError, ValueError) as error:
         raise BundleError(f"{prefix}{name} cannot be used: {error}", "it must be UTF-8 text") from error
+    return Rules(prefix, prefix + name, parse_patterns(text.split("\n")))
+
+
+def parse_patterns(lines: Iterable[str]) -> tuple[Pattern, ...]:
+    """Return the patterns of an ignore file's lines, in their order."""
+    found = (parse_pattern(line.removesuffix("\r")) for line in lines)
+    return tuple(pattern for pattern in found if pattern is not None)
+
+
+def last_opinion(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> bool | None:
+    """Return whether the last pattern that fits leaves a path out, or None where none fits."""
+    fitting = (not pattern.is_exception for pattern in reversed(patterns) if pattern.fits(path, is_dir=is_dir))
+    return next(fitting, None)
+
+
+def covers(patterns: Sequence[Pattern], path: str) -> bool:
+    """Tell whether the patterns of one file leave out a path, or a folder above it."""
+    above = (path[:place] for place, sign in enumerate(path) if sign == "/")
+    return any(last_opinion(patterns, folder, is_dir=True) for folder in above) or bool(
+        last_opinion(patterns, path, is_dir=False)
+    )
 
 
 def verdict(rules: Rules, path: str, *, is_dir: bool) -> bool | None:
     """Return whether the rules leave a path out, or None where they have no opinion."""
-    relative = path[len(rules.base) :]
-    return rules.patterns.check_file(relative + "/" if is_dir else relative).include
+    return last_opinion(rules.patterns, path[len(rules.base) :], is_dir=is_dir)

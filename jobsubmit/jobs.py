@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,8 @@ from jobsubmit.backends import Step
 from jobsubmit.duration import time_text
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 from jobsubmit.locks import held, is_locked
+from jobsubmit.node.gang import stored
+from jobsubmit.node.gang.files import LOCK, make_private, replace_file
 from jobsubmit.settings import STATE_VARIABLE, Settings
 
 if TYPE_CHECKING:
@@ -31,6 +34,31 @@ _SUBMITTING = "submitting"
 _CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _FOREIGN = re.compile(r"(slurm|volcano|modelarts)://.+/.+")  # an engine's handle means the same on every machine
+_FORMAT = 1  # of record.json
+_BEGINNING_SECONDS = 60.0  # a directory that is younger and has no record is being made
+_STEP = {"name": str, "start": stored.TIME, "end": (stored.TIME, None), "attempt": int}
+_FORM = {
+    "format?": int,
+    "id": str,
+    "name": str,
+    "mode": str,
+    "backend": str,
+    "nodes": int,
+    "created": stored.TIME,
+    "code": str,
+    "digest": (str, None),
+    "script_sha256": str,
+    "steps": [_STEP],
+    "handle?": str,
+    "problem?": str,
+    "is_unsure?": bool,
+    "layout?": str,
+    "code_name?": str,
+    "store?": {"uri?": str, "endpoint_url?": (str, None), "region?": (str, None), "profile?": (str, None)},
+    "revision?": (dict, None),
+    "rerun_of?": str,
+    "checkpoints_of?": str,
+}
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -38,7 +66,8 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 class JobRecord:
     """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it.
 
-    `problem` says why none has; `is_unsure` if one may have, and did not say so.
+    `problem` says why none has; `is_unsure` if one may have, and did not say so. `damage` says why the record cannot be
+    read: then all else is a guess.
     """
 
     id: str
@@ -60,6 +89,7 @@ class JobRecord:
     revision: Mapping[str, Any] | None = None
     rerun_of: str = ""
     checkpoints_of: str = ""
+    damage: str = ""
 
     @property
     def created_at(self) -> str:
@@ -89,9 +119,7 @@ class KeyedSubmission(NamedTuple):
 
     def begin(self, job_id: str) -> None:
         """Write down which job it is, before it is submitted."""
-        temporary = self.file.with_suffix(".new")
-        temporary.write_text(job_id, encoding="utf-8")
-        temporary.replace(self.file)
+        replace_file(str(self.file), job_id)
 
 
 class JobRecords:
@@ -109,20 +137,30 @@ class JobRecords:
         """Write a job and its documents (name → text) down before it is submitted; meanwhile it counts as PENDING."""
         directory = self.directory(record.id)
         try:
-            directory.mkdir(parents=True)
-            lock = (directory / _SUBMITTING).open("wb")
+            make_private(str(directory.parent))
+            directory.mkdir(mode=0o700)
+            lock = os.fdopen(os.open(directory / _SUBMITTING, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
         except FileExistsError as error:
             raise UsageError(f"--job-id {record.id}: there is such a job already", "give another, or none") from error
         except OSError as error:
-            hint = f"make {self.settings.state_dir} writable, or name another with {STATE_VARIABLE}"
-            raise BackendError(f"{directory} cannot be written: {error.strerror}", hint) from error
+            with suppress(OSError):
+                directory.rmdir()
+            raise self._unwritable(directory, error) from error
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for name, text in documents.items():
-                data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
-                (directory / name).write_bytes(data)
-            self.save(record)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                for name, text in documents.items():
+                    replace_file(str(directory / name), text)
+                self.save(record)
+            except OSError as error:
+                self.remove(record)
+                raise self._unwritable(directory, error) from error
             yield
+
+    def _unwritable(self, path: Path, error: OSError) -> BackendError:
+        hint = f"make room there, make it writable, or name another folder with {STATE_VARIABLE}"
+        return BackendError(f"{path} cannot be written: {error.strerror}", hint)
 
     def ask_cancel(self, record: JobRecord) -> None:
         """Mark a job as one that shall end, for whoever is submitting it."""
@@ -137,8 +175,8 @@ class JobRecords:
         """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found."""
         directory = self.directory(record.id)
         going = self.settings.state_dir / "removed" / f"{record.id}.{os.getpid()}"
-        going.parent.mkdir(exist_ok=True)
         try:
+            make_private(str(going.parent))
             directory.rename(going)
         except FileNotFoundError:
             return
@@ -146,14 +184,12 @@ class JobRecords:
 
     def save(self, record: JobRecord) -> None:
         """Replace the record, whole."""
-        directory = self.directory(record.id)
-        temporary = directory / f".{_RECORD}.{os.getpid()}"
-        temporary.write_text(json.dumps(asdict(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(directory / _RECORD)
+        values = {"format": _FORMAT, **{name: value for name, value in asdict(record).items() if name != "damage"}}
+        replace_file(str(self.directory(record.id) / _RECORD), json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
     def is_submitting(self, record: JobRecord) -> bool:
         """Tell whether the client that submits the job is still at it."""
-        return is_locked(self.directory(record.id) / _SUBMITTING)
+        return is_locked(self.directory(record.id) / _SUBMITTING) is True
 
     @contextmanager
     def once(self, key: str) -> Iterator[KeyedSubmission]:
@@ -161,17 +197,57 @@ class JobRecords:
         name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         file = self.settings.state_dir / "keys" / name
         with held(file.with_suffix(".lock"), waiting=lambda: None):
-            earlier = file.read_text(encoding="utf-8") if file.exists() else ""
+            earlier = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
             yield KeyedSubmission(file, self.read(earlier) if earlier else None)
 
     def read(self, job_id: str) -> JobRecord | None:
-        """Return the record of exactly this job, or None."""
-        return _read(self.directory(job_id) / _RECORD)
+        """Return the record of exactly this job, or None; one that cannot be read says so in its `damage`."""
+        return self._read(job_id) if _ID.fullmatch(job_id) else None
+
+    def _read(self, job_id: str) -> JobRecord | None:
+        directory = self.directory(job_id)
+        try:
+            data = (directory / _RECORD).read_bytes()
+        except FileNotFoundError:
+            return self._without_record(job_id)
+        except NotADirectoryError:
+            return None
+        except OSError as error:
+            return self._damaged(job_id, f"{_RECORD} cannot be read: {error.strerror}")
+        try:
+            return _record_of(data, job_id)
+        except ValueError as error:
+            return self._damaged(job_id, f"{_RECORD} is damaged: {error}")
+
+    def _without_record(self, job_id: str) -> JobRecord | None:
+        """Return None where there is no such job (yet), else what can be said of a directory that has no record."""
+        directory = self.directory(job_id)
+        try:
+            age = time.time() - directory.stat().st_mtime
+        except OSError:
+            return None
+        if age < _BEGINNING_SECONDS or is_locked(directory / _SUBMITTING):
+            return None
+        return self._damaged(job_id, f"{_RECORD} is missing")
+
+    def _damaged(self, job_id: str, damage: str) -> JobRecord:
+        """Return what is known without a record: a local job can still be cancelled."""
+        directory = self.directory(job_id)
+        is_local = (directory / LOCK).exists()
+        try:
+            created = directory.stat().st_mtime
+        except OSError:
+            created = 0.0
+        handle = f"local://{job_id}" if is_local else ""
+        return _unknown(job_id, "local" if is_local else "unknown", handle, created, damage)
 
     def all(self) -> list[JobRecord]:
         """Return every record, the newest first."""
-        files_found = (self.settings.state_dir / "jobs").glob(f"*/{_RECORD}")
-        records = [record for file in files_found if (record := _read(file))]
+        try:
+            names = [path.name for path in self.directory("").iterdir()]
+        except OSError:
+            names = []
+        records = [record for name in names if (record := self.read(name))]
         return sorted(records, key=lambda record: record.created, reverse=True)
 
     def find(self, text: str) -> JobRecord:
@@ -180,39 +256,45 @@ class JobRecords:
         An engine's handle that was submitted from elsewhere gets a record that says no more than the handle.
         """
         wanted = text.rstrip("/")
-        if _ID.fullmatch(wanted) and (record := _read(self.directory(wanted) / _RECORD)):
+        if record := self.read(wanted):
             return record
         records = self.all()
         named = [record for record in records if wanted and wanted in (record.handle, record.name)]
         for record in [record for record in named if not record.problem] or named:
             return record
         if handle := _FOREIGN.fullmatch(wanted):
-            return _foreign(wanted, handle[1])
+            return _unknown(wanted.rpartition("/")[2], handle[1], wanted)
         hint = did_you_mean(wanted, {record.name for record in records} | {record.id for record in records})
         raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
 
 
-def _foreign(handle: str, backend: str) -> JobRecord:
-    name = handle.rpartition("/")[2]
+def _unknown(name: str, backend: str, handle: str, created: float = 0.0, damage: str = "") -> JobRecord:
+    """Return a record that says no more than where a job is."""
     return JobRecord(
         id=name,
         name=name,
         mode="unknown",
         backend=backend,
         nodes=0,
-        created=0.0,
+        created=created,
         code="unknown",
         digest=None,
         script_sha256="",
         handle=handle,
+        damage=damage,
     )
 
 
-def _read(file: Path) -> JobRecord | None:
-    """Return a record, or None where there is none: being written, removed, or not ours."""
-    try:
-        values = json.loads(file.read_bytes())
-        known = {name: value for name, value in values.items() if name in JobRecord.__dataclass_fields__}
-        return JobRecord(**{**known, "steps": tuple(Step(**step) for step in known["steps"])})
-    except (ValueError, TypeError, AttributeError, KeyError, OSError):
-        return None
+def _record_of(data: bytes, job_id: str) -> JobRecord:
+    """Return the record that a file holds; raise ValueError where it does not hold the one of this job."""
+    values = stored.mapping(data, {"format?": int})
+    if values.get("format", _FORMAT) > _FORMAT:
+        raise ValueError("it was written by a newer version of jobsubmit")
+    if wrong := stored.misfit(values, _FORM):
+        raise ValueError(f"its field `{wrong}` is missing or wrong")
+    if values["id"] != job_id:
+        raise ValueError(f"it is the one of {values['id']!r}")
+    known = {name: value for name, value in values.items() if f"{name}?" in _FORM or name in _FORM}
+    known.pop("format", None)
+    steps = tuple(Step(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])
+    return JobRecord(**{**known, "steps": steps})

@@ -6,6 +6,7 @@ import fnmatch
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from jobsubmit import follow
 from jobsubmit.backends import State
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.node.gang import stored
+from jobsubmit.node.gang.files import replace_file
 from jobsubmit.settings import Settings
 
-UNKNOWN = "UNKNOWN"  # the state of a job whose engine does not answer
 _REMEMBERED = "ended-jobs.json"
+_SUMMARY = (str, str, str, str, int, stored.TIME, str, str, str, str)  # what each field of one is
 
 
 class Summary(NamedTuple):
@@ -74,7 +77,7 @@ def _directories(settings: Settings) -> list[tuple[str, int]]:
     try:
         with os.scandir(settings.job_dir("")) as entries:
             return [(entry.name, entry.inode()) for entry in entries]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
@@ -85,7 +88,7 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
         now = follow.status(known, settings)
         state, reason, message = now.state.value, now.reason, now.message
     except (BackendError, JobNotFoundError) as error:  # one engine that is down shall not hide all other jobs
-        state, reason, message = UNKNOWN, "", error.message
+        state, reason, message = State.UNKNOWN.value, "", error.message
     return Summary(
         record.id,
         record.name,
@@ -103,20 +106,23 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
 def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:
     """Return id → (inode of its directory, summary) of jobs that had ended; nothing where that cannot be read."""
     try:
-        held: dict[str, tuple[int, Sequence[Any]]] = json.loads((settings.state_dir / _REMEMBERED).read_bytes())
-        if not all(len(job) == len(Summary._fields) for _, job in held.values()):
-            return {}
-    except (OSError, ValueError, TypeError, AttributeError):
+        held = stored.parsed((settings.state_dir / _REMEMBERED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(held, dict) or not all(_is_entry(entry) for entry in held.values()):
         return {}
     return held
+
+
+def _is_entry(entry: object) -> bool:
+    match entry:
+        case [int(), [*fields]] if len(fields) == len(_SUMMARY) and all(map(stored.fits, fields, _SUMMARY)):
+            return fields[Summary._fields.index("state")] in State.__members__
+    return False
 
 
 def _remember(settings: Settings, found: dict[str, tuple[int, Summary]]) -> None:
     final = {state.value for state in State if state.is_final and state is not State.LOST}
     ended = {job_id: entry for job_id, entry in found.items() if entry[1].state in final}
-    temporary = settings.state_dir / f".{_REMEMBERED}.{os.getpid()}"
-    try:
-        temporary.write_text(json.dumps(ended, ensure_ascii=True), encoding="ascii")
-        temporary.replace(settings.state_dir / _REMEMBERED)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # it is only the faster way
+    with suppress(OSError):  # it is only the faster way
+        replace_file(str(settings.state_dir / _REMEMBERED), json.dumps(ended, ensure_ascii=True))

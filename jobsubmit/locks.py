@@ -11,17 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobsubmit.errors import UsageError
+from jobsubmit.node.gang.files import make_private
 
 
-def is_locked(file: Path) -> bool:
-    """Tell whether a process holds the lock of a file; a file that is not there is not locked."""
+def is_locked(file: Path) -> bool | None:
+    """Tell whether a process holds the lock of a file, None where the file system has no locks or lets us not look.
+
+    A file that is not there is not locked.
+    """
     try:
         with file.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:
+        return None
     return False
 
 
@@ -33,12 +39,13 @@ def held(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
     lock knows that all earlier holders have ended. Raises UsageError where the file cannot be made.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        stream = file.open("ab")
+        make_private(str(file.parent))
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.fchmod(descriptor, 0o600)  # another user who can open it can lock it
     except OSError as error:
         hint = "make room there, or name another folder with JOBSUBMIT_STATE_DIR"
         raise UsageError(f"{file.parent} cannot be used: {error.strerror}", hint) from error
-    with stream:
+    with os.fdopen(descriptor, "ab") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -52,7 +52,7 @@ def _body(folder: Path, root: Path, kind: str, rules: str = "") -> str:
         with open(_file(folder, root, kind), "rb") as stream:
             header, body = json.loads(stream.readline()), stream.read()
         return body.decode() if header == _header(root, hashlib.sha256(body).hexdigest(), rules) else ""
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
 
 

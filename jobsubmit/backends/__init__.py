@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from jobsubmit.errors import BackendError
+
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
     from jobsubmit.finding import Finding
@@ -37,11 +39,18 @@ class State(str, Enum):
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     LOST = "LOST"
+    UNKNOWN = "UNKNOWN"
+    """Its record is damaged, or was written by a newer version: nothing can be said, and waiting does not help."""
 
     @property
     def is_final(self) -> bool:
-        """Tell whether nothing will change any more."""
+        """Tell whether the job has ended, for certain."""
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
+
+    @property
+    def may_change(self) -> bool:
+        """Tell whether it is worth while to look again."""
+        return not self.is_final and self is not State.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -272,4 +281,4 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         from jobsubmit.backends.modelarts import ModelArtsBackend
 
         return ModelArtsBackend(settings)
-    raise AssertionError(kind)
+    raise BackendError(f"the backend {kind!r} is not known to this version of jobsubmit", "upgrade jobsubmit")

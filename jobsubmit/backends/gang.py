@@ -64,6 +64,10 @@ def refuse_faults(plan: LaunchPlan) -> None:
 
 def told_status(told: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> JobStatus:
     """Return the status that a gang's status file and its events tell."""
+    if told["state"] not in State.__members__:
+        return JobStatus(
+            State.UNKNOWN, "NEWER", f"its state {told['state']!r} is not known to this version of jobsubmit"
+        )
     return JobStatus(
         State(told["state"]),
         told["reason"],
@@ -121,6 +125,6 @@ def told_steps(events: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
         key = (event["attempt"], event["step"])
         if event["edge"] == "start":
             found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
-        else:
+        elif key in found:
             found[key] = replace(found[key], end=event["t"])
     return tuple(found.values())

@@ -7,10 +7,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from pathspec import GitIgnoreSpec
-
 from jobsubmit.bundle import Bundle, BundleFile
 from jobsubmit.finding import Finding
+from jobsubmit.ignore import covers, parse_patterns
 from jobsubmit.revision import Change
 
 _LONGEST = 4 << 20  # bytes of a file that are looked at
@@ -95,25 +94,25 @@ def check_secrets(bundle: Bundle, allowed: tuple[str, ...], clean: Collection[st
 
     What has a digest that is known to be `clean` is not read again.
     """
-    exempt = GitIgnoreSpec.from_lines(allowed)
+    exempt = parse_patterns(allowed)
     for file in bundle.files:
-        if (file.sha256 not in clean or _is_dotenv(file.path)) and not exempt.match_file(file.path):
+        if (file.sha256 not in clean or _is_dotenv(file.path)) and not covers(exempt, file.path):
             yield from _in_file(file)
 
 
 def clean_digests(bundle: Bundle, allowed: tuple[str, ...]) -> frozenset[str]:
     """Return the digests of all files of a bundle without secrets, but for those that were not looked at."""
-    exempt = GitIgnoreSpec.from_lines(allowed)
-    return frozenset(file.sha256 for file in bundle.files if not allowed or not exempt.match_file(file.path))
+    exempt = parse_patterns(allowed)
+    return frozenset(file.sha256 for file in bundle.files if not allowed or not covers(exempt, file.path))
 
 
 def without_secrets(changes: Sequence[Change], allowed: tuple[str, ...]) -> tuple[Change, ...]:
     """Return changes of files as they may be shown: one may take a secret out of the code, or be of no text."""
-    exempt = GitIgnoreSpec.from_lines(allowed)
+    exempt = parse_patterns(allowed)
 
     def shown(change: Change) -> Change:
         is_secret = next(_found_in(change.text, _rules_for(change.path)), None) is not None
-        if is_secret and not exempt.match_file(change.path):
+        if is_secret and not covers(exempt, change.path):
             return _left_out(change, "left out, it holds a secret")
         return _left_out(change, "no text, see what was uploaded") if change.is_binary else change
 

@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from jobsubmit.backends import JobStatus, LogLine, Recovery, State
+from jobsubmit.cli.output import readable, without_steering
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord
 
@@ -36,10 +37,14 @@ def coloured(prefix: str, rank: int | None) -> str:
     return Style(color=colour).render(prefix, color_system=ColorSystem.STANDARD)
 
 
-def log_text(line: LogLine, *, colour: bool) -> str:
-    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each."""
+def log_text(line: LogLine, *, colour: bool, raw: bool) -> str:
+    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each.
+
+    Unless `raw`, what would steer a terminal is spelled out.
+    """
     prefix = log_prefix(line)
-    return f"{coloured(prefix, line.rank) if colour else prefix} {line.text}"
+    text = line.text if raw else without_steering(line.text)
+    return f"{coloured(prefix, line.rank) if colour else prefix} {text}"
 
 
 def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
@@ -71,6 +76,7 @@ def state_text(state: str, reason: str) -> Text:
 
 def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
     """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
+    status = readable(status, console.file)
     console.print(
         Text.assemble(
             f"job {record.id} ",

@@ -39,6 +39,9 @@ def logs(
         str | None, typer.Option("--grep", metavar="REGEX", help="Only lines in which this is found.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Pass on to a terminal what would steer it, and not only colours.")
+    ] = False,
     download: Annotated[
         Path | None,
         typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
@@ -62,7 +65,7 @@ def logs(
     lines = 0
     try:
         with ExitStack() as open_files:
-            show = _writer(download, open_files, timestamps) if download else _printer(timestamps)
+            show = _writer(download, open_files, timestamps) if download else _printer(timestamps, raw=raw)
             for line in following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record)):
                 show(line)
                 lines += 1
@@ -102,16 +105,18 @@ def line_time(seconds: float) -> str:
     return time_text(seconds, "milliseconds")
 
 
-def _printer(timestamps: bool) -> Callable[[LogLine], None]:
+def _printer(timestamps: bool, *, raw: bool) -> Callable[[LogLine], None]:
     def show_json(line: LogLine) -> None:
         document = {"node": line.node, "rank": line.rank, "stream": line.stream, "time": line_time(line.time)}
         out.data(json.dumps({**document, "text": line.text}, ensure_ascii=False))
 
     colour = out.has_colour(sys.stdout)
 
+    raw = raw or not sys.stdout.isatty()
+
     def show_text(line: LogLine) -> None:
         moment_text = f"{line_time(line.time)} " if timestamps else ""
-        out.data(moment_text + job_status.log_text(line, colour=colour))
+        out.coloured_data(moment_text + job_status.log_text(line, colour=colour, raw=raw))
 
     return show_json if out.json else show_text
 

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
 from itertools import pairwise
+from typing import TextIO
 
-from jobsubmit.cli.output import out, show_error
-from jobsubmit.errors import INTERRUPTED, JobSubmitError
+from jobsubmit.cli.output import OutputError, discard, out, show_error
+from jobsubmit.errors import INTERRUPTED, BackendError, JobSubmitError
+
+_READER_GONE = 128 + signal.SIGPIPE
+_ACTING = ("create", "submit", "rerun", "cancel", "stop", "delete", "prune", "upload", "download", "init")
+_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 def process() -> None:
-    """Be the whole process: leave at once, for taking everything down costs time, and a dead line would hold us."""
+    """Be the whole process; leave at once, for taking everything down costs time, and a dead connection would hold us.
+
+    A command that only shows something ends as others do when their reader has gone: by SIGPIPE.
+    """
     code: object = 0
+    for name, mode in (("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed before we began
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
     try:
         main()
     except SystemExit as done:
         code = done.code
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             stream.flush()
+    if code == _READER_GONE:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
@@ -30,6 +46,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     # An error may come before the option is parsed, and is JSON then too.
     out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(arguments))
+    out.acts = next((word for word in arguments if not word.startswith("-")), "") in _ACTING
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign must not hide the exit code
@@ -39,20 +56,54 @@ def main() -> None:
 def _guarded(arguments: list[str]) -> int:
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        _flush()
         return code
     except KeyboardInterrupt:
         out.talk("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OutputError as unread:
+        return _unread(unread.stream, unread.error)
+    except BrokenPipeError as error:
+        return _unread(sys.stdout, error)
     except Exception as error:
         if out.debug:
-            raise
-        known = error if isinstance(error, JobSubmitError) else _bug(error)
+            sys.excepthook(*sys.exc_info())
+        known = _known(error)
+        out.acts = True  # what is wrong is said where that is possible, and does not change the exit code
         show_error(known)
         return known.code
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if not out.acts:
+            raise OutputError(sys.stdout, error) from error
+        discard(sys.stdout)
+
+
+def _unread(stream: TextIO, error: OSError) -> int:
+    """Return the code for output that nobody reads; what is left of it is not written."""
+    with suppress(OSError, ValueError):
+        discard(stream)
+    if error.errno == errno.EPIPE:
+        return _READER_GONE
+    out.acts = True
+    known = BackendError(f"the output cannot be written: {error.strerror}", "make room where it goes")
+    show_error(known)
+    return known.code
+
+
+def _known(error: Exception) -> JobSubmitError:
+    """Return an error as one that people understand; what the system refuses is not a bug of ours."""
+    if isinstance(error, JobSubmitError):
+        return error
+    if isinstance(error, OSError) and error.errno in _SYSTEM:
+        name = error.filename if error.filename is not None else "a file"
+        where = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
+        return BackendError(f"{where}: {error.strerror}", "make room there, or make it writable")
+    return _bug(error)
 
 
 def _bug(error: Exception) -> JobSubmitError:

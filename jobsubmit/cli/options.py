@@ -35,6 +35,7 @@ class StateOption(str, Enum):
     failed = "FAILED"
     cancelled = "CANCELLED"
     lost = "LOST"
+    unknown = "UNKNOWN"
 
 
 class StreamOption(str, Enum):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from enum import Enum
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.transfer.progress import Progress
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 1000
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Output:
@@ -25,6 +30,7 @@ class Output:
     def __init__(self) -> None:
         self.json = False
         self.debug = False
+        self.acts = False  # the command changes something: it goes on where nobody reads what it says
         self._stderr: Console | None = None
         self._stdout: Console | None = None
 
@@ -33,7 +39,7 @@ class Output:
         """Return the console for talk."""
         from rich.console import Console
 
-        self._stderr = self._stderr or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._stderr = self._stderr or Console(file=_stream("stderr"), highlight=False, markup=False, soft_wrap=True)
         return self._stderr
 
     @property
@@ -43,7 +49,9 @@ class Output:
 
         # A pipe has no width: a table that is cut off there has lost data.
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        self._stdout = self._stdout or Console(highlight=False, markup=False, soft_wrap=True, width=width)
+        self._stdout = self._stdout or Console(
+            file=_stream("stdout"), highlight=False, markup=False, soft_wrap=True, width=width
+        )
         return self._stdout
 
     def has_colour(self, stream: TextIO) -> bool:
@@ -52,12 +60,31 @@ class Output:
 
     def line(self, text: str) -> None:
         """Say a line of a job's output, as it is."""
-        sys.stderr.write(text + "\n")
+        with self.unread(sys.stderr):
+            sys.stderr.write(text + "\n")
 
     def data(self, text: str) -> None:
-        """Write a line of data, at once and as it is."""
-        sys.stdout.buffer.write((text + "\n").encode("utf-8", "surrogateescape"))
-        sys.stdout.buffer.flush()
+        """Write a line of data, at once: as it is, but what would steer a terminal is spelled out there."""
+        self._write(((visible(text) if sys.stdout.isatty() else text) + "\n").encode("utf-8", "surrogateescape"))
+
+    def coloured_data(self, text: str) -> None:
+        """Write a line of data in colours, as it is."""
+        self._write((text + "\n").encode("utf-8", "surrogateescape"))
+
+    def _write(self, data: bytes) -> None:
+        with self.unread(sys.stdout):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+    @contextmanager
+    def unread(self, stream: TextIO) -> Iterator[None]:
+        """Bear a stream that was closed, or is full, if the command must be done all the same."""
+        try:
+            yield
+        except OSError as error:
+            if not self.acts:
+                raise OutputError(stream, error) from error
+            discard(stream)
 
     def document(self, value: Any) -> None:
         """Write one JSON document; what is not UTF-8 (a file's name may be) as JSON's own escapes."""
@@ -66,22 +93,74 @@ class Output:
     def talk(self, text: str, style: str = "") -> None:
         """Say something to the person."""
         text = visible(text)
-        if not sys.stderr.isatty():
-            print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is what the console would write there
-            return
-        from rich.text import Text
+        with self.unread(sys.stderr):
+            if not sys.stderr.isatty():
+                print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is what the console would write there
+                return
+            from rich.text import Text
 
-        self.stderr.print(Text(text, style=style))
+            self.stderr.print(Text(text, style=style))
 
     def script(self, text: str) -> None:
         """Write shell text: highlighted on a terminal, byte for byte elsewhere."""
         if sys.stdout.isatty():
             from rich.syntax import Syntax
 
-            self.stdout.print(Syntax(text, "bash", background_color="default", theme="ansi_dark"), soft_wrap=True)
+            self.stdout.print(
+                Syntax(visible(text), "bash", background_color="default", theme="ansi_dark"), soft_wrap=True
+            )
         else:
-            sys.stdout.buffer.write(text.encode())
-            sys.stdout.buffer.flush()
+            self._write(text.encode())
+
+
+class OutputError(Exception):
+    """Say that nobody reads what a command writes: the reader has gone, or the disk is full."""
+
+    def __init__(self, stream: TextIO, error: OSError) -> None:
+        super().__init__(str(error))
+        self.stream, self.error = stream, error
+
+
+class _Stream(io.TextIOBase):
+    """Pass on to sys.stdout or sys.stderr, as it is now, what rich writes; see Output.unread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def _stream(self) -> TextIO:
+        stream: TextIO = getattr(sys, self.name)
+        return stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        with out.unread(self._stream):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with out.unread(self._stream):
+            self._stream.flush()
+
+
+def _stream(name: str) -> IO[str]:
+    return cast("IO[str]", _Stream(name))
+
+
+def discard(stream: TextIO) -> None:
+    """Let a stream write to nowhere from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 out = Output()
@@ -140,13 +219,46 @@ def transfer_progress() -> Iterator[Progress]:
         bars.TransferSpeedColumn(),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=out.stderr, transient=True) as bar:
+    with bars.Progress(
+        *columns, console=out.stderr, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
         yield _Bar(bar)
 
 
 def visible(text: str) -> str:
     """Return text for a terminal, with its lines as they are: signs that would steer it are spelled out."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n"))).replace("\\t", "\t")
+
+
+def without_steering(text: str) -> str:
+    """Return a line of a job for a terminal: its colours stay, what else would steer the terminal is spelled out."""
+    if text.isprintable():
+        return text
+    parts = _COLOUR.split(text)
+    colours = [*_COLOUR.findall(text), ""]
+    return "".join(visible(part) + colour for part, colour in zip(parts, colours, strict=True))
+
+
+_Value = TypeVar("_Value")
+
+
+def readable(value: _Value, stream: IO[str] | None = None) -> _Value:
+    """Return a value with every text in it as a terminal may show it; elsewhere than on a terminal as it is."""
+    return _spelled(value) if (stream or sys.stdout).isatty() else value
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if isinstance(value, Enum) else visible(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _spelled(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        return dataclasses.replace(value, **fields)
+    if isinstance(value, Mapping):
+        return {name: _spelled(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        spelled = map(_spelled, value)
+        return type(value)(*spelled) if hasattr(value, "_fields") else type(value)(spelled)
+    return value
 
 
 def printable(text: str) -> str:

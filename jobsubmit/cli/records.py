@@ -11,11 +11,11 @@ import typer
 from jobsubmit import follow as following
 from jobsubmit.backends import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
-from jobsubmit.cli.output import columns, counted, out
+from jobsubmit.cli.output import columns, counted, out, readable
 from jobsubmit.duration import time_text
-from jobsubmit.errors import INTERRUPTED, UsageError
+from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecords
-from jobsubmit.listing import UNKNOWN, Filter, Summary, summaries
+from jobsubmit.listing import Filter, Summary, summaries
 from jobsubmit.settings import Settings, load_settings
 
 _SHOWN = 50
@@ -90,7 +90,7 @@ def _table(jobs: list[Summary]) -> Any:
     from jobsubmit.cli import job_status
 
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for job in jobs:
+    for job in readable(jobs):
         state = job_status.state_text(job.state, job.reason)
         table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
     return table
@@ -100,7 +100,7 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
     from rich.live import Live
 
     try:
-        with Live(console=out.stdout, auto_refresh=False) as live:
+        with Live(console=out.stdout, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             while True:
                 jobs = summaries(settings, chosen)
                 live.update(_table(jobs[:limit] if limit else jobs), refresh=True)
@@ -109,20 +109,42 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def delete(jobs: JobNames, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+def delete(
+    jobs: JobNames,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if the record is damaged, or the job cannot be asked about.")
+    ] = False,
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
     """Remove jobs that have ended: their logs and all else this machine keeps of them.
 
-    The code in the store and what they wrote elsewhere stays.
+    The code in the store and what they wrote elsewhere stays. --force never removes a job that runs on this machine.
 
     Example: jobsubmit delete my-job-abc123
     """
     settings = load_settings()
     records = [JobRecords(settings).find(job) for job in jobs]
     for record in records:
-        following.delete(record, settings)
+        following.delete(record, settings, force=force)
         out.talk(f"deleted {record.id}")
     if out.json:
         out.document([record.id for record in records])
+
+
+def _is_deleted(job_id: str, settings: Settings) -> bool:
+    """Delete a job that has ended; return whether it was this process that did."""
+    record = JobRecords(settings).read(job_id)
+    if record is None or record.damage:
+        return False
+    try:
+        following.delete(record, settings)
+    except JobNotFoundError:
+        return False
+    except BackendError as error:
+        out.talk(f"kept {job_id}: {error.message}")
+        return False
+    return True
 
 
 def prune(
@@ -141,13 +163,11 @@ def prune(
     settings = load_settings()
     wanted = tuple(State(one.value) for one in state or ())
     chosen = Filter(wanted, before=moment("--older-than", older_than))
-    ended = [job for job in summaries(settings, chosen) if job.state != UNKNOWN and State(job.state).is_final]
-    removed = []
-    for job in ended:
-        record = JobRecords(settings).read(job.id)
-        if record is not None and not dry_run:
-            following.delete(record, settings)
-        removed.append(job.id)
+    jobs = summaries(settings, chosen)
+    removed = [job.id for job in jobs if State(job.state).is_final and (dry_run or _is_deleted(job.id, settings))]
+    for job in jobs:
+        if job.state == State.UNKNOWN:
+            out.talk(f"kept {job.id}, of which nothing is known ({job.message}): jobsubmit delete --force {job.id}")
     if out.json:
         out.document(removed)
         return

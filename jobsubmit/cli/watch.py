@@ -31,7 +31,7 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         for line in following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record)):
-            out.line(job_status.log_text(line, colour=colour))
+            out.line(job_status.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
         status = _detach_or_cancel(record, settings)
@@ -76,6 +76,7 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
 
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
+    record = output.readable(record)
     job_status.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
@@ -104,8 +105,8 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     """
     settings = load_settings()
     records = JobRecords(settings)
-    record = records.find(job)
-    now = following.status(record, settings)
+    record = output.readable(records.find(job))
+    now = output.readable(following.status(record, settings))
     directory = records.directory(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
     files = sorted(str(file.relative_to(directory)) for file in found if file.is_file())

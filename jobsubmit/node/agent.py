@@ -50,6 +50,7 @@ def run_node(
         "client_folder": folder,
         "python_folder": "",
         "shared_dir": folder,
+        "umask": os.umask(0o077),
         "place": {**place_from_environment(), **(brought or {})},
     }
     processes.adopt_orphans()

@@ -35,6 +35,10 @@ PARALLEL = 16
 PASSING = (429, 500, 502, 503, 504)
 
 
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)  # it can only be read by setting it
+
+
 class FetchError(Exception):
     """Say in one line why the code is not on the node."""
 
@@ -148,7 +152,7 @@ def _prove(file: str, path: str, digest: str, entry: Mapping[str, Any]) -> None:
     """Raise FetchError unless what was written has the digest that its manifest lists; give it its mode."""
     if digest != entry["sha256"]:
         raise FetchError("%s is not the file that was submitted" % path)
-    os.chmod(file, 0o755 if entry["mode"] == "755" else 0o644)
+    os.chmod(file, (0o755 if entry["mode"] == "755" else 0o644) & ~_UMASK)
 
 
 def safe_path(folder: str, path: str, is_made: bool = False) -> str:

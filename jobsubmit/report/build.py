@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from jobsubmit import follow
 from jobsubmit.backends import JobStatus
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecord
+from jobsubmit.node.gang import stored
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
@@ -98,8 +98,8 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
     try:
-        plan = json.loads((settings.job_dir(record.id) / PLAN_NAME).read_bytes())
-        return plan.get("profile") is not None
+        plan = stored.parsed((settings.job_dir(record.id) / PLAN_NAME).read_bytes())
+        return isinstance(plan, dict) and plan.get("profile") is not None
     except (OSError, ValueError):
         return False
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobsubmit.node.gang import stored
+
 _MICRO = 1e-6
 _ROW_LENGTH = 9
+_BEGUN = {"rank": int, "node": int, "attempt": int, "restart": int, "world": int, "t": stored.TIME}
+_MOMENT = {"t": stored.TIME, "seconds": float}
+_EVENTS: dict[str, dict[str, Any]] = {
+    "joined": {**_MOMENT, "world": int},
+    "saved": _MOMENT,
+    "series": {
+        "series": int,
+        "what": str,
+        "name": str,
+        "bytes": int,
+        "world": int,
+        "sampled": int,
+        "ranks?": ([int], None),
+        "buckets?": ([int], None),
+    },
+    "buckets": {"series": int, "sizes": [int]},
+    "no_sync": {"series": int},
+}
 
 
 class Row(NamedTuple):
@@ -89,7 +109,7 @@ def _processes(data: bytes) -> Iterator[Process]:
     process: Process | None = None
     for line in data.splitlines():
         try:
-            value = json.loads(line)
+            value = stored.parsed(line)
             if isinstance(value, dict) and "timing" in value:
                 if process is not None:
                     yield process
@@ -104,11 +124,18 @@ def _processes(data: bytes) -> Iterator[Process]:
         yield process
 
 
+def _require(value: Mapping[str, Any], form: dict[str, Any]) -> None:
+    if wrong := stored.misfit(dict(value), form):
+        raise ValueError(wrong)
+
+
 def _begun(value: Mapping[str, Any]) -> Process:
+    _require(value, _BEGUN)
     return Process(value["rank"], value["node"], value["attempt"], value["restart"], value["world"], float(value["t"]))
 
 
 def _take_event(process: Process, value: Mapping[str, Any]) -> None:
+    _require(value, _EVENTS.get(value["event"], {}))
     match value["event"]:
         case "joined":
             process.joined = Moment(float(value["t"]), float(value["seconds"]))
@@ -141,12 +168,14 @@ def _take_event(process: Process, value: Mapping[str, Any]) -> None:
 def _take_row(process: Process, values: list[Any]) -> None:
     if values[0] == "buckets":
         _, number, step, reductions = values
+        if not stored.fits([step, *itertools.chain.from_iterable(reductions)], [(float, None)]):
+            raise ValueError("not numbers")
         process.series[number].reductions[step] = [
             Reduction(bucket, size, process.began + start * _MICRO, process.began + end * _MICRO)
             for bucket, size, start, end in reductions
             if end is not None
         ]
-    elif len(values) == _ROW_LENGTH:
+    elif len(values) == _ROW_LENGTH and stored.fits(values[:3], [float]) and stored.fits(values[3:], [(float, None)]):
         number, step, end, *times = values
         seconds = [(time or 0) * _MICRO for time in times]
         process.series[number].rows.append(Row(step, process.began + end * _MICRO, *seconds))

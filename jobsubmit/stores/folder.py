@@ -26,6 +26,7 @@ _ANYBODYS = ".jobsubmit-unfinished-"
 _UNFINISHED_NAMES = tuple(f"{_ANYBODYS}{os.getuid()}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 20))))
 _OLD_SECONDS = 24 * 3600
 _ATTEMPTS = 100
+_LOCK_SECONDS, _LOOK_SECONDS = 10.0, 0.02
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)  # it can only be read by setting it
 
@@ -226,11 +227,21 @@ class FolderStore:
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time look and move."""
+    """Let one process at a time look and move, as far as that is possible: see `put`.
+
+    Some network file systems lock no folders; and anybody who can read a folder can hold its lock for ever.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
+    deadline = time.monotonic() + _LOCK_SECONDS
     try:
-        with suppress(OSError):  # some network file systems lock no folders
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOOK_SECONDS)
+            except OSError:
+                break
         yield
     finally:
         os.close(descriptor)

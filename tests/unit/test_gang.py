@@ -201,7 +201,7 @@ def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
     assert reader.new() == []
     files.append_event(str(tmp_path), "one", text="é\n")
     with (tmp_path / files.EVENTS).open("a") as stream:
-        stream.write('{"event": "ha')
+        stream.write('{"t": 1, "event": "ha')
     assert [event["event"] for event in reader.new()] == ["one"]
     with (tmp_path / files.EVENTS).open("a") as stream:
         stream.write('lf"}\n')

@@ -108,7 +108,7 @@ def test_what_was_never_noted_is_read_at_the_end(job: Job) -> None:
     job.write(0, 0, "noted\n")
     job.write(0, 0, "written after the supervisor was killed\n", note=False)
     job.write(1, 1, "so was this\n", note=False)
-    files.append_event(str(job.folder), "rank_start", rank=1, node=1)
+    files.append_event(str(job.folder), "rank_start", rank=1, node=1, pid=1)
     found = list(chosen_lines(lambda: [job.folder], LogQuery(), lambda: False))
     assert [line.text for line in found] == ["noted", "written after the supervisor was killed", "so was this"]
     assert found[-1].node == 1

@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +31,12 @@ from jobsubmit.backends.gang import asked, timing_files, told_status
 from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors
+from jobsubmit.backends.local.watched import watched
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.finding import Finding
 from jobsubmit.isolation import python_command
 from jobsubmit.locks import is_locked
-from jobsubmit.node.gang import files, processes
+from jobsubmit.node.gang import containment, files, processes
 from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _MOST_PER_CORE = 64
+_KILL_SECONDS = 5.0
 # Looks where the nodes will look, and imports nothing from there.
 _FINDS_TORCH = """
 import importlib.util, os, site, sys
@@ -95,10 +99,11 @@ class LocalBackend:
             "carrier": python_command("jobsubmit.backends.local.carry"),
         }
         job_dir = self.settings.job_dir(request.job_id)
-        job_dir.mkdir(parents=True, exist_ok=True)
+        files.make_private(str(job_dir))
         if files.read_status(str(job_dir)):
             raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
-        with (job_dir / files.GANG_LOG).open("ab") as log:
+        log_descriptor = os.open(job_dir / files.GANG_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(log_descriptor, "ab") as log:
             keeper = subprocess.Popen(
                 isolated("-c", _KEEPER, node.__path__[0], str(job_dir)),
                 stdin=subprocess.PIPE,
@@ -120,7 +125,7 @@ class LocalBackend:
         keeper.returncode = 0
         if ready != b"ready\n":
             said_last = (job_dir / files.GANG_LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-            problem = " ".join(said_last) or "it said nothing"
+            problem = ready.decode("utf-8", "replace").strip() or " ".join(said_last) or "it said nothing"
             raise BackendError(f"the job could not be started: {problem}", f"see {job_dir / files.GANG_LOG}")
         return JobHandle("local", request.job_id)
 
@@ -131,24 +136,31 @@ class LocalBackend:
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what is true now (see Backend): a job whose keeper is dead is LOST, never RUNNING for ever."""
         job_dir = self._job_dir(handle)
-        told = files.read_status(str(job_dir))
-        if told and State(told["state"]).is_final:
-            return told_status(told, files.EventReader(str(job_dir)).new())
-        if not is_locked(job_dir / files.LOCK):
-            told = files.read_status(str(job_dir))  # it may have ended between the two looks
-            if told and State(told["state"]).is_final:
-                return told_status(told, files.EventReader(str(job_dir)).new())
+        try:
+            told = files.load_status(str(job_dir))
+            if not _is_over(told):
+                is_alive, elsewhere = watched(job_dir, told)
+                told = files.load_status(str(job_dir))  # it may have ended between the two looks
+        except ValueError as error:
+            return JobStatus(State.UNKNOWN, "DAMAGED", str(error))
+        events = files.EventReader(str(job_dir)).new()
+        if _is_over(told):
+            return told_status(told, events)
+        if not is_alive:
             return _lost(job_dir)
         if not told:
             return JobStatus(State.PENDING)
         if (job_dir / files.CANCEL).exists():
             told = {**told, "state": State.CANCELLING}
-        return told_status(told, files.EventReader(str(job_dir)).new())
+        now = told_status(told, events)
+        return (
+            replace(now, message=elsewhere.text, details={**now.details, "host": elsewhere.host}) if elsewhere else now
+        )
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
         job_dir = self._job_dir(handle)
-        return chosen_lines(lambda: [job_dir], query, lambda: follow and not self.status(handle).state.is_final)
+        return chosen_lines(lambda: [job_dir], query, lambda: follow and self.status(handle).state.may_change)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield the lines of events.jsonl (see Backend)."""
@@ -162,12 +174,21 @@ class LocalBackend:
         """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
         job_dir = self._job_dir(handle)
         files.ask_cancel(str(job_dir), grace)
-        if not is_locked(job_dir / files.LOCK):
-            for pid in survivors(job_dir):
+        told = files.read_status(str(job_dir))
+        is_alive, elsewhere = watched(job_dir, told)
+        if is_alive or elsewhere:
+            return
+        deadline = time.monotonic() + _KILL_SECONDS
+        while (left := survivors(job_dir)) and time.monotonic() < deadline:
+            for pid in left:
                 processes.send(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        containment.end(str(job_dir))
 
     def delete(self, handle: JobHandle) -> None:
         """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
+        if is_locked(self._job_dir(handle) / files.LOCK):
+            raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
         if left := survivors(self._job_dir(handle)):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
@@ -177,6 +198,10 @@ class LocalBackend:
         if "/" in handle.path or not job_dir.is_dir():
             raise JobNotFoundError(f"{handle}: there is no such job on this machine", "`jobsubmit list` shows all")
         return job_dir
+
+
+def _is_over(told: Mapping[str, Any]) -> bool:
+    return bool(told) and told["state"] in State.__members__ and State(told["state"]).is_final
 
 
 def _lost(job_dir: Path) -> JobStatus:

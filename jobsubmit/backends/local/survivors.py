@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+from jobsubmit.node.gang import containment, processes
 
 
 def survivors(job_dir: Path) -> list[int]:
-    """Return the pids of processes that carry a job in their environment; only Linux can tell."""
+    """Return the pids of processes of a job; only Linux can tell.
+
+    They carry the job in their environment, are in its control group, or were seen by its supervisor; all that these
+    have started belongs to it, too.
+    """
     mark = f"JOBSUBMIT_GANG_DIR={job_dir}".encode()
-    return sorted(int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark))
+    marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
+    known = marked | containment.members(str(job_dir)) | containment.registered(str(job_dir))
+    below = {pid for one in known for pid in processes.descendants(one)}
+    return sorted(pid for pid in known | below if pid != os.getpid() and processes.start_of(pid) is not None)
 
 
 def _carries(process: Path, mark: bytes) -> bool:
     try:
-        environment = (process / "environ").read_bytes().split(b"\0")
-        state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        return mark in (process / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return mark in environment and state != b"Z"

@@ -21,6 +21,7 @@ def start(job: Job, what: str) -> subprocess.Popen[bytes]:
     return job.start(
         [*job.order["carrier"], what, job.dir],
         0,
+        is_ours=True,
         stdin=subprocess.DEVNULL,
         cwd=folder if os.path.isdir(folder) else job.dir,
     )

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-from . import files
+from . import files, stored
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -65,8 +65,21 @@ class IndexWriter:
                     self._cut(path, size)
         if records:
             self.grown_at = now
+            self._append(records)
+
+    def _append(self, records: bytes) -> None:
+        """Append to the index, whole records only; what a full disk does not take is noted with what comes next."""
+        try:
             with open(os.path.join(self.job_dir, files.LOGS, INDEX), "ab", buffering=0) as index:
-                index.write(records)
+                whole = index.tell() // _RECORD.size * _RECORD.size
+                if whole != index.tell():
+                    index.truncate(whole)
+                written = index.write(records) or 0
+                if written < len(records):
+                    index.truncate(whole + written // _RECORD.size * _RECORD.size)
+        except OSError as error:
+            if not files.is_full(error):
+                raise
 
     def _cut(self, path: str, size: int) -> None:
         """Punch a hole over the oldest part of a log: no writer is disturbed, and no place in it moves."""
@@ -85,7 +98,8 @@ class IndexWriter:
 
 def _unpacked(data: bytes) -> Iterator[tuple[Source, int, float]]:
     for moment, end, node, stream, rank in _RECORD.iter_unpack(data):
-        yield (node, None if rank == _NO_RANK else rank, files.STREAMS[stream]), end, moment
+        if stream < len(files.STREAMS) and rank >= _NO_RANK and stored.fits(moment, stored.TIME):  # else it is damaged
+            yield (node, None if rank == _NO_RANK else rank, files.STREAMS[stream]), end, moment
 
 
 class LineReader:
@@ -138,7 +152,7 @@ class LineReader:
             with open(os.path.join(self.folder, INDEX), "rb") as index:
                 index.seek(position)
                 data = index.read()
-        except FileNotFoundError:
+        except OSError:
             return b""
         return data[: len(data) // _RECORD.size * _RECORD.size]
 
@@ -185,9 +199,11 @@ class LineReader:
         try:
             changed = os.stat(os.path.join(self.folder, CUTS)).st_mtime_ns
             if changed != self.cuts_changed:
-                with open(os.path.join(self.folder, CUTS), encoding="utf-8") as stream:
-                    self.cuts, self.cuts_changed = json.load(stream), changed
-        except FileNotFoundError:
+                with open(os.path.join(self.folder, CUTS), "rb") as stream:
+                    found, self.cuts_changed = stored.parsed(stream.read()), changed
+                if isinstance(found, dict) and all(stored.fits(end, int) for end in found.values()):
+                    self.cuts = found
+        except (OSError, ValueError):
             pass
         return self.cuts
 
@@ -237,7 +253,7 @@ class _Log:
         if self.stream is None:
             try:
                 self.stream = open(self.path, "rb")  # noqa: SIM115 - it stays open from piece to piece
-            except FileNotFoundError:
+            except OSError:
                 return
             if not self.is_begun:
                 self._go_back_to_line()

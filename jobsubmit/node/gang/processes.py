@@ -62,6 +62,16 @@ def _children_of_all() -> dict[int, list[int]]:
     return children
 
 
+def start_of(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the machine did; None if it is gone or a zombie."""
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:
     """SIGKILL every descendant (and the known pids) until the kernel says that no child is left."""
     deadline = time.monotonic() + seconds

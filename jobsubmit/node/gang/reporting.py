@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing import process
     from typing import Any
 
+_GANG = "_jobsubmit_gang"
 _RANK_PID = "JOBSUBMIT_GANG_RANK_PID"  # set in a rank, for its own children are no ranks
 _SPAWN_RANK = "JOBSUBMIT_GANG_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
 _SPAWN_COUNT = "JOBSUBMIT_GANG_SPAWN_COUNT"  # how many mp.spawn starts, which need not be what the job file says
@@ -40,16 +41,11 @@ _VICTIM_SIGNS = (
 
 def _load(name: str) -> Any:
     """Load a file of the gang under a name that no module of the user's can have."""
-    from importlib.util import module_from_spec, spec_from_file_location
+    from importlib import import_module
 
-    known = "_jobsubmit_gang_" + name
-    if known not in sys.modules:
-        spec = spec_from_file_location(known, os.path.join(_HERE, name + ".py"))
-        assert spec and spec.loader
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[known] = module
-    return sys.modules[known]
+    if _GANG not in sys.modules:
+        _load_package(_GANG, _HERE)
+    return import_module(_GANG + "." + name)
 
 
 def _report(event: str, **fields: object) -> None:

@@ -37,7 +37,7 @@ def fetch_code(job: Job) -> dict[int, str]:
 def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
     folder = job.environments.job_folder(node)
     os.makedirs(folder, exist_ok=True)
-    fetcher = job.start(isolated(_FETCH, folder), node, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    fetcher = job.start(isolated(_FETCH, folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert fetcher.stdin
     try:
         fetcher.stdin.write(json.dumps(job.order["order"]).encode())

@@ -23,6 +23,13 @@ _NO_RANKS = (
 )
 
 
+def _spelled(error: OSError) -> str:
+    return "the job cannot go on here: %s%s" % (
+        error.strerror or error,
+        ": %s" % error.filename if error.filename else "",
+    )
+
+
 class Supervisor:
     """Run one job to its end."""
 
@@ -44,6 +51,9 @@ class Supervisor:
         except Outcome as early:
             self._stop(early)
             outcome = early
+        except OSError as error:
+            outcome = Outcome("FAILED", "DISK_FULL" if files.is_full(error) else "AGENT_FAILED", _spelled(error))
+            self._stop(outcome)
         self._finish(outcome)
 
     def _try(self) -> Outcome:
@@ -112,6 +122,7 @@ class Supervisor:
         self.job.note_logs(now=True)
         files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
         self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)
+        self.job.write_at_last()
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:
         text = "the outputs could not be uploaded; they are in %s/outputs" % self.job.dir

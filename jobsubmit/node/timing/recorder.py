@@ -130,7 +130,7 @@ def files_of(job_dir: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the files that the processes of a node wrote."""
     folder = os.path.join(job_dir, FOLDER)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        with open(os.path.join(folder, name), "rb") as stream:
+        with suppress(OSError), open(os.path.join(folder, name), "rb") as stream:
             yield name, stream.read()
 
 

@@ -1,0 +1,59 @@
+"""Whether somebody still watches a job: here, or on another machine that sees the same files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobsubmit.duration import time_text
+from jobsubmit.locks import is_locked
+from jobsubmit.node.gang import files
+from jobsubmit.node.gang.watcher import watcher
+
+_STALE_SECONDS = 60.0  # a supervisor sets the time stamp of its lock once a second
+
+
+class Elsewhere(NamedTuple):
+    """Say where else a job is watched, for people."""
+
+    host: str
+    text: str
+
+
+def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | None]:
+    """Return whether a job that has not ended is watched, and where if that is not here.
+
+    A lock says so for certain, but only on the machine, and to the directory, that it was taken in. Of another machine
+    nobody here can say that it does not run the job any more.
+    """
+    lock = job_dir / files.LOCK
+    is_held = is_locked(lock)
+    if is_held:
+        return True, None
+    own, other = watcher(str(job_dir)), told.get("watcher") or {}
+    if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
+        return True, Elsewhere(other["host"], f"it runs on {other['host']}, as of {_beat(lock)}")
+    if (
+        other
+        and other["boot"] == own["boot"]
+        and other["dir"] != own["dir"]
+        and is_locked(Path(other["dir"]) / lock.name)
+    ):
+        return True, Elsewhere(other["host"], f"it runs in {other['dir']}, and this is a copy as of {_beat(lock)}")
+    return (_is_fresh(lock) if is_held is None else False), None
+
+
+def _is_fresh(lock: Path) -> bool:
+    try:
+        return abs(time.time() - lock.stat().st_mtime) < _STALE_SECONDS
+    except OSError:
+        return False
+
+
+def _beat(lock: Path) -> str:
+    try:
+        return time_text(lock.stat().st_mtime)
+    except OSError:
+        return "an unknown time"
