@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 _SECONDS = 60
 _PATHS_AT_ONCE = 500
-# A diff has the same form whatever the user has configured; a large file counts as binary. Filters of a repository, as
-# those of LFS, run as they do for `git status`; no other program of it does.
+# A diff has the same form whatever the user has configured; a large file counts as binary. No program that a
+# repository's own configuration names is started (see _without_filters); filters of the user's, as those of LFS, are.
 _GIT = (
     "git",
     *("-c", "core.fsmonitor=false"),
@@ -22,7 +22,12 @@ _GIT = (
     *("-c", "diff.suppressBlankEmpty=false"),
     *("-c", "diff.interHunkContext=0"),
 )
-_CHANGES = ("diff", "HEAD", "--no-renames", "--no-relative", "--ignore-submodules=none", "--no-ext-diff")
+# What is changed in a submodule is asked there: git would start itself in it, with the programs that it names.
+_CHANGES = ("diff", "HEAD", "--no-renames", "--no-relative", "--ignore-submodules=dirty", "--no-ext-diff")
+_STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=dirty", "--untracked-files=normal", "--no-renames")
+_OWN_SCOPES = ("local", "worktree")
+_SUBMODULE = "160000"
+_READING_FILES = ("diff", "status")
 _AS_TEXT = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", "--no-textconv", "--no-color", "--unified=3")
 # Of git's own variables only these say where its settings are; the others may mean another repository, as in a hook.
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
@@ -102,7 +107,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
     marked = _paths(_git(root, "ls-files", "-v", "-z", "--", "."))
     unwatched = {entry[2:] for entry in marked if _UNWATCHED.match(entry)}
     changed = [path.removeprefix(prefix) for path in _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", "."))]
-    suspects = {*changed, *unwatched}
+    suspects = {*changed, *unwatched, *_changed_submodules(root)}
     gone = {path for path in changed if not os.path.lexists(root / path) and is_code(path)}
     uncommitted, uploaded = set(gone), set[str]()
     real_root = os.path.realpath(root)
@@ -115,6 +120,34 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
             uncommitted.add(path)
     shown = [path for path in changed if path in gone or path in uploaded]
     return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown)))
+
+
+def _changed_submodules(root: Path) -> list[str]:
+    """Return the submodules below a folder in which something is in no commit, at whatever depth."""
+    entries = [entry.split(" ", 1) for entry in _paths(_git(root, "ls-files", "--stage", "-z", "--", "."))]
+    submodules = [rest.partition("\t")[2] for mode, rest in entries if mode == _SUBMODULE]
+    return [path for path in submodules if (root / path / ".git").exists() and _is_changed(root / path)]
+
+
+def _is_changed(submodule: Path) -> bool:
+    return bool(_git(submodule, *_STATUS)) or bool(_changed_submodules(submodule))
+
+
+def _without_filters(root: Path) -> dict[str, str]:
+    """Return the environment in which the filters that a repository itself configures are none.
+
+    Git would start them for each file that looks changed. Those of the user's own configuration are left as they are.
+    """
+    done = _run(root, {}, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
+    scopes, settings = (fields := _paths(done.stdout))[::2], fields[1::2]
+    keys = [setting.partition("\n")[0] for setting in settings]
+    names = {key[len("filter.") : key.rindex(".")] for scope, key in zip(scopes, keys, strict=False) if scope in _OWN_SCOPES}
+    values = {"clean": "", "smudge": "", "process": "", "required": "false"}
+    none = [(f"filter.{name}.{key}", value) for name in sorted(names) for key, value in values.items()]
+    environment = {"GIT_CONFIG_COUNT": str(len(none))}
+    for number, (key, value) in enumerate(none):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return environment
 
 
 def _with_above(path: str) -> list[str]:
@@ -133,12 +166,20 @@ def _changes(root: Path, changed: Sequence[str]) -> Iterator[Change]:
 
 
 def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
+    done = _run(root, _without_filters(root) if args[0] in _READING_FILES else {}, *args)
+    if done.returncode != 0 and not may_fail:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnknownRevisionError(said[0].removeprefix("fatal: ") if said else f"git {args[0]} failed")
+    return done.stdout
+
+
+def _run(root: Path, settings: Mapping[str, str], *args: str) -> subprocess.CompletedProcess[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [*_GIT, *args],
             cwd=root,
-            env={**environment, **_OUR_ENVIRONMENT},
+            env={**environment, **_OUR_ENVIRONMENT, **settings},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
@@ -148,10 +189,6 @@ def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
         raise UnknownRevisionError("there is no git on PATH") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnknownRevisionError(f"git does not answer: {error}") from None
-    if done.returncode != 0 and not may_fail:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UnknownRevisionError(said[0].removeprefix("fatal: ") if said else f"git {args[0]} failed")
-    return done.stdout
 
 
 def _line(output: bytes) -> str:

@@ -286,6 +286,39 @@ def test_git_changes_nothing_and_runs_no_program_of_the_repository(job: Path, jo
     assert {file: file.read_bytes() for file in (job / ".git").rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.parametrize("where", ["code", "code/sub"])
+@pytest.mark.parametrize("name", ["mine", "a=b", "a.b"])
+def test_a_filter_of_the_repository_is_never_started(
+    name: str, where: str, job: Path, links: Path, jobsubmit: Command
+) -> None:
+    add = ("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(job.parent / "inner"), "sub")
+    git(job / "code", *add)
+    commit(job)
+    repository = job / where
+    for file in repository.glob("*.py"):
+        file.write_text("changed = 1\n")
+    for key in ("clean", "smudge", "process"):
+        git(repository, "config", f"filter.{name}.{key}", f"sh -c 'echo {key} >> {job.parent}/ran; cat'")
+    git(repository, "config", f"filter.{name}.required", "true")
+    (repository / ".gitattributes").write_text(f"*.py filter={name}\n")
+    told = jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]
+    for command in ("validate", "bundle"):
+        jobsubmit(command, "project/job.yaml" if command == "validate" else "project/code", code=None)
+    assert not (job.parent / "ran").exists()
+    assert ("sub/train.py" if where == "code/sub" else "train.py") in told["uncommitted"]
+
+
+def test_a_filter_of_the_user_is(job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As LFS is: what is in the commit is what the filter makes of the file."""
+    (job.parent / "gitconfig").write_text('[filter "upper"]\n\tclean = tr a-z A-Z\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(job.parent / "gitconfig"))
+    (job / ".gitattributes").write_text("*.py filter=upper\n")
+    git(job, "add", "--renormalize", ".")
+    commit(job)
+    (job / "code" / "train.py").touch()
+    assert jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]["uncommitted"] == []
+
+
 def test_a_detached_head_and_odd_names(job: Path, jobsubmit: Command) -> None:
     git(job, "checkout", "--quiet", "--detach")
     for name in ("two words.py", "neu ü.py", "-flag.py", ":(glob)x.py"):
