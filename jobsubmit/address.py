@@ -11,6 +11,9 @@ Addressing: TypeAlias = Literal["auto", "virtual", "path"]
 BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 
 
+SIGNED = re.compile(r"[?&](X-Amz-|X-Obs-|AWSAccessKeyId|AccessKeyId|Signature)", re.IGNORECASE)
+
+
 class StoreAddress(NamedTuple):
     """Say where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
 
@@ -32,6 +35,8 @@ def store_uri_problem(text: str) -> str:
         return "must not be empty"
     if problem := name_problem(text):
         return problem
+    if SIGNED.search(text):
+        return "must not hold a signature: give the credentials by AWS_… variables or a profile"
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs", "file"):
         return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
@@ -49,6 +54,11 @@ def name_problem(text: str) -> str:
     return ""
 
 
+def without_user(text: str) -> str:
+    """Return an address without the user name and password that it may hold."""
+    return re.sub(r"(?<=//)[^/?#]*@", "", text)
+
+
 def endpoint_problem(text: str) -> str:
     """Return why a text cannot be the address of a server, or nothing."""
     from urllib.parse import urlsplit  # it costs more than a whole unchanged upload's other parts
@@ -60,4 +70,6 @@ def endpoint_problem(text: str) -> str:
         usable = False
     if not usable or not text.isascii() or not text.isprintable() or " " in text:
         return "must be an address like https://host or http://host:port"
+    if "@" in address.netloc:
+        return "must not hold a user name or password: give the keys by AWS_… variables or a profile"
     return ""

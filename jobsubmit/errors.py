@@ -92,9 +92,12 @@ class BackendError(JobSubmitError):
 
     def without(self, secrets: Iterable[str]) -> BackendError:
         """Return the same error with no secret value in its message."""
+        from urllib.parse import quote
+
         message = self.message
         for value in filter(None, secrets):
-            message = message.replace(value, "<secret>")
+            for spelled in (value, quote(value), quote(value, safe="")):
+                message = message.replace(spelled, "<secret>")
         return BackendError(message, self.hint, self.where, may_pass=self.may_pass, is_unsure=self.is_unsure)
 
 

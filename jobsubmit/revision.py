@@ -141,7 +141,8 @@ def _without_filters(root: Path) -> dict[str, str]:
     done = _run(root, {}, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
     scopes, settings = (fields := _paths(done.stdout))[::2], fields[1::2]
     keys = [setting.partition("\n")[0] for setting in settings]
-    names = {key[len("filter.") : key.rindex(".")] for scope, key in zip(scopes, keys, strict=False) if scope in _OWN_SCOPES}
+    own = [key for scope, key in zip(scopes, keys, strict=False) if scope in _OWN_SCOPES]
+    names = {key[len("filter.") : key.rindex(".")] for key in own}
     values = {"clean": "", "smudge": "", "process": "", "required": "false"}
     none = [(f"filter.{name}.{key}", value) for name in sorted(names) for key, value in values.items()]
     environment = {"GIT_CONFIG_COUNT": str(len(none))}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jobsubmit import settings as configuration
-from jobsubmit.address import StoreAddress, endpoint_problem, name_problem, store_uri_problem
+from jobsubmit.address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.bundle import NOT_REGULAR, Bundle, Known
 from jobsubmit.cli import output
 from jobsubmit.cli.output import counted, out, printable
@@ -138,7 +138,7 @@ def _place(options: argparse.Namespace, layout: Layout, settings: configuration.
     if problem := store_uri_problem(own.uri) or name_problem(name):
         raise UsageError(f"{options.uri!a}: {problem}")
     if own.endpoint_url is not None and (problem := endpoint_problem(own.endpoint_url)):
-        raise UsageError(f"--endpoint-url {own.endpoint_url}: {problem}")
+        raise UsageError(f"--endpoint-url {without_user(own.endpoint_url)}: {problem}")
     if not own.is_remote and any(own[1:]):
         raise UsageError(
             f"{uri}: a folder has none of the server's options", "leave them out, or name an s3:// or obs:// address"

@@ -8,35 +8,13 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from jobsubmit.address import BUCKET, endpoint_problem, store_uri_problem
+from jobsubmit.address import BUCKET, SIGNED, endpoint_problem, store_uri_problem
 from jobsubmit.duration import seconds_of
+from jobsubmit.node.gang import reserved
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-
-# The launcher's and the platform's own words: a job that sets one would contradict what the node is told.
-RESERVED_ENV = frozenset(
-    [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "GROUP_WORLD_SIZE",
-        "ROLE_RANK",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "NNODES",
-        "NODE_RANK",
-        "NPROC_PER_NODE",
-        "NODE_ADDR",
-        "RDZV_ID",
-    ]
-)
-RESERVED_ENV_PREFIXES = ("MA_", "VC_", "JOBSUBMIT_", "jobsubmit_")
-SHELL_READONLY_ENV = frozenset(["BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "UID", "EUID", "PPID", "BASH_ENV"])
 
 # What a gang may be started again after: any failed process, one that a signal ended, a lost node, no sign of life.
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
@@ -111,12 +89,14 @@ def _env_name(value: object) -> str:
 
 def env_name_problem(text: str) -> str:
     """Return why a job must not set a variable of this name, or nothing."""
-    if text.startswith(RESERVED_ENV_PREFIXES):
-        prefix = next(prefix for prefix in RESERVED_ENV_PREFIXES if text.startswith(prefix))
+    prefix = next((prefix for prefix in reserved.PREFIXES if text.startswith(prefix)), "")
+    if prefix in reserved.PLATFORM_PREFIXES:
         return f"names that start with `{prefix}` are reserved for the platform"
-    if text in RESERVED_ENV:
+    if prefix in reserved.LAUNCHER_PREFIXES:
+        return f"names that start with `{prefix}` are options of the launcher, which jobsubmit sets; a job must not"
+    if text in reserved.LAUNCHER:
         return "is set by the launcher on every node; a job must not set it"
-    if text in SHELL_READONLY_ENV:
+    if prefix or text in reserved.SHELL:
         return "belongs to the shell that runs the start script; a job cannot set it"
     return ""
 
@@ -159,6 +139,8 @@ def _code_dir(value: object) -> str:
         raise wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
     if separator and not re.fullmatch(rf"{BUCKET}(/[^/]+)+/?", rest):
         raise wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
+    if separator and SIGNED.search(rest):
+        raise wrong("must not hold a signature: give the credentials by AWS_… variables or a profile")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
         raise wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
     return text
@@ -243,11 +225,11 @@ def _duration_schema(shortest: int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
 
 
-_RESERVED = "|".join(sorted(RESERVED_ENV | SHELL_READONLY_ENV))
+_RESERVED = "|".join(sorted((*reserved.LAUNCHER, *reserved.SHELL)))
 # A variable that a job may set.
-FREE_ENV_NAME = rf"(?!{'|'.join(RESERVED_ENV_PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
+FREE_ENV_NAME = rf"(?!{'|'.join(reserved.PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
 WITHOUT_NUL = r"^[^\x00]*$"
-_REMOTE = rf"(s3|obs)://{BUCKET}"
+_REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
 
 JobName = Annotated[str, BeforeValidator(_job_name), text_schema(JOB_NAME)]
 EnvName = Annotated[
@@ -278,7 +260,7 @@ CodeDir = Annotated[
 Endpoint = Annotated[
     str,
     BeforeValidator(_endpoint),
-    text_schema(r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)[^\s/?#]\S*"),
+    text_schema(r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)(?![^/?#]*@)[^\s/?#]\S*"),
 ]
 StoreUri = Annotated[
     str, BeforeValidator(_store_uri), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")

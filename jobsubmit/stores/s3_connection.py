@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store as Client
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
 
@@ -81,9 +81,9 @@ class Connection:
     def access(self) -> Access:
         """Return endpoint, region and keys."""
         found = find_access(self.address)
-        if found.endpoint_url and not found.endpoint_url.startswith(("http://", "https://")):
+        if found.endpoint_url and (problem := endpoint_problem(found.endpoint_url)):
             raise StoreError(
-                f"{self.uri}: the endpoint {found.endpoint_url} must be an address like https://host or http://host:port",
+                f"{self.uri}: the endpoint {without_user(found.endpoint_url)} {problem}",
                 "correct store.endpoint_url, AWS_ENDPOINT_URL or the profile",
                 self.uri,
             )

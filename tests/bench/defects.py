@@ -109,9 +109,9 @@ DEFECTS = (
     ),
     # ── what a node is told
     Defect(
-        "jobsubmit.node.gang.environment.STRAY",
-        "(PET|TORCHELASTIC|",
-        "(TORCHELASTIC|",
+        "jobsubmit.node.gang.reserved.LAUNCHER_PREFIXES",
+        '("PET_", "TORCHELASTIC_")',
+        '("TORCHELASTIC_",)',
         "PET_NNODES of the user's shell steers the job's torchrun",
         (PROCESSES,),
     ),

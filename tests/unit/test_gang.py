@@ -7,12 +7,15 @@ import signal
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from jobsubmit.node.gang import files, network
 from jobsubmit.node.gang.environment import NodeEnvironments, share_gpus
+from jobsubmit.node.gang.job import Job
 from jobsubmit.node.gang.verdict import Gang, is_clear
+from jobsubmit.spec.values import env_name_problem
 
 
 def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang:
@@ -187,8 +190,25 @@ def test_nothing_stray_of_the_shell_reaches_a_node(monkeypatch: pytest.MonkeyPat
     assert found["PYTHONPATH"].endswith(":/mine")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["PET_STANDALONE", "TORCHELASTIC_X", "NNODES", "MA_X", "VC_X", "JOBSUBMIT_X", "BASH_FUNC_x", "CDPATH", "RANK"],
+)
+def test_what_a_job_must_not_set_is_what_does_not_reach_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env_name_problem(name)
+    monkeypatch.setenv(name, "stray")
+    assert environment(0).get(name) != "stray"
+
+
+def test_what_a_job_may_set_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One list decides both: nothing is refused that the shell may leave to a job, and the other way round."""
+    for name in ("OMP_NUM_THREADS", "NCCL_DEBUG", "ENV", "TORCH_LOGS", "PETS", "MAIN", "RANKS"):
+        assert not env_name_problem(name)
+        monkeypatch.setenv(name, "7")
+        assert environment(0)[name] == "7"
+
+
 def test_an_explicit_setting_of_the_job_is_kept() -> None:
-    assert environment(0, env={"PET_LOG_DIR": "x", "GLOO_SOCKET_IFNAME": "eth9"})["PET_LOG_DIR"] == "x"
     assert environment(0, env={"GLOO_SOCKET_IFNAME": "eth9"})["GLOO_SOCKET_IFNAME"] == "eth9"
 
 
@@ -206,3 +226,10 @@ def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
     with (tmp_path / files.EVENTS).open("a") as stream:
         stream.write('lf"}\n')
     assert [event["event"] for event in reader.new()] == ["half"]
+
+
+def test_a_secret_is_struck_out_as_a_part_of_an_address_too(tmp_path: Path) -> None:
+    secret = "p@ss/w:rd ü"
+    job = Job(str(tmp_path), {"request": {"nodes": 1}, "secrets": {"TOKEN": secret}})
+    line = f"GET http://me:{quote(secret, safe='')}@host/{quote(secret)}?q={quote_plus(secret)} {secret}"
+    assert job.without_secrets(line) == "GET http://me:<TOKEN>@host/<TOKEN>?q=<TOKEN> <TOKEN>"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.assets import TEMPLATES
 from jobsubmit.backends.gang import asked_far
 from jobsubmit.backends.nodeware import nodeware
-from jobsubmit.node.gang.environment import STRAY
+from jobsubmit.node.gang.reserved import RESERVED
 from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
@@ -107,7 +107,7 @@ def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str)
     """Return the variables that tell a node of an image what the job is."""
     asked = asked_far(plan, script, code, job_id)
     names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
-    kept = [name for name in names if STRAY.fullmatch(name)]
+    kept = [name for name in names if RESERVED.fullmatch(name)]
     told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
     return {"JOBSUBMIT_JOB_ID": job_id, REQUEST_VARIABLE: json.dumps(told, separators=(",", ":"), sort_keys=True)}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from jobsubmit.backends.commands import ask, refusal
 from jobsubmit.backends.slurm.document import LOG, MARK
 from jobsubmit.errors import BackendError
-from jobsubmit.node.gang.environment import STRAY
+from jobsubmit.node.gang.reserved import RESERVED
 
 HINT = "run it where Slurm's clients work: `sinfo` must answer"
 _UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)
@@ -159,7 +159,7 @@ def clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not STRAY.fullmatch(name)
+        if not RESERVED.fullmatch(name)
         and not _CREDENTIALS.fullmatch(name)
         and not (name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name not in ("SLURM_CONF", "SLURM_JWT"))
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 
 from . import network
+from .reserved import RESERVED
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -19,12 +19,6 @@ HOOK_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 _KEPT = ("MA_CURRENT_IP", "MA_CURRENT_INSTANCE_NAME", "MA_TASK_NAME")
 _PLATFORM = ("MA_", "VC_")
 _LONGEST_VARIABLE = 100_000  # characters; the kernel's limit is 131,071
-
-# Set by a launcher, a platform or a shell around us, these would steer the job's own launcher.
-STRAY = re.compile(
-    r"(PET|TORCHELASTIC|MA|VC|JOBSUBMIT)_.*|BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|CDPATH|IFS|PS4"
-    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NNODES|NODE_RANK|NPROC_PER_NODE|NODE_ADDR|MASTER_(ADDR|PORT)|RDZV_ID"
-)
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
@@ -50,7 +44,7 @@ class NodeEnvironments:
         self.order, self.job_dir = order, job_dir
         self.shared_dir: str = order.get("shared_dir") or job_dir
         self.addresses, self.port = addresses, port
-        self.base = {name: value for name, value in os.environ.items() if not STRAY.fullmatch(name)}
+        self.base = {name: value for name, value in os.environ.items() if not RESERVED.fullmatch(name)}
         request, gpus = order["request"], visible_gpus(os.environ)
         self.place: dict[str, Any] = order.get("place") or {}
         self.is_alone = bool(self.place)  # one node of the job on this machine, not all

@@ -224,11 +224,19 @@ class Job:
 
     def without_secrets(self, text: str) -> str:
         """Return a text with every secret value struck out, the longest first: one may be part of another."""
-        parts = {part: name for name, value in self.order["secrets"].items() for part in value.splitlines()}
+        parts = {part: name for name, value in self.order["secrets"].items() for part in spellings(value)}
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
                 text = text.replace(part, "<%s>" % parts[part])
         return text
+
+
+def spellings(secret: str) -> set[str]:
+    """Return the forms in which a secret may stand in a line: each of its lines, also as a part of an address."""
+    from urllib.parse import quote, quote_plus
+
+    lines = secret.splitlines()
+    return {form for line in lines for form in (line, quote(line), quote(line, safe=""), quote_plus(line))}
 
 
 def _die_with_us() -> None:
