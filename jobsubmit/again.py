@@ -62,9 +62,10 @@ def prepare_again(
     script = render(plan) if changes else _kept_script(record, directory / SCRIPT_NAME)
     code = code_of(record)
     request = backend.request(plan, script, code, job_id_for(plan.name, job_id))
-    stop_at_errors(backend.limits(plan, request, code, None))
+    findings = tuple(backend.limits(plan, request, code, None))
+    stop_at_errors(findings)
     notes = (*loaded.notes, *plan.notes)
-    return Prepared(loaded, plan, None, (), script, code, request, (), notes, record.revision, record.id)
+    return Prepared(loaded, plan, None, findings, script, code, request, (), notes, record.revision, record.id)
 
 
 def _kept_script(record: JobRecord, file: Path) -> Script:

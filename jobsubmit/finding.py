@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+IGNORED = "ignored"  # the check that is about a field which changes what runs, and which the backend does not read
 BUNDLE_LIMIT = "bundle-limit"  # the check that is about how much is uploaded
 
 Level: TypeAlias = Literal["error", "warning", "hint", "unknown"]

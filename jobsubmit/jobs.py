@@ -58,6 +58,7 @@ _FORM = {
     "revision?": (dict, None),
     "rerun_of?": str,
     "checkpoints_of?": str,
+    "warnings?": [str],
 }
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -66,8 +67,8 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 class JobRecord:
     """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it.
 
-    `problem` says why none has; `is_unsure` if one may have, and did not say so. `damage` says why the record cannot be
-    read: then all else is a guess.
+    `problem` says why none has; `is_unsure` if one may have, and did not say so. `warnings` are those that stay true of
+    the job. `damage` says why the record cannot be read: then all else is a guess.
     """
 
     id: str
@@ -89,6 +90,7 @@ class JobRecord:
     revision: Mapping[str, Any] | None = None
     rerun_of: str = ""
     checkpoints_of: str = ""
+    warnings: tuple[str, ...] = ()
     damage: str = ""
 
     @property
@@ -297,4 +299,4 @@ def _record_of(data: bytes, job_id: str) -> JobRecord:
     known = {name: value for name, value in values.items() if f"{name}?" in _FORM or name in _FORM}
     known.pop("format", None)
     steps = tuple(Step(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])
-    return JobRecord(**{**known, "steps": steps})
+    return JobRecord(**{**known, "steps": steps, "warnings": tuple(values.get("warnings", ()))})

@@ -19,6 +19,7 @@ from jobsubmit.backends import (
 from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
+from jobsubmit.finding import IGNORED
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan import LaunchPlan
@@ -173,6 +174,7 @@ def _record(prepared: Prepared) -> JobRecord:
         rerun_of=prepared.rerun_of,
         revision=prepared.revision,
         checkpoints_of=prepared.plan.checkpoints_of,
+        warnings=tuple(str(finding) for finding in prepared.findings if finding.check == IGNORED),
     )
 
 

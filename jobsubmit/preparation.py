@@ -17,7 +17,7 @@ from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
-from jobsubmit.finding import BUNDLE_LIMIT, Finding
+from jobsubmit.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
@@ -106,7 +106,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     request = backend.request(plan, script, code, job_id_for(plan.name, demands.job_id))
     findings += list(backend.limits(plan, request, code, bundle))
     placed = tuple(_placed(finding, loaded) for finding in findings)
-    notes = _notes(loaded, plan, backend)
+    notes = _notes(loaded, plan, backend, findings)
     revision = origin.revision.document() if origin.revision else None
     return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 
@@ -131,8 +131,9 @@ def _secrets(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Ite
         yield from check_secrets(bundle, plan.allow_secrets, clean)
 
 
-def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
-    return (*loaded.notes, *plan.notes, *_ignored(plan, backend), *map(str, missing_secrets(loaded, plan)))
+def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) -> tuple[str, ...]:
+    ignored = _ignored(plan, backend, findings)
+    return (*loaded.notes, *plan.notes, *ignored, *map(str, missing_secrets(loaded, plan)))
 
 
 def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:
@@ -210,10 +211,12 @@ def check_error(errors: Sequence[Finding]) -> CheckError:
     return CheckError("\n".join(lines), "", errors[0].where)
 
 
-def _ignored(plan: LaunchPlan, backend: Backend) -> tuple[str, ...]:
-    if not backend.ignored_because or not plan.ignored:
+def _ignored(plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) -> tuple[str, ...]:
+    warned = {finding.where for finding in findings if finding.check == IGNORED}
+    names = [name for name in plan.ignored if name not in warned]
+    if not backend.ignored_because or not names:
         return ()
-    return (f"{' and '.join(plan.ignored)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
+    return (f"{' and '.join(names)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
 
 
 def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan, environment: Mapping[str, str] = os.environ) -> list[Problem]:

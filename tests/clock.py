@@ -17,6 +17,7 @@ class Clock:
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = self.began = now
         self.longest = 3600.0
+        self.wrong_by = 0.0  # the clock on the wall, since somebody has set it
         self.waiting: list[tuple[float, Callable[[], Any]]] = []
 
     @property
@@ -41,7 +42,7 @@ class Clock:
 
     def time(self) -> float:
         """Return the seconds since the epoch."""
-        return self.now
+        return self.now + self.wrong_by
 
     def monotonic(self) -> float:
         """Return the seconds since some moment."""
@@ -53,4 +54,4 @@ class Clock:
 
     def time_ns(self) -> int:
         """Return the nanoseconds since the epoch."""
-        return int(self.now * 1e9)
+        return int(self.time() * 1e9)

@@ -66,6 +66,7 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
         "recoveries": [asdict(recovery) for recovery in status.recoveries],
         "failure": asdict(status.failure) if status.failure else None,
         "details": dict(status.details),
+        "warnings": list(record.warnings),
     }
 
 
@@ -84,6 +85,8 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
             f": {status.message}" if status.message else "",
         )
     )
+    for warning in record.warnings:
+        console.print(Text(f"  warning: {warning}", style="yellow"))
     for note in status.details.get("notes", ()):
         console.print(f"  note: {note}")
     for recovery in status.recoveries:

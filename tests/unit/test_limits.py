@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,34 @@ def test_the_longest_argument_is_the_kernels() -> None:
 def test_a_doubt_about_code_can_be_overruled_and_says_how(jobsubmit: Command, tmp_path: Path) -> None:
     write_job(tmp_path, {"boot_file": "gone.py"})
     assert "if that is wrong about your code: --no-check" in jobsubmit("create", "job.yaml", code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "name"),
+    [
+        ({"mode": "torchrun", "image": "pytorch:2.3"}, "image", "pytorch:2.3"),
+        ({"mode": "spawn", "framework": {"name": "PyTorch", "version": "2.1"}}, "framework", "PyTorch"),
+    ],
+)
+def test_a_slurm_job_that_pins_what_it_runs_in_is_warned_of(
+    fields: dict[str, Any], field: str, name: str, jobsubmit: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "main.py").write_text("print('x')\n")
+    job = {"name": "j", "code_dir": "code", "boot_file": "main.py", "backend": {"kind": "slurm"}, **fields}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    for command in (("validate", "job.yaml"), ("create", "job.yaml", "--dry-run")):
+        said = jobsubmit(*command).stderr
+        assert "warning: " in said
+        assert f"{field}: the Slurm backend starts no containers" in said
+        assert f"not in {name}" in said
+        assert f"note: {field}" not in said
+
+
+def test_status_repeats_what_the_job_was_warned_of(jobsubmit: Command, tmp_path: Path) -> None:
+    records = sorted((Path(__file__).parents[1] / "corpus/records").glob("*/local"))[-1]
+    shutil.copytree(records, tmp_path / "state")
+    file = tmp_path / "state/jobs/well-aaaaaa/record.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "warnings": ["job.yaml:3  image: not used"]}))
+    assert "warning: job.yaml:3  image: not used" in jobsubmit("status", "well-aaaaaa").stdout
+    assert jobsubmit.json("status", "well-aaaaaa")["warnings"] == ["job.yaml:3  image: not used"]

@@ -322,6 +322,18 @@ def test_a_supervisor_that_is_told_to_end_says_that_the_job_is_lost(world: Calla
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_clock_that_jumps_ends_no_job(hours: int, world: Callable[..., World], monkeypatch: Any) -> None:
+    found = world(timeout="1h", hang_after="1m")
+
+    def jump() -> None:
+        found.clock.wrong_by = 3600.0 * hours
+
+    says = ((20, found.say(1, "step 1")), (30, jump), (60, found.say(2, "step 2")))
+    found.attempt((1, found.begin()), *says, (100, found.leave(0, 0)))
+    assert found.run()["state"] == "SUCCEEDED"
+
+
 def test_silence_is_a_hang_and_each_line_puts_it_off(world: Callable[..., World], monkeypatch: Any) -> None:
     monkeypatch.setattr(hang, "dump_stacks", lambda folder, ranks: {})
     found = world(hang_after="1m")

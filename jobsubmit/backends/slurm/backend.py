@@ -21,11 +21,11 @@ from jobsubmit.backends.slurm.folder import Folder
 from jobsubmit.backends.slurm.result import completed
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
 from jobsubmit.errors import BackendError, JobNotFoundError
+from jobsubmit.finding import IGNORED, Finding
 from jobsubmit.node.gang import files
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
-    from jobsubmit.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings
@@ -33,6 +33,16 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable
+
+
+def _without_containers(plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield the fields that pin what a job runs in, and that Slurm does not read: the job would run outside of it."""
+    wanted = plan.image or (plan.framework and plan.framework.name) or ""
+    for name in plan.ignored:
+        if name in ("image", "framework"):
+            text = f"the Slurm backend starts no containers: the job runs with what its nodes have, not in {wanted}"
+            hint = f"start the container in `command`, or remove `{name}` if the nodes have all that the job needs"
+            yield Finding("warning", IGNORED, name, text, hint)
 
 
 class SlurmBackend:
@@ -57,6 +67,7 @@ class SlurmBackend:
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what Slurm cannot do (see Backend)."""
+        yield from _without_containers(plan)
         yield from word_limits(plan)
         yield from far_data_limits(plan, "on a file system that they share")
         yield from order_limit(bundle, code, _LONGEST_ORDER)

@@ -30,12 +30,12 @@ class HangWatch:
         self.used: dict[int, float] = {}
 
     def silent_for(self, wrote_at: float, workers: Callable[[], Iterable[int]]) -> float:
-        """Return the seconds since the last sign of life; `wrote_at` is when a log grew last (time.time()).
+        """Return the seconds since the last sign of life; `wrote_at` is when a log grew last (time.monotonic()).
 
         `workers` returns the pids whose CPU time counts; it is asked now and then.
         """
         now = time.monotonic()
-        self.alive_at = max(self.alive_at, now - max(0.0, time.time() - wrote_at))
+        self.alive_at = max(self.alive_at, min(now, wrote_at))
         window = now - self.sampled_at
         if window >= min(max(self.seconds / _SAMPLES, _SHORTEST_SAMPLE), _LONGEST_SAMPLE):
             used = {pid: seconds for pid in workers() for seconds in _cpu_seconds(pid)}

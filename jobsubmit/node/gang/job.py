@@ -45,6 +45,7 @@ class Job:
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
         self.started: list[subprocess.Popen[bytes]] = []
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
+        self.began = time.monotonic()  # whatever becomes of the clock on the wall
         self.attempt_began = 0.0
         self.told_to_end = False
         self.lease: socket.socket | None = None  # of the port
@@ -156,7 +157,7 @@ class Job:
         if self.cancel_grace() is not None:
             raise Outcome("CANCELLED")
         timeout = self.request["timeout"]
-        if timeout and time.time() - self.status["started"] > timeout:
+        if timeout and time.monotonic() - self.began > timeout:
             raise Outcome("FAILED", "TIMEOUT", "the job ran longer than its timeout of %d s" % timeout)
         time.sleep(POLL_SECONDS)
 

@@ -45,7 +45,7 @@ class IndexWriter:
         self.ends: dict[str, int] = {}
         self.cuts: dict[str, int] = {}
         self.can_cut = sys.platform == "linux"
-        self.grown_at = time.time()
+        self.grown_at = time.monotonic()
 
     def note(self, sources: Iterable[Source]) -> None:
         """Look at each log."""
@@ -64,7 +64,7 @@ class IndexWriter:
                 if self.can_cut and size - self.cuts.get(os.path.basename(path), 0) > self.limit:
                     self._cut(path, size)
         if records:
-            self.grown_at = now
+            self.grown_at = time.monotonic()
             self._append(records)
 
     def _append(self, records: bytes) -> None:
