@@ -72,7 +72,7 @@ def _files(record: JobRecord) -> Mapping[str, Entry] | None:
     code = code_of(record)
     store = open_store(StoreAddress(**record.store))
     try:
-        manifest = read_manifest(store.get(code.manifest_key))
+        manifest = read_manifest(store.get(code.manifest_key), code.uri)
     except StoreError:
         return None
     return manifest.files if manifest else None

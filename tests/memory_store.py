@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jobsubmit.bundle import changed
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 
 
 class MemoryStore:
@@ -51,9 +51,11 @@ class MemoryStore:
             raise StoreError(f"{self.uri}/{key}: there is no such object")
         return self.objects[key]
 
-    def get_to(self, key: str, file: Path) -> str:
+    def get_to(self, key: str, file: Path, most: int) -> str:
         """Write an object to a file (see ObjectStore)."""
         data = self.get(key)
+        if len(data) > most:
+            raise too_large(key, most)
         file.write_bytes(data)
         return hashlib.sha256(data).hexdigest()
 

@@ -33,6 +33,9 @@ TIMEOUT_SECONDS = 60
 CHUNK = 1 << 20
 PARALLEL = 16
 PASSING = (429, 500, 502, 503, 504)
+LARGEST_MANIFEST, LARGEST_SCRIPT = 512 << 20, 16 << 20  # bytes
+LARGEST_FILE = 1 << 50  # bytes; no store takes a larger one
+_PER_ENTRY = 4096  # bytes of an archive, at most, for the name of a file and its attributes
 
 
 _UMASK = os.umask(0o077)
@@ -64,7 +67,7 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
     try:
         script = os.path.join(work, "start.sh")
-        digest, _ = _download(order["script"]["url"], script)
+        digest, _ = _download(order["script"]["url"], script, LARGEST_SCRIPT)
         if digest != order["script"]["sha256"]:
             raise FetchError("the start script in the store is not the one that was submitted")
         code = os.path.join(work, "code")
@@ -82,50 +85,101 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
 
 def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if "manifest" not in code:
-        for path, (_, size) in _each_file(code["files"], folder):
+        _require_room(folder, code["sizes"].values())
+        for path, (_, size) in _each_file(code["files"], folder, code["sizes"]):
             if size != code["sizes"][path]:
                 raise FetchError("%s arrived with %d bytes instead of %d" % (path, size, code["sizes"][path]))
         return None
     manifest_file = os.path.join(work, "manifest.json")
-    _download(code["manifest"], manifest_file)
+    _download(code["manifest"], manifest_file, LARGEST_MANIFEST)
     with open(manifest_file, encoding="utf-8") as stream:
         manifest = json.load(stream)
-    files = {f["path"]: f for f in manifest["files"]}
+    files = entries(manifest["files"])
     directories = manifest.get("directories", [])
     if tree_digest(((f["path"], f["mode"], f["sha256"]) for f in files.values()), directories) != code["digest"]:
         raise FetchError("the manifest in the store does not belong to the code that was submitted")
     for directory in directories:
         os.makedirs(safe_path(folder, directory), exist_ok=True)
+    sizes = {path: entry["size"] for path, entry in files.items()}
     if code["layout"] == "archive":
         archive = os.path.join(work, "code.tar.gz")
-        _download(code["archive"], archive)
+        most = most_of_archive(sizes.values(), len(directories))
+        _require_room(folder, [*sizes.values(), most])
+        _download(code["archive"], archive, most)
         extract(archive, files, directories, folder)
     else:
         missing = set(files) - set(code["files"])
         if missing:
             raise FetchError("no address was given for %s" % sorted(missing)[0])
-        for path, (digest, _) in _each_file({path: code["files"][path] for path in files}, folder):
+        _require_room(folder, sizes.values())
+        for path, (digest, _) in _each_file({path: code["files"][path] for path in files}, folder, sizes):
             _prove(os.path.join(folder, path), path, digest, files[path])
     return str(code["digest"])
 
 
-def _each_file(addresses: dict[str, str], folder: str) -> list[tuple[str, tuple[str, int]]]:
+def entries(listed: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the files of a manifest by path; raise FetchError for one that is listed twice or has no real size."""
+    found = {}  # type: dict[str, dict[str, Any]]
+    for entry in listed:
+        path, size = entry["path"], entry["size"]
+        if path in found:
+            raise FetchError("the manifest lists %r twice" % path)
+        if type(size) is not int or not 0 <= size <= LARGEST_FILE:
+            raise FetchError("the manifest says that %r has %r bytes" % (path, size))
+        found[path] = entry
+    return found
+
+
+def most_of_archive(sizes: Iterable[int], directories: int) -> int:
+    """Return how many bytes an archive of such files can have, packed or not."""
+    listed = list(sizes)
+    return sum(listed) + (len(listed) + directories + 1) * _PER_ENTRY + (1 << 20)
+
+
+def _require_room(folder: str, sizes: Iterable[int]) -> None:
+    """Raise FetchError where a disk has no room for what will come."""
+    import shutil
+
+    needed, free = sum(sizes), shutil.disk_usage(folder).free
+    if needed > free:
+        raise FetchError("it needs %d bytes, and the disk of %s has %d left" % (needed, folder, free))
+
+
+def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int]) -> list[tuple[str, tuple[str, int]]]:
     from concurrent.futures import ThreadPoolExecutor
 
     for path in addresses:
         safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        arrived = pool.map(lambda path: _download(addresses[path], safe_path(folder, path)), addresses)
+        arrived = pool.map(lambda path: _download(addresses[path], safe_path(folder, path), sizes[path]), addresses)
         return list(zip(addresses, arrived))
+
+
+class _Bounded:
+    """Read a stream, and no more of it than was promised: a small archive may hold an endless file."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self.stream, self.left = stream, most
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        data = bytes(self.stream.read(size))
+        self.left -= len(data)
+        if self.left < 0:
+            raise FetchError("the archive holds more than its manifest lists")
+        return data
 
 
 def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], folder: str) -> None:
     """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
+    import gzip
     import tarfile
 
     missing, empty = set(files), set(directories)
     made = set()  # type: set[str]
-    with tarfile.open(archive, "r:gz") as tar:
+    most = most_of_archive((entry["size"] for entry in files.values()), len(empty))
+    open_tar = tarfile.open  # type: Any # it takes whatever can be read
+    with gzip.open(archive) as packed, open_tar(fileobj=_Bounded(packed, most), mode="r|") as tar:
         for member in tar:
             name = member.name
             if member.isdir() and name in empty:
@@ -140,10 +194,10 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
             above = os.path.dirname(name)
             destination = safe_path(folder, name, is_made=above in made)
             made.add(above)
-            digest, _ = _write(source, destination)
+            digest, _ = _write(source, destination, member.size)
             _prove(destination, name, digest, files[name])
             missing.remove(name)
-            tar.members = []  # type: ignore[attr-defined] # it would keep them all
+            tar.members = []  # it would keep them all
     if missing:
         raise FetchError("the archive lacks %s" % sorted(missing)[0])
 
@@ -166,15 +220,15 @@ def safe_path(folder: str, path: str, is_made: bool = False) -> str:
     return file
 
 
-def _download(url: str, file: str) -> tuple[str, int]:
-    """Return (sha256, size in bytes) of what arrived; try again on whatever may pass."""
+def _download(url: str, file: str, most: int) -> tuple[str, int]:
+    """Return (sha256, size in bytes) of what arrived, `most` bytes at most; try again on whatever may pass."""
     import http.client
     import urllib.error
 
     problem = None  # type: Exception | None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _download_once(url, file)
+            return _download_once(url, file, most)
         except urllib.error.HTTPError as error:
             if error.code not in PASSING:
                 raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
@@ -186,25 +240,29 @@ def _download(url: str, file: str) -> tuple[str, int]:
     raise FetchError("%s: %s" % (_shown(url), problem))
 
 
-def _download_once(url: str, file: str) -> tuple[str, int]:
+def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
         expected = source.headers.get("Content-Length")
-        digest, size = _write(source, file)
+        digest, size = _write(source, file, most)
+    if size > most:
+        raise FetchError("%s holds more than the %d bytes that were promised" % (_shown(url), most))
     if expected is not None and size != int(expected):
         raise OSError("the connection ended after %d of %s bytes" % (size, expected))
     return digest, size
 
 
-def _write(source: Any, file: str) -> tuple[str, int]:
-    """Write what a stream holds to a file; return its (sha256, size in bytes)."""
+def _write(source: Any, file: str, most: int) -> tuple[str, int]:
+    """Write what a stream holds to a file, until it is more than `most` bytes; return its (sha256, size in bytes)."""
     digest, size = hashlib.sha256(), 0
     with open(file, "wb") as sink:
         for block in iter(lambda: source.read(CHUNK), b""):
             digest.update(block)
-            sink.write(block)
             size += len(block)
+            if size > most:
+                break
+            sink.write(block)
     return digest.hexdigest(), size
 
 
@@ -218,7 +276,8 @@ def errors() -> tuple[type[Exception], ...]:
     import tarfile
     import zlib
 
-    return (FetchError, OSError, tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError)
+    damaged = (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, RecursionError)
+    return (FetchError, OSError, *damaged)
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import read_blocks, size_of, vanished
-from jobsubmit.errors import BundleError
+from jobsubmit.errors import BundleError, StoreError
 
 Source: TypeAlias = bytes | Path
 
@@ -85,8 +85,11 @@ class ObjectStore(Protocol):
     def get(self, key: str) -> bytes:
         """Return an object whole; a missing one is a StoreError."""
 
-    def get_to(self, key: str, file: Path) -> str:
-        """Write an object, however large it is, to a file that nobody else reads yet; return its hex digest."""
+    def get_to(self, key: str, file: Path, most: int) -> str:
+        """Write an object to a file that nobody else reads yet; return its hex digest.
+
+        MUST NOT write more than `most` bytes, and MUST raise StoreError for an object that is larger.
+        """
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
         """Return an object whole, or None where there is none; MAY leave the bytes out where its tag is this one."""
@@ -121,6 +124,12 @@ def blocks(source: Source) -> Iterator[bytes]:
         yield from read_blocks(str(source))
     except OSError as error:
         raise vanished(source, error) from error
+
+
+def too_large(address: str, most: int) -> StoreError:
+    """Return the error for an object that holds more bytes than were promised."""
+    text = f"{address} holds more than the {most:,} bytes that were promised"
+    return StoreError(text, "somebody has changed what is in the store: upload it again", where=address)
 
 
 def md5_of(source: Source) -> str:

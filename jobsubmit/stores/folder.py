@@ -6,7 +6,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import time
 import uuid
@@ -15,9 +14,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from jobsubmit.bundle import changed, hash_file
+from jobsubmit.bundle import BLOCK, changed
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 
 # Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
 # once it is a day old. Others may write to the same store, so the folder is used only if it is real, ours and closed to
@@ -79,11 +78,18 @@ class FolderStore:
         except OSError as error:
             raise self._error(key, error) from error
 
-    def get_to(self, key: str, file: Path) -> str:
+    def get_to(self, key: str, file: Path, most: int) -> str:
         """Copy an object to a file (see ObjectStore)."""
+        digest, done = hashlib.sha256(), 0
         try:
-            shutil.copyfile(self._path(key), file)
-            return hash_file(str(file))
+            with self._path(key).open("rb") as source, file.open("wb") as sink:
+                while block := source.read(BLOCK):
+                    done += len(block)
+                    if done > most:
+                        raise too_large(f"{self.uri}/{key}", most)
+                    digest.update(block)
+                    sink.write(block)
+            return digest.hexdigest()
         except OSError as error:
             raise self._error(key, error) from error
 

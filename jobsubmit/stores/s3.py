@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotM
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed, read_whole, size_of
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
 from jobsubmit.stores.s3_connection import (
     PASSING_CODES,
     Connection,
@@ -178,7 +178,7 @@ class S3Store:
             return self._control.get(self.prefix + key)
         return self.line.trying(key, lambda: bytes(self._got(key).bytes()))
 
-    def get_to(self, key: str, file: Path) -> str:
+    def get_to(self, key: str, file: Path, most: int) -> str:
         """Write an object to a file (see ObjectStore); after a break it goes on where it was."""
         digest, done, tag, size = hashlib.sha256(), 0, "", -1
 
@@ -187,8 +187,12 @@ class S3Store:
             options: Any = {"range": {"offset": done}, "if_match": f'"{tag}"'} if done else {}
             answer = self._got(key, options=options)
             tag, size = self.line.answer(answer.meta["e_tag"]), answer.meta["size"]
+            if size > most:
+                raise too_large(f"{self.uri}/{key}", most)
             blocks = answer.stream() if size - done > _STREAMED else [answer.bytes()]
             for block in blocks:
+                if done + len(block) > most:
+                    raise too_large(f"{self.uri}/{key}", most)
                 digest.update(block)
                 sink.write(block)
                 done += len(block)
@@ -196,6 +200,8 @@ class S3Store:
         with file.open("wb") as sink:
             if not self._is_plain(key):
                 data = self.get(key)
+                if len(data) > most:
+                    raise too_large(f"{self.uri}/{key}", most)
                 digest.update(data)
                 sink.write(data)
                 return digest.hexdigest()

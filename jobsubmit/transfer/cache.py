@@ -35,7 +35,7 @@ def _digest(store: ObjectStore, place: CodeRef) -> str:
     """Return the digest of a tree that has a manifest, else of the list of its objects, their sizes and tags."""
     for form in (place, place_ref(place.uri, place.name, "archive")):
         there = store.get_unless(form.manifest_key, "")
-        manifest = read_manifest(there.data) if there and there.data is not None else None
+        manifest = read_manifest(there.data, form.uri) if there and there.data is not None else None
         if manifest is not None:
             return manifest.digest
     listed = sorted((info.key, info.size, info.tag) for info in store.list(place.key + "/"))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from jobsubmit.bundle import hash_file
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import FetchError, extract, safe_path
+from jobsubmit.node.fetch import FetchError, extract, most_of_archive, safe_path
 from jobsubmit.stores import ObjectStore, md5_of
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, Entry, Manifest, read_manifest
 from jobsubmit.transfer.progress import Progress
@@ -87,7 +87,7 @@ class _Download:
         found = self.store.get_unless(code.manifest_key, "")
         if found is None or found.data is None:
             return None
-        manifest = read_manifest(found.data)
+        manifest = read_manifest(found.data, code.uri)
         if manifest is None:
             raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
         return manifest
@@ -98,6 +98,7 @@ class _Download:
         wanted = [path for path, entry in manifest.files.items() if not _is_there(self.root / path, entry)]
         size = sum(manifest.files[path].size for path in wanted)
         if wanted:
+            self._require_room(size)
             self.progress.begin("downloading", size, len(wanted))
             fetch(wanted)
         for directory in manifest.directories:
@@ -107,7 +108,7 @@ class _Download:
     def _fetch_tree(self, code: CodeRef, manifest: Manifest, wanted: list[str]) -> None:
         def fetch(path: str) -> None:
             entry, temporary = manifest.files[path], self._temporary()
-            if self.store.get_to(f"{code.key}/{path}", temporary) != entry.sha256:
+            if self.store.get_to(f"{code.key}/{path}", temporary, entry.size) != entry.sha256:
                 raise FetchError(f"{path} is not the file that was uploaded")
             if entry.mode == "755":
                 temporary.chmod(0o755)
@@ -120,7 +121,8 @@ class _Download:
 
     def _fetch_archive(self, code: CodeRef, manifest: Manifest, wanted: list[str]) -> None:
         archive, unpacked = self.work / "archive", self.work / "tree"
-        self.store.get_to(code.key, archive)
+        most = most_of_archive((entry.size for entry in manifest.files.values()), len(manifest.directories))
+        self.store.get_to(code.key, archive, most)
         unpacked.mkdir()
         files = {path: entry._asdict() for path, entry in manifest.files.items()}
         extract(str(archive), files, manifest.directories, str(unpacked))
@@ -139,16 +141,17 @@ class _Download:
 
         def fetch(path: str) -> None:
             info, temporary = objects[path], self._temporary()
-            digest = self.store.get_to(start + path, temporary)
+            digest = self.store.get_to(start + path, temporary, info.size)
             is_proven = not _MD5.fullmatch(info.tag) or md5_of(temporary) == info.tag
             # The ETag of a bucket that encrypts is no md5: there a second look proves the first.
-            is_proven = is_proven or self.store.get_to(start + path, temporary) == digest
+            is_proven = is_proven or self.store.get_to(start + path, temporary, info.size) == digest
             if not is_proven or temporary.stat().st_size != info.size:
                 raise FetchError(f"{path} did not arrive as it is in the store")
             self._put_in_place(temporary, path)
             self.progress.advance(info.size, 1)
 
         size = sum(info.size for info in objects.values())
+        self._require_room(size)
         self.progress.begin("downloading", size, len(objects))
         run_all(
             list(objects), fetch, lambda path: objects[path].size, threads_for(self.store.round_trip, _FEWEST_THREADS)
@@ -156,6 +159,11 @@ class _Download:
         return DownloadSummary(len(objects), size, 0, None)
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _require_room(self, size: int) -> None:
+        free = shutil.disk_usage(self.root).free
+        if size > free:
+            raise FetchError(f"it needs {size:,} bytes, and the disk of {self.root} has {free:,} left")
 
     def _temporary(self) -> Path:
         return self.work / str(next(self.numbers))

@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsubmit.node.fetch import tree_digest
+from jobsubmit.errors import StoreError
+from jobsubmit.node.fetch import FetchError, entries, tree_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,20 +51,27 @@ def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
 
 
 def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:
-    if type(path) is not str or mode not in ("644", "755") or type(size) is not int or not _SHA256.fullmatch(sha256):
+    is_path = type(path) is str and "\0" not in path
+    if not is_path or mode not in ("644", "755") or type(size) is not int or not _SHA256.fullmatch(sha256):
         raise ValueError(path)
     return Entry(mode, size, sha256)
 
 
-def read_manifest(data: bytes) -> Manifest | None:
-    """Return a manifest, or None where this is a claim, damaged, or something else."""
+def read_manifest(data: bytes, uri: str) -> Manifest | None:
+    """Return the manifest of the code at an address, or None where this is a claim, damaged, or something else.
+
+    Raises StoreError for one that a newer version of jobsubmit has written: it must not be overwritten.
+    """
     try:
         document = json.loads(data)
-        files = {f["path"]: _entry(**f) for f in document["files"]}
+        if isinstance(document["format"], int) and document["format"] > _FORMAT:
+            text = f"{uri}: a newer version of jobsubmit has written its manifest (format {document['format']})"
+            raise StoreError(text, "upgrade jobsubmit, or choose another address", where=uri)
+        files = {path: _entry(**entry) for path, entry in entries(document["files"]).items()}
         directories = tuple(document["directories"])
         digest = tree_digest(((path, entry.mode, entry.sha256) for path, entry in files.items()), directories)
         if document["format"] != _FORMAT or digest != document["digest"]:
             return None
         return Manifest(digest, document["layout"], files, directories)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FetchError):
         return None

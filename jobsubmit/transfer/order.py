@@ -45,7 +45,7 @@ def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
     if there is None or there.data is None:
         sizes = _listed(store, code)
         return {"layout": code.layout, "sizes": sizes, "files": _addresses(store, code, list(sizes))}
-    manifest = read_manifest(there.data)
+    manifest = read_manifest(there.data, code.uri)
     if manifest is None:
         raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
     if code.digest not in (None, manifest.digest):

@@ -142,7 +142,7 @@ def _changes(
     mirror: bool,
 ) -> Changes:
     listed = found is not None and found.data == manifest
-    earlier = read_manifest(found.data) if found and found.data and not listed else None
+    earlier = read_manifest(found.data, code.uri) if found and found.data and not listed else None
     if earlier and (earlier.digest, earlier.layout) == (bundle.digest, code.layout):
         listed = True  # the same code, in another revision
     if not listed and not earlier:

@@ -55,6 +55,7 @@ class World:
             (folder / name).mkdir()
         self.job.write_status(pid=0, port=29500, addresses=addresses, notes=[])
         monkeypatch.setattr(self.job, "start", self.start)
+        monkeypatch.setattr(setup, "prove_script", lambda job, node: job.environments.script(node))
         monkeypatch.setattr(processes, "reap", lambda: False)
         monkeypatch.setattr(processes, "children", list)
         monkeypatch.setattr(processes, "descendants", lambda of=None: [])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from . import files, hang, memory, processes, report, verdict
+from . import files, hang, memory, processes, report, setup, verdict
 from .elastic import Membership
 from .job import USUAL_GRACE_SECONDS
 from .outcome import Outcome
@@ -84,7 +84,7 @@ class Attempt:
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start_leader(self, node: Node) -> None:
-        script = self.job.environments.script(node.index)
+        script = setup.prove_script(self.job, node.index)
         environment = self.job.environments.of(node.index, self.number)
         try:
             node.leader = self.job.start(["bash", script], node.index, stdin=subprocess.DEVNULL, env=environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -54,6 +55,20 @@ def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
     assert fetcher.stdout
     with fetcher.stdout as told:
         return str(json.load(told)["script"])
+
+
+def prove_script(job: Job, node: int) -> str:
+    """Return the path of a node's start script; raise Outcome unless it is, at this start too, what was submitted."""
+    path = job.environments.script(node)
+    try:
+        with open(path, "rb") as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+    except OSError as error:
+        raise Outcome("FAILED", "START_FAILED", "%s cannot be read: %s" % (path, error.strerror)) from error
+    if digest != job.request["script"]["sha256"]:
+        text = "%s is not the start script that was submitted: somebody has changed it" % path
+        raise Outcome("FAILED", "START_FAILED", text)
+    return path
 
 
 def bring_data(job: Job) -> None:
