@@ -28,6 +28,7 @@ from jobsubmit.node.fetch import tree_digest
 _READ_ATTEMPTS = 3
 _LARGE = 1 << 20
 _LARGE_AT_ONCE = 4
+_NOT_DISKS = ("proc", "sys", "dev")
 _OWN = "jobsubmit's own: a store, state or job file"
 
 
@@ -37,6 +38,8 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
     A file whose stamp is `known` is not read: its digest is taken from there. Without `ignore` no rule leaves out
     anything: what is in the directory is no code, but what a job made.
     """
+    if os.path.realpath(root).split("/")[1] in _NOT_DISKS:
+        raise BundleError(f"{root} holds no files: they are made when they are read", "correct code_dir")
     if problem := directory_problem(root):
         raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
     scanned = time.time_ns()

@@ -19,6 +19,7 @@ from jobsubmit.samples import Sample, code_of, find_sample, samples
 from jobsubmit.spec.schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
+_LONGEST_IMPORT = 4 << 20  # characters
 
 
 def init(
@@ -201,7 +202,8 @@ def import_(
     from jobsubmit.platform_job import imported, read
 
     try:
-        document = read(file.read_text(encoding="utf-8-sig"), str(file))
+        with file.open(encoding="utf-8-sig") as stream:
+            document = read(stream.read(_LONGEST_IMPORT), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", "give a file of ModelArts' own tools") from error
     if not isinstance(document, dict):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
+import select
+import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from jobsubmit.errors import Problem, SpecError
@@ -21,6 +26,11 @@ FieldPath = tuple[str | int, ...]
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 20_000
 _MAX_DEPTH = 40
+# What only so many of these signs, or so many spaces, can nest so deeply is not looked at twice.
+_TO_BE_COUNTED = re.compile(
+    rf"(?:[\[{{][^\[{{]*){{{_MAX_DEPTH}}}|(?:[-?:]\s+){{{_MAX_DEPTH}}}|^ {{{_MAX_DEPTH}}}", re.MULTILINE
+)
+_READ_SECONDS, _LOOK_SECONDS = 10.0, 0.05
 _INT64 = 1 << 63
 _MAX_DIGITS = 70  # 64 binary ones, and a prefix
 _PLAIN_WORD = re.compile(r"(?!(?i:true|false|null|nan|inf)$)[A-Za-z_/][A-Za-z0-9_/.-]*")
@@ -79,11 +89,11 @@ class Document:
 def read_document(file: Path, source: str, hint: str) -> Document:
     """Read a job or configuration file; raise SpecError where no mapping can be had from it at all."""
     try:
-        raw = file.read_bytes()
+        raw = _read(file)
     except OSError as error:
-        raise SpecError([Problem(source, "", f"cannot be read: {error.strerror}")], hint) from error
+        raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
     if len(raw) > _MAX_BYTES:
-        raise SpecError([Problem(source, "", f"is {len(raw):,} bytes long; a job file has at most {_MAX_BYTES:,}")])
+        raise SpecError([Problem(source, "", f"is too long; a job file has at most {_MAX_BYTES:,} bytes")])
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -93,6 +103,26 @@ def read_document(file: Path, source: str, hint: str) -> Document:
             "save the file as UTF-8",
         ) from error
     return parse_document(text, source)
+
+
+def _read(file: Path) -> bytes:
+    """Return what is in a file, or somewhat more than it may hold; a pipe that nobody writes to is given up."""
+    deadline, data = time.monotonic() + _READ_SECONDS, b""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        while len(data) <= _MAX_BYTES:
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"nobody has written to it for {_READ_SECONDS:.0f} s")
+            block = os.read(descriptor, _MAX_BYTES)
+            if not block and (data or not is_pipe or time.monotonic() > deadline):
+                break
+            if not block:  # its writer has not opened it yet
+                time.sleep(_LOOK_SECONDS)
+            data += block
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def parse_document(text: str, source: str) -> Document:
@@ -141,6 +171,8 @@ def _as_text(representer: Any, text: str) -> Any:
 def _compose(text: str, source: str) -> Node | None:
     yaml = YAML(typ="rt", pure=True)
     try:
+        if _TO_BE_COUNTED.search(text):
+            _require_shallow(text, source)
         node: Node | None = yaml.compose(text)
     except MarkedYAMLError as error:
         problem = re.sub(r"\s+", " ", str(error.problem or error.context))
@@ -161,6 +193,19 @@ def _compose(text: str, source: str) -> Node | None:
     except ValueError as error:
         raise SpecError([Problem(source, "", f"is not YAML: {error}")]) from error
     return node
+
+
+def _require_shallow(text: str, source: str) -> None:
+    """Raise SpecError for a text that is nested too deeply, at the first value that is: to build it takes minutes."""
+    depth = 0
+    for event in YAML(typ="rt", pure=True).parse(text):
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH + 1:
+            where = f"{source}:{event.start_mark.line + 1}"
+            raise SpecError([Problem(where, "", f"is nested deeper than {_MAX_DEPTH} levels")])
 
 
 def _place(node: Node, source: str) -> str:

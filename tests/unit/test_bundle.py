@@ -143,3 +143,9 @@ def test_our_own_store_inside_the_code_is_left_out(tmp_path: Path) -> None:
     bundle = scan(root, own=(root / "store", root / "deep/state"))
     assert [file.path for file in bundle.files] == ["a.py"]
     assert [left.path for left in bundle.left_out] == ["deep/state/", "store/"]
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/self", "/sys/kernel", "/dev"])
+def test_folders_of_the_kernel_are_no_code(folder: str) -> None:
+    with pytest.raises(BundleError, match="holds no files"):
+        scan(Path(folder))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from jobsubmit.assets import STARTER_JOBS
 from jobsubmit.errors import SpecError
 from jobsubmit.launch import arguments
 from jobsubmit.spec import Override, json_schema, load, load_mapping
+from jobsubmit.spec import document as documents
 from jobsubmit.spec.backends import BACKENDS, TolerationSpec, VolumeSpec
 from jobsubmit.spec.document import parse_document
 from jobsubmit.spec.hyperparameter import Flag
@@ -288,3 +292,39 @@ def test_a_mapping_may_only_hold_what_a_file_may(value: object) -> None:
         load_mapping(
             {"name": "a", "mode": "spawn", "code_dir": ".", "boot_file": "t.py", "hyperparameters": {"x": value}}
         )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * 2000 + "]" * 2000,
+        "a: " + "{b: " * 2000 + "}" * 2000,
+        "- " * 2000 + "x",
+        "".join(" " * depth + "a:\n" for depth in range(1400)),
+        "[" * 500_000,
+        "? " * 3000,
+    ],
+    ids=["lists", "mappings", "items", "blocks", "never closed", "keys"],
+)
+def test_what_is_nested_deeply_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    began = time.process_time()
+    with pytest.raises(SpecError, match="is nested deeper than 40 levels"):
+        load(tmp_path / "job.yaml")
+    assert time.process_time() - began < 3
+
+
+def test_a_job_file_may_be_a_pipe_and_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_READ_SECONDS", 0.3)
+    with pytest.raises(SpecError, match="is too long"):
+        load(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SpecError, match="nobody has written to it"):
+        load(tmp_path / "pipe")
+    (tmp_path / "code").mkdir()
+    text = "name: j\nmode: torchrun\nimage: i\ncode_dir: code\nboot_file: a.py\n"
+    monkeypatch.setattr(documents, "_READ_SECONDS", 20.0)
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text))
+    writer.start()
+    assert load(tmp_path / "pipe").spec.name == "j"
+    writer.join()
