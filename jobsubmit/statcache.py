@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jobsubmit.bundle import Bundle, Known
+from jobsubmit.node.gang.files import make_private, private
 
 _FORMAT = "jobsubmit-stat-cache-2"
 # A file that changed this short before the scan may change again without a new time stamp: it is always read.
@@ -59,8 +60,8 @@ def _body(folder: Path, root: Path, kind: str, rules: str = "") -> str:
 def _replace(file: Path, header: dict[str, str], body: Iterable[bytes]) -> None:
     temporary = file.with_suffix(f"{file.suffix}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
+        make_private(str(file.parent))
+        with open(temporary, "wb", opener=private) as stream:
             stream.write(json.dumps(header).encode() + b"\n")
             stream.writelines(body)
         temporary.replace(file)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -59,13 +60,13 @@ class FolderStore:
                 if written != sha256:
                     raise changed(key if isinstance(source, bytes) else source)
                 may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
-                os.fchmod(unfinished.descriptor, (0o777 if may_run else 0o666) & ~_UMASK)
-                _make(target.parent)
+                os.fchmod(unfinished.descriptor, (0o777 if may_run else 0o666) & self._rights)
+                _make(target.parent, self._rights)
                 with _only_one(target.parent) if expected is not None else nullcontext():
                     if expected is not None and self._tag(key) != expected:
                         return None
                     watch.before()
-                    unfinished.move(target)
+                    unfinished.move(target, self._rights)
                 # Where folders cannot be locked, somebody else may have been at it at the same moment.
                 return md5 if expected is None or self._tag(key) == md5 else None
         except OSError as error:
@@ -171,10 +172,16 @@ class FolderStore:
             with suppress(OSError):  # another process uses it
                 path.rmdir()
 
+    @cached_property
+    def _rights(self) -> int:
+        """Return the rights that what we make here may have: never more than the folder that all of it lies in."""
+        around = next(folder for folder in (self.root, *self.root.parents) if folder.is_dir())
+        return (around.stat().st_mode | 0o700) & 0o777 & ~_UMASK
+
     def _new_file(self) -> tuple[Path, _Unfinished]:
         name, flags = uuid.uuid4().hex, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         for _ in range(_ATTEMPTS):
-            _make(self.root)
+            _make(self.root, self._rights)
             with suppress(FileNotFoundError):
                 path, folder = self._open_private_folder()
                 try:
@@ -260,10 +267,10 @@ class _Unfinished(NamedTuple):
     name: str
     descriptor: int
 
-    def move(self, target: Path) -> None:
+    def move(self, target: Path, rights: int) -> None:
         """Put the file in its place; another process may remove an empty folder there at the same moment."""
         for _ in range(_ATTEMPTS):
-            _make(target.parent)
+            _make(target.parent, rights)
             with suppress(FileNotFoundError):
                 os.replace(self.name, target, src_dir_fd=self.folder)
                 return
@@ -279,13 +286,14 @@ def _remove_old_files(folder: int) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def _make(folder: Path) -> None:
-    """Make a folder that somebody may remove at the same moment."""
+def _make(folder: Path, rights: int) -> None:
+    """Make a folder, and those above it, that somebody may remove at the same moment."""
     for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):
-            folder.mkdir(parents=True, exist_ok=True)
+            for missing in reversed([above for above in (folder, *folder.parents) if not above.is_dir()]):
+                missing.mkdir(mode=rights)
             return
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=rights, parents=True, exist_ok=True)
 
 
 def _refuse(error: OSError) -> None:

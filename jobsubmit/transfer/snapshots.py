@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from jobsubmit.bundle import Bundle
+from jobsubmit.node.gang.files import replace_file
 from jobsubmit.stores import ObjectStore
 from jobsubmit.transfer.reference import CodeRef
 
@@ -36,14 +36,8 @@ def save(folder: Path, store: ObjectStore, code: CodeRef, bundle: Bundle) -> Non
     large = {file.sha256: f"{code.key}/{file.path}" for file in bundle.files if file.size > _LARGE}
     if not code.fixed or not large:
         return
-    file = _file(folder, store, code)
-    temporary = file.with_suffix(f".{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(large))
-        temporary.replace(file)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with suppress(OSError):
+        replace_file(str(_file(folder, store, code)), json.dumps(large))
 
 
 def _file(folder: Path, store: ObjectStore, code: CodeRef) -> Path:

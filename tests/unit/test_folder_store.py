@@ -92,3 +92,28 @@ def test_unfinished_files_are_private_and_old_ones_removed(tmp_path: Path) -> No
     assert not left.exists()
     assert new.exists()
     assert left.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("around", "file", "folder"), [(0o700, 0o600, 0o700), (0o755, 0o644, 0o755)])
+def test_a_store_gives_no_more_rights_than_the_folder_it_lies_in(
+    around: int, file: int, folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobsubmit.stores.folder._UMASK", 0o022)
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(around)
+    put(FolderStore(above / "store"))
+    assert (above / "store/code/train.py").stat().st_mode & 0o777 == file
+    assert (above / "store/code").stat().st_mode & 0o777 == folder
+
+
+def test_a_store_of_a_group_stays_the_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobsubmit.stores.folder._UMASK", 0o002)
+    tmp_path.chmod(0o2775)
+    before = os.umask(0o002)
+    try:
+        put(FolderStore(tmp_path))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "code/train.py").stat().st_mode & 0o777 == 0o664
+    assert (tmp_path / "code").stat().st_mode & 0o770 == 0o770

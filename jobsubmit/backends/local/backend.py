@@ -30,7 +30,7 @@ from jobsubmit.backends import (
 from jobsubmit.backends.gang import asked, timing_files, told_status
 from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
-from jobsubmit.backends.local.survivors import survivors
+from jobsubmit.backends.local.survivors import survivors, watchers
 from jobsubmit.backends.local.watched import watched
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.finding import Finding
@@ -177,6 +177,8 @@ class LocalBackend:
         told = files.read_status(str(job_dir))
         is_alive, elsewhere = watched(job_dir, told)
         if is_alive or elsewhere:
+            for pid in watchers(job_dir):  # one that was stopped would not see that it is to end the job
+                processes.send(pid, signal.SIGCONT)
             return
         deadline = time.monotonic() + _KILL_SECONDS
         while (left := survivors(job_dir)) and time.monotonic() < deadline:

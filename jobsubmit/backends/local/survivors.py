@@ -1,4 +1,4 @@
-"""Processes of a job that nobody watches any more."""
+"""Processes of a job: those that watch it, and those that nobody watches any more."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ def survivors(job_dir: Path) -> list[int]:
     known = marked | containment.members(str(job_dir)) | containment.registered(str(job_dir))
     below = {pid for one in known for pid in processes.descendants(one)}
     return sorted(pid for pid in known | below if pid != os.getpid() and processes.start_of(pid) is not None)
+
+
+def watchers(job_dir: Path) -> list[int]:
+    """Return the pids of the keeper and the supervisor of a job, which have its directory as their last argument."""
+    end = os.fsencode(str(job_dir)) + b"\0"
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if words.endswith(b"\0" + end) and b"gang.keeper" in words:
+            found.append(int(process.name))
+    return found
 
 
 def _carries(process: Path, mark: bytes) -> bool:

@@ -144,7 +144,7 @@ def replace_file(path: str, data: str | bytes) -> None:
     """Replace a file, whole and only for its owner: a reader, also after a crash, finds the old data or the new."""
     temporary = "%s.%d" % (path, os.getpid())
     try:
-        with open(temporary, "wb", opener=_private) as stream:
+        with open(temporary, "wb", opener=private) as stream:
             stream.write(data if isinstance(data, bytes) else data.encode("utf-8", "backslashreplace"))
             stream.flush()
             os.fsync(stream.fileno())
@@ -157,13 +157,20 @@ def replace_file(path: str, data: str | bytes) -> None:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def _private(path: str, flags: int) -> int:
+def private(path: str, flags: int) -> int:
+    """Open a file, which only its owner may read if it is made now; for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def make_private(directory: str) -> None:
     """Make a directory that only its owner can look into, whatever the umask; an older one of ours becomes so."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    above = os.path.dirname(os.path.abspath(directory))
+    if not os.path.isdir(above):
+        make_private(above)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
     status = os.stat(directory)
     if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
         os.chmod(directory, 0o700)
