@@ -7,8 +7,10 @@ import http.client
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import urllib.error
@@ -25,6 +27,7 @@ from jobsubmit.backends import open_backend
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.expand import DEFAULT_PORT
 from jobsubmit.node.gang.environment import visible_gpus
+from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.gang.network import lease_port
 from jobsubmit.preparation import prepare
 from jobsubmit.settings import Settings
@@ -87,13 +90,18 @@ def _tools() -> Iterator[Line]:
 
 def _state(settings: Settings) -> Line:
     try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        if not settings.state_dir.is_dir():
+            make_private(str(settings.state_dir))
         with tempfile.TemporaryFile(dir=settings.state_dir):
             pass
     except OSError as error:
         step = "JOBSUBMIT_STATE_DIR names another folder"
         return Line("state", "fail", f"{settings.state_dir}: {error.strerror}", step)
     free = shutil.disk_usage(settings.state_dir).free / (1 << 30)
+    rights = stat.S_IMODE(settings.state_dir.stat().st_mode)
+    if rights & 0o077:
+        text = f"{settings.state_dir}: others can look into it (mode {rights:o}); what jobsubmit makes in it is private"
+        return Line("state", "warn", text, f"chmod 700 {shlex.quote(str(settings.state_dir))}")
     return Line("state", "ok", f"{settings.state_dir}, {free:,.1f} GiB free")
 
 

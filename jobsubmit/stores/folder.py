@@ -61,6 +61,8 @@ class FolderStore:
                     raise changed(key if isinstance(source, bytes) else source)
                 may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
                 os.fchmod(unfinished.descriptor, (0o777 if may_run else 0o666) & self._rights)
+                if expected is not None:  # a manifest, which says that all else is there
+                    os.fsync(unfinished.descriptor)
                 _make(target.parent, self._rights)
                 with _only_one(target.parent) if expected is not None else nullcontext():
                     if expected is not None and self._tag(key) != expected:

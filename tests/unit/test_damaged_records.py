@@ -15,7 +15,10 @@ import pytest
 from command import Command
 from damage import copy_of, damage, files_of
 
-RECORDS = sorted((Path(__file__).parents[1] / "corpus/records").glob("*/local"))[-1]
+from jobsubmit.backends.slurm import clients
+
+LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())
+RECORDS = LATEST / "local"
 RUNS = 2_500 if os.environ.get("JOBSUBMIT_FUZZ") == "long" else 60
 COMMANDS = [
     ("list",),
@@ -48,18 +51,32 @@ def states(jobsubmit: Command) -> dict[str, str]:
     return {job["id"]: job["state"] for job in jobsubmit.json("list")}
 
 
+def owner(place: Path, file: Path) -> str:
+    """Return the job that a file belongs to, or nothing where it is of all."""
+    room, *rest = file.relative_to(place).parts
+    if room == "slurm-jobs":  # the folder of a job, by its number
+        return Path(file.read_text()).name
+    return rest[0] if room in ("jobs", "slurm") else ""
+
+
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("seed", range(2))
-def test_nothing_crashes_whatever_became_of_a_file(seed: int, jobsubmit: Command, tmp_path: Path) -> None:
-    chance = random.Random(f"{seed}" if RUNS < 1000 else None)
+@pytest.mark.parametrize("kind", ["local", "slurm"])
+def test_nothing_crashes_whatever_became_of_a_file(
+    kind: str, jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "cluster_name", lambda: "jobsubmit")
+    monkeypatch.setattr(clients, "look", lambda number: None)  # Slurm forgets a job within minutes
+    chance = random.Random(kind if RUNS < 1000 else None)
     place = tmp_path / "state"
     before = None
     for run in range(RUNS // 2):
-        copy_of(RECORDS, place)
+        copy_of(LATEST / kind, place)
+        for note in place.glob("slurm-jobs/*"):  # where the folder of a job is
+            note.write_text(str(place / "slurm" / Path(note.read_text()).name))
         before = before or states(jobsubmit)
         file = chance.choice([path for path in files_of(place) if path.name != "expected.json"])
-        job = file.relative_to(place).parts[1] if file.is_relative_to(place / "jobs") else chance.choice(sorted(before))
-        told = f"seed {seed}, run {run}: {file.relative_to(place)}, {damage(file, chance)}"
+        job = owner(place, file) or chance.choice(sorted(before))
+        told = f"{kind}, run {run}: {file.relative_to(place)}, {damage(file, chance)}"
         (place / "ended-jobs.json").unlink(missing_ok=True)
         for command in COMMANDS if run % 5 == 0 else chance.sample(COMMANDS, 4):
             arguments = [job if word == "JOB" else word for word in command]
@@ -121,3 +138,19 @@ def test_a_record_of_a_newer_version_is_not_changed(state: Path, jobsubmit: Comm
     for command in (("cancel", "failed-aaaaaa"), ("wait", "failed-aaaaaa"), ("rerun", "failed-aaaaaa")):
         jobsubmit(*command, code=None)
     assert file.read_text() == newer
+
+
+@pytest.mark.parametrize("target", ["home", "."])
+def test_a_damaged_note_of_slurms_deletes_nothing_of_the_users(
+    target: str, jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "cluster_name", lambda: "jobsubmit")
+    monkeypatch.setattr(clients, "look", lambda number: None)
+    place = copy_of(LATEST / "slurm", tmp_path / "state")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("mine")
+    for note in place.glob("slurm-jobs/*"):
+        note.write_text(str(tmp_path / target))
+    for job in states(jobsubmit):
+        jobsubmit("delete", "--force", job, code=None)
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "mine"

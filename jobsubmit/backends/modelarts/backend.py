@@ -25,6 +25,7 @@ from jobsubmit.backends.modelarts.states import explained, moment_of, status_of,
 from jobsubmit.backends.patience import Patience
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.finding import Finding
+from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.settings import PLAN_NAME
 from jobsubmit.spec.backends import ModelArtsBackendSpec
@@ -108,7 +109,7 @@ class ModelArtsBackend:
         """Return the handle of a training job; note what leads to it besides."""
         handle = JobHandle("modelarts", f"{who.region or _NO_REGION}/{who.project_id}/{job['metadata']['id']}")
         with suppress(OSError):  # without it only what the configuration says leads to the job
-            self._note(handle).parent.mkdir(parents=True, exist_ok=True)
+            make_private(str(self._note(handle).parent))
             note = {"job_id": job_id, "where": spec.model_dump(include=_WHERE)}
             self._note(handle).write_text(json.dumps(note), encoding="utf-8")
         return handle

@@ -23,6 +23,7 @@ from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.finding import IGNORED, Finding
 from jobsubmit.node.gang import files
+from jobsubmit.node.gang.files import make_private
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
@@ -79,7 +80,8 @@ class SlurmBackend:
         clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
         shared = self._shared(plan)
         try:
-            shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not shared.is_dir():
+                make_private(str(shared))
             _write_once(agent_path(shared), nodeware())
         except OSError as error:
             hint = "set backend.shared_dir to a folder that all nodes see under the same path"
@@ -113,7 +115,7 @@ class SlurmBackend:
             number = found  # only the answer was lost
         handle = JobHandle("slurm", f"{cluster}/{number}")
         with suppress(OSError):  # it only helps when Slurm has forgotten the job
-            self._note(handle).parent.mkdir(parents=True, exist_ok=True)
+            make_private(str(self._note(handle).parent))
             self._note(handle).write_text(str(folder), encoding="utf-8")
         return handle
 
@@ -172,7 +174,7 @@ class SlurmBackend:
     def delete(self, handle: JobHandle) -> None:
         """Remove the job's folder (see Backend)."""
         _, folder = self._look(handle)
-        if folder is not None:
+        if folder is not None and folder.is_job():
             shutil.rmtree(folder.directory, ignore_errors=True)
         self._note(handle).unlink(missing_ok=True)
 
@@ -187,7 +189,7 @@ class SlurmBackend:
         job = clients.look(number)
         folder = job.folder if job else None
         if self._note(handle).exists():
-            folder = Path(self._note(handle).read_text(encoding="utf-8"))
+            folder = Path(os.fsdecode(self._note(handle).read_bytes().partition(b"\0")[0]))
         if folder is None and (job is None or not job.is_ours):
             raise JobNotFoundError(f"{handle}: Slurm knows no such job of jobsubmit's", "`squeue --me` shows yours")
         return job, Folder(folder) if folder else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import os
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,17 @@ from jobsubmit.backends.gang import timing_files
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.slurm.document import LOG
 from jobsubmit.node.agent import REQUEST, node_dir
-from jobsubmit.node.gang import files, together
+from jobsubmit.node.gang import files, stored, together
 from jobsubmit.node.gang.job import USUAL_GRACE_SECONDS
 from jobsubmit.node.gang.outcome import Outcome
 
 _OVERDUE_SECONDS = 5.0
+
+
+def _numbered(paths: Iterable[Path]) -> dict[int, Path]:
+    """Return paths like run-0 and node-12 by their numbers."""
+    named = ((path.name.partition("-")[2], path) for path in paths)
+    return dict(sorted((int(number), path) for number, path in named if number.isascii() and number.isdigit()))
 
 
 class Folder:
@@ -28,13 +35,12 @@ class Folder:
 
     def attempts(self) -> range:
         """Return the numbers of the attempts that have begun, the first being 0."""
-        runs = (path.name.partition("-")[2] for path in self.directory.glob("run-*"))
-        return range(max(map(int, runs), default=-1) + 1)
+        return range(max(_numbered(self.directory.glob("run-*")), default=-1) + 1)
 
     def node_dirs(self, attempt: int) -> dict[int, Path]:
         """Return the directory of each node that has begun an attempt."""
         found = Path(node_dir(str(self.directory), attempt, 0)).parent.glob("node-*")
-        return dict(sorted((int(path.name.partition("-")[2]), path) for path in found))
+        return _numbered(found)
 
     def statuses(self, attempt: int) -> list[dict[str, Any]]:
         """Return the status of each node that has begun an attempt."""
@@ -47,9 +53,24 @@ class Folder:
 
     def _nodes(self) -> int:
         try:
-            return int(json.loads((self.directory / REQUEST).read_bytes())["nodes"])
+            return int(stored.mapping((self.directory / REQUEST).read_bytes(), {"nodes": int})["nodes"])
         except (OSError, ValueError):
             return 0
+
+    def is_job(self) -> bool:
+        """Tell whether the directory is one of a job, and nothing else that a damaged note may name."""
+        try:
+            names = {path.name for path in self.directory.iterdir()}
+            request = (self.directory / REQUEST).read_bytes() if REQUEST in names else b""
+            status = self.directory.lstat()
+        except OSError:
+            return False
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return False
+        try:
+            return bool(stored.mapping(request, {"job_id": str})["job_id"] == self.directory.name)
+        except ValueError:
+            return names <= {LOG, files.CANCEL}  # it never started
 
     def is_cancel_overdue(self) -> bool:
         """Tell whether the nodes were asked to end long ago, and have not."""

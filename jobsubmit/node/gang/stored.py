@@ -29,7 +29,10 @@ EVENTS = {
 }  # type: dict[str, dict[str, Any]]
 
 _FAULT = {"text": str, "t": TIME}
+_FLAG = (bool, None)
+_EVIDENCE = {"was_told?": _FLAG, "is_victim?": _FLAG, "is_leader?": _FLAG, "t?": (TIME, None)}
 _FAILURE = {
+    "evidence?": _EVIDENCE,
     "node": int,
     "rank": (int, None),
     "exit_code": (int, None),
