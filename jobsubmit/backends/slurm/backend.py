@@ -147,7 +147,7 @@ class SlurmBackend:
         _, folder = self._look(handle)
         if folder is None:
             return iter(())
-        return folder.lines(query, patiently(lambda: follow and not self.status(handle).state.is_final))
+        return folder.lines(query, patiently(lambda: follow and self.status(handle).state.may_change))
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the nodes noted, in order of time (see Backend)."""

@@ -141,7 +141,7 @@ class VolcanoBackend:
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
-        look = patiently(lambda: follow and not self.status(handle).state.is_final)
+        look = patiently(lambda: follow and self.status(handle).state.may_change)
         return Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:

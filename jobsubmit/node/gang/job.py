@@ -191,7 +191,8 @@ class Job:
             os.utime(os.path.join(self.dir, files.LOCK))
         except OSError:
             return  # an engine watches this node
-        self.register.note()
+        if not containment.group_of(self.dir):
+            self.register.note()
 
     def start(self, argv: list[str], node: int, *, is_ours: bool = False, **options: Any) -> subprocess.Popen[bytes]:
         """Start a process of a node, which ends with us; what it says is the node's.
