@@ -128,9 +128,10 @@ def test_the_rank_that_is_somewhere_else_is_named() -> None:
     assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: works}) is None
 
 
-def test_a_kill_for_want_of_memory_is_told_by_the_kernels_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["/job", "/job/jobsubmit-0123456789abcdef"])
+def test_a_kill_for_want_of_memory_is_told_by_the_kernels_count(group: str, tmp_path: Path) -> None:
     own, events = tmp_path / "cgroup", tmp_path / "fs/job/memory.events"
-    own.write_text("0::/job\n")
+    own.write_text(f"0::{group}\n")
     events.parent.mkdir(parents=True)
     events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     watch = OutOfMemory(str(tmp_path / "fs"), str(own))

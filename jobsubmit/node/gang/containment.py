@@ -14,6 +14,7 @@ import subprocess
 import time
 
 from . import processes, stored
+from .memory import GROUP_PREFIX
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def enter(job_dir: str) -> None:
 
 
 def _name(job_dir: str) -> str:
-    return "jobsubmit-" + hashlib.sha256(os.path.realpath(job_dir).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return GROUP_PREFIX + hashlib.sha256(os.path.realpath(job_dir).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _own_groups() -> Iterator[str]:
@@ -97,7 +98,7 @@ def group_of(job_dir: str) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
-    return group if is_one and os.path.basename(group).split(".")[0].startswith("jobsubmit-") else ""
+    return group if is_one and os.path.basename(group).startswith(GROUP_PREFIX) else ""
 
 
 def members(job_dir: str) -> set[int]:

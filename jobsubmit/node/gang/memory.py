@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 _CGROUPS = "/sys/fs/cgroup"
+GROUP_PREFIX = "jobsubmit-"  # of the control groups that hold a job's processes
 
 
 class OutOfMemory:
@@ -40,7 +41,9 @@ def _event_files(root: str, own: str) -> list[str]:
         return []
     for number, controllers, path in lines:
         if number == "0" and not controllers:
-            found.append(os.path.join(root, path.lstrip("/"), "memory.events"))
+            is_ours = os.path.basename(path).startswith(GROUP_PREFIX)  # such a group has no memory of its own
+            group = os.path.dirname(path) if is_ours else path
+            found.append(os.path.join(root, group.lstrip("/"), "memory.events"))
             found.append(os.path.join(root, "memory.events"))  # where only our own part of the tree is mounted
         elif "memory" in controllers.split(","):
             found.append(os.path.join(root, "memory", path.lstrip("/"), "memory.oom_control"))
