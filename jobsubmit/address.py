@@ -14,6 +14,9 @@ BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 SIGNED = re.compile(r"[?&](X-Amz-|X-Obs-|AWSAccessKeyId|AccessKeyId|Signature)", re.IGNORECASE)
 
 
+_NO_SIGNATURE = "must not hold a signature: give the credentials by AWS_… variables or a profile"
+
+
 class StoreAddress(NamedTuple):
     """Say where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
 
@@ -35,9 +38,9 @@ def store_uri_problem(text: str) -> str:
         return "must not be empty"
     if problem := name_problem(text):
         return problem
-    if SIGNED.search(text):
-        return "must not hold a signature: give the credentials by AWS_… variables or a profile"
     scheme, separator, rest = text.partition("://")
+    if separator and SIGNED.search(rest):
+        return _NO_SIGNATURE
     if separator and scheme not in ("s3", "obs", "file"):
         return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
     if separator and scheme != "file" and not re.fullmatch(rf"{BUCKET}(/.*)?", rest):
@@ -70,6 +73,8 @@ def endpoint_problem(text: str) -> str:
         usable = False
     if not usable or not text.isascii() or not text.isprintable() or " " in text:
         return "must be an address like https://host or http://host:port"
+    if SIGNED.search(text):
+        return _NO_SIGNATURE
     if "@" in address.netloc:
         return "must not hold a user name or password: give the keys by AWS_… variables or a profile"
     return ""

@@ -58,6 +58,12 @@ def _status_of_unsubmitted(record: JobRecord, settings: Settings) -> JobStatus:
     return JobStatus(State.FAILED, "NOT_SUBMITTED", f"it was not submitted: {record.problem}")
 
 
+def _read_again(record: JobRecord, settings: Settings) -> JobRecord:
+    """Return a record as it is now, or as it was where it cannot be read just now."""
+    now = JobRecords(settings).read(record.id)
+    return now if now is not None and (record.damage or not now.damage) else record
+
+
 def logs(
     record: JobRecord,
     settings: Settings,
@@ -75,7 +81,7 @@ def logs(
         if on_wait and now:
             on_wait(now, time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
-        record = JobRecords(settings).read(record.id) or record
+        record = _read_again(record, settings)
     record = with_handle(record, settings)
     if not record.handle:
         return iter(())
@@ -115,7 +121,7 @@ def wait(
             on_wait(now, waited)
         pause = min(pause * _SLOWER, _LONGEST_POLL_SECONDS)
         time.sleep(pause if timeout is None else min(pause, max(0.0, timeout - waited)))
-        record = JobRecords(settings).read(record.id) or record
+        record = _read_again(record, settings)
 
 
 def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
@@ -126,6 +132,10 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
     now = status(record, settings).state
     if now.is_final and now is not State.LOST:
         return
+    if record.damage and not record.handle:
+        raise UsageError(
+            f"{record.id}: {record.damage}: where it runs is not known", "end it with its engine's own tools"
+        )
     records = JobRecords(settings)
     records.ask_cancel(record)
     record = with_handle(records.read(record.id) or record, settings)
@@ -133,8 +143,10 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
         open_backend(record.backend, settings).cancel(JobHandle.parse(record.handle), grace)
 
 
-def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> None:
-    """Remove everything this machine and the backend keep of a job. Raises UsageError while it runs.
+def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> bool:
+    """Remove everything this machine and the backend keep of a job; return False if somebody else did so meanwhile.
+
+    Raises UsageError while it runs.
 
     With `force` also a job of which nothing can be said: its record is damaged, another machine runs it, or its engine
     does not answer. What runs on this machine is never removed.
@@ -145,8 +157,7 @@ def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> Non
     except JobNotFoundError:
         if records.read(record.id) is None:
             raise
-        records.remove(record)  # the engine has forgotten it
-        return
+        return records.remove(record)  # the engine has forgotten it
     except BackendError as error:
         if not force:
             raise
@@ -161,4 +172,4 @@ def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> Non
         raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
     if known.handle and (now.state is not State.UNKNOWN or known.backend == "local") and not is_elsewhere:
         open_backend(known.backend, settings).delete(JobHandle.parse(known.handle))
-    records.remove(record)
+    return records.remove(record)

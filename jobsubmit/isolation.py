@@ -19,11 +19,7 @@ def isolate() -> None:
     if sys.flags.isolated:
         return
     added = {os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:  # somebody has removed it
-        here = ""
-    paths = [path for path in sys.path if os.path.abspath(path) != here]
+    paths = [path for path in sys.path if os.path.abspath(path) != _here()]
     first = [path for path in paths if os.path.abspath(path) not in added]
     last = [path for path in [*paths, *_own_folders()] if path not in first]
     sys.path[:] = [*first, *dict.fromkeys(last)]
@@ -31,7 +27,15 @@ def isolate() -> None:
 
 def python_command(module: str) -> list[str]:
     """Return the words that run a module of ours as a program, with the packages that this process has."""
-    return [sys.executable, "-I", "-c", _START, ":".join(_own_folders()), module]
+    paths = [path for path in sys.path if path not in ("", _here())]
+    return [sys.executable, "-I", "-c", _START, ":".join(dict.fromkeys([*paths, *_own_folders()])), module]
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # somebody has removed it
+        return ""
 
 
 def _own_folders() -> list[str]:

@@ -35,6 +35,7 @@ _CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _FOREIGN = re.compile(r"(slurm|volcano|modelarts)://.+/.+")  # an engine's handle means the same on every machine
 _FORMAT = 1  # of record.json
+_LONGEST_SUBMISSION_SECONDS = 3600.0
 _BEGINNING_SECONDS = 60.0  # a directory that is younger and has no record is being made
 _STEP = {"name": str, "start": stored.TIME, "end": (stored.TIME, None), "attempt": int}
 _FORM = {
@@ -173,16 +174,20 @@ class JobRecords:
         """Tell whether somebody wants the job to end."""
         return (self.directory(record.id) / _CANCEL).exists()
 
-    def remove(self, record: JobRecord) -> None:
-        """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found."""
+    def remove(self, record: JobRecord) -> bool:
+        """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found.
+
+        Returns whether it was there, and nobody else removed it at the same moment.
+        """
         directory = self.directory(record.id)
         going = self.settings.state_dir / "removed" / f"{record.id}.{os.getpid()}"
         try:
             make_private(str(going.parent))
             directory.rename(going)
         except FileNotFoundError:
-            return
+            return False
         shutil.rmtree(going, ignore_errors=True)
+        return True
 
     def save(self, record: JobRecord) -> None:
         """Replace the record, whole."""
@@ -191,7 +196,13 @@ class JobRecords:
 
     def is_submitting(self, record: JobRecord) -> bool:
         """Tell whether the client that submits the job is still at it."""
-        return is_locked(self.directory(record.id) / _SUBMITTING) is True
+        file = self.directory(record.id) / _SUBMITTING
+        is_held = is_locked(file)
+        if is_held is not None:
+            return is_held
+        with suppress(OSError):  # without locks: only for as long as a submission may take
+            return time.time() - file.stat().st_mtime < _LONGEST_SUBMISSION_SECONDS
+        return False
 
     @contextmanager
     def once(self, key: str) -> Iterator[KeyedSubmission]:

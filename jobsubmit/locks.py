@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from jobsubmit.errors import UsageError
 from jobsubmit.node.gang.files import make_private
@@ -20,7 +21,7 @@ def is_locked(file: Path) -> bool | None:
     A file that is not there is not locked.
     """
     try:
-        with file.open("rb") as stream:
+        with _open(file) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
@@ -29,6 +30,14 @@ def is_locked(file: Path) -> bool | None:
     except OSError:
         return None
     return False
+
+
+def _open(file: Path) -> BinaryIO:
+    """Open a file to lock it; NFS wants one that can be written."""
+    try:
+        return file.open("r+b")
+    except PermissionError:
+        return file.open("rb")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecE
 from jobsubmit.finding import IGNORED
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
+from jobsubmit.node.gang.files import make_private
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
@@ -62,6 +63,8 @@ def submit(
     is_sent = False
     with records.submitting(record, _documents(prepared)):
         try:
+            if plan.store.uri == str(settings.own_store):
+                make_private(plan.store.uri)
             summary = _upload_bundle(prepared, store, settings, progress)
             upload_script(store, plan.name, prepared.script)
             record = _with_upload_ended(record)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +20,7 @@ _PATHS_AT_ONCE = 500
 _GIT = (
     "git",
     *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.bigFileThreshold=1m"),
     *("-c", "diff.orderFile=/dev/null"),
     *("-c", "diff.suppressBlankEmpty=false"),
@@ -28,6 +32,7 @@ _STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=dirty", "--untrac
 _OWN_SCOPES = ("local", "worktree")
 _SUBMODULE = "160000"
 _READING_FILES = ("diff", "status")
+_OLDEST = (2, 31)  # that takes settings from the environment, whatever their names
 _AS_TEXT = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", "--no-textconv", "--no-color", "--unified=3")
 # Of git's own variables only these say where its settings are; the others may mean another repository, as in a hook.
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
@@ -137,7 +142,13 @@ def _without_filters(root: Path) -> dict[str, str]:
     """Return the environment in which the filters that a repository itself configures are none.
 
     Git would start them for each file that looks changed. Those of the user's own configuration are left as they are.
+    Raises UnknownRevisionError where git is too old to be told so.
     """
+    if _version(root) < _OLDEST:
+        if _run(root, {}, "config", "--local", "--includes", "--get-regexp", r"^filter\.").stdout:
+            needed = ".".join(map(str, _OLDEST))
+            raise UnknownRevisionError(f"its repository configures filters, and git is older than {needed}")
+        return {}
     done = _run(root, {}, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
     scopes, settings = (fields := _paths(done.stdout))[::2], fields[1::2]
     keys = [setting.partition("\n")[0] for setting in settings]
@@ -149,6 +160,26 @@ def _without_filters(root: Path) -> dict[str, str]:
     for number, (key, value) in enumerate(none):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return environment
+
+
+def _version(root: Path) -> tuple[int, ...]:
+    found = re.search(rb"(\d+)\.(\d+)", _run(root, {}, "version").stdout)
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
+@contextmanager
+def _own_index(root: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment in which git reads a copy of the index, and cannot write it.
+
+    `git diff` writes an index in which the stamp of a file is old, and hooks follow upon that; a lock prevents it.
+    """
+    index = root / _line(_git(root, "rev-parse", "--git-path", "index"))
+    with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder:
+        copy = Path(folder) / "index"
+        with suppress(FileNotFoundError):
+            shutil.copy2(index, copy)  # with its time: what was changed in the same second is compared by content
+        copy.with_suffix(".lock").touch()
+        yield {"GIT_INDEX_FILE": str(copy)}
 
 
 def _with_above(path: str) -> list[str]:
@@ -167,7 +198,11 @@ def _changes(root: Path, changed: Sequence[str]) -> Iterator[Change]:
 
 
 def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
-    done = _run(root, _without_filters(root) if args[0] in _READING_FILES else {}, *args)
+    if args[0] == "diff":
+        with _own_index(root) as index:
+            done = _run(root, {**_without_filters(root), **index}, *args)
+    else:
+        done = _run(root, _without_filters(root) if args[0] in _READING_FILES else {}, *args)
     if done.returncode != 0 and not may_fail:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise UnknownRevisionError(said[0].removeprefix("fatal: ") if said else f"git {args[0]} failed")

@@ -39,13 +39,18 @@ class Settings(NamedTuple):
         """Return the directory of the inputs that jobs of this machine have read, one folder per content."""
         return self.state_dir / "inputs"
 
+    @property
+    def own_store(self) -> Path:
+        """Return the folder that is the store where nobody names one; it is for its owner only."""
+        return self.state_dir / "store"
+
     def completed(self, own: StoreAddress, *, needs_server: bool = False) -> StoreAddress:
         """Return a store with what it leaves out: from the configuration, else the embedded folder.
 
         The configuration's server belongs to its own uri: another bucket gets it only if the configuration names none.
         """
         ours = self.default_store
-        complete = own._replace(uri=(own.uri or ours.uri or str(self.state_dir / "store")).rstrip("/") or "/")
+        complete = own._replace(uri=(own.uri or ours.uri or str(self.own_store)).rstrip("/") or "/")
         if not complete.is_remote and not needs_server:
             return StoreAddress(complete.uri)
         if own.uri and ours.uri:

@@ -59,7 +59,7 @@ def logs(
     """
     settings = load_settings()
     record = JobRecords(settings).find(job)
-    if node is not None and node >= record.nodes:
+    if node is not None and node >= record.nodes and not record.damage:
         raise UsageError(f"--node {node}: {record.id} has {output.counted(record.nodes, 'node')}, counted from 0")
     query = LogQuery(node, rank, stream.value if stream else None, moment("--since", since), tail, _pattern(grep))
     lines = 0

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 1000
+# Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -65,11 +67,11 @@ class Output:
 
     def data(self, text: str) -> None:
         """Write a line of data, at once: as it is, but what would steer a terminal is spelled out there."""
-        self._write(((visible(text) if sys.stdout.isatty() else text) + "\n").encode("utf-8", "surrogateescape"))
+        self._write(_as_bytes((visible(text) if sys.stdout.isatty() else text) + "\n"))
 
     def coloured_data(self, text: str) -> None:
         """Write a line of data in colours, as it is."""
-        self._write((text + "\n").encode("utf-8", "surrogateescape"))
+        self._write(_as_bytes(text + "\n"))
 
     def _write(self, data: bytes) -> None:
         with self.unread(sys.stdout):
@@ -227,7 +229,19 @@ def transfer_progress() -> Iterator[Progress]:
 
 def visible(text: str) -> str:
     """Return text for a terminal, with its lines as they are: signs that would steer it are spelled out."""
-    return text if text.isprintable() else "\n".join(map(printable, text.split("\n"))).replace("\\t", "\t")
+    return text if text.isprintable() else _STEERING.sub(_named, text)
+
+
+def _named(sign: re.Match[str]) -> str:
+    text = os.fsencode(sign[0]) if "\udc80" <= sign[0] <= "\udcff" else b""  # a byte of a name that is not UTF-8
+    return f"\\x{text[0]:02x}" if text else sign[0].encode("unicode_escape").decode()
+
+
+def _as_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a sign, as JSON may hold it
+        return text.encode("utf-8", "backslashreplace")
 
 
 def without_steering(text: str) -> str:
@@ -263,7 +277,7 @@ def _spelled(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Return a name on one line: what would not be seen is spelled out."""
-    shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+    shown = _as_bytes(text).decode("utf-8", "backslashreplace")
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape", "backslashreplace").decode() for sign in shown
     )

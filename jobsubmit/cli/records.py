@@ -138,13 +138,12 @@ def _is_deleted(job_id: str, settings: Settings) -> bool:
     if record is None or record.damage:
         return False
     try:
-        following.delete(record, settings)
+        return following.delete(record, settings)
     except JobNotFoundError:
         return False
     except BackendError as error:
         out.talk(f"kept {job_id}: {error.message}")
         return False
-    return True
 
 
 def prune(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
-from jobsubmit.cli.output import out
+from jobsubmit.cli.output import out, readable
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecords
 from jobsubmit.settings import load_settings
@@ -101,10 +101,10 @@ def _show(found: Report) -> None:
     for part in [_phases(found), *(part for sync in found.syncs for part in _sync(sync))]:
         console.print()
         console.print(part)
-    for mark in found.marks:
+    for mark in readable(found.marks):
         console.print(Text(f"{mark.kind}: {mark.text}", style="red" if mark.kind != "restart" else "yellow"))
     console.print()
-    for note in found.notes:
+    for note in readable(found.notes):
         console.print(f"note: {note}")
 
 
@@ -152,7 +152,7 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
 
     from jobsubmit.report.text import bytes_text, facts, metric_rows, seconds_text, sparkline, straggler_text
 
-    yield Text.assemble((sync.name, "bold"), f": {facts(sync)}")
+    yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
     table = _columns("per step", ">median", ">95%", ">ranks, from", ">to")
     for row in metric_rows(sync):
         table.add_row(*row)

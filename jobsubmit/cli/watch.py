@@ -109,7 +109,7 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     now = output.readable(following.status(record, settings))
     directory = records.directory(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
-    files = sorted(str(file.relative_to(directory)) for file in found if file.is_file())
+    files = output.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
     told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
     ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
     if out.json:

@@ -104,7 +104,7 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if code["layout"] == "archive":
         archive = os.path.join(work, "code.tar.gz")
         most = most_of_archive(sizes.values(), len(directories))
-        _require_room(folder, [*sizes.values(), most])
+        _require_room(folder, sizes.values())
         _download(code["archive"], archive, most)
         extract(archive, files, directories, folder)
     else:
@@ -140,9 +140,9 @@ def _require_room(folder: str, sizes: Iterable[int]) -> None:
     """Raise FetchError where a disk has no room for what will come."""
     import shutil
 
-    needed, free = sum(sizes), shutil.disk_usage(folder).free
-    if needed > free:
-        raise FetchError("it needs %d bytes, and the disk of %s has %d left" % (needed, folder, free))
+    needed, disk = sum(sizes), shutil.disk_usage(folder)
+    if disk.total and needed > disk.free:  # some file systems do not say how large they are
+        raise FetchError("it needs %d bytes, and the disk of %s has %d left" % (needed, folder, disk.free))
 
 
 def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int]) -> list[tuple[str, tuple[str, int]]]:

@@ -93,7 +93,7 @@ def read_document(file: Path, source: str, hint: str) -> Document:
     except OSError as error:
         raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
     if len(raw) > _MAX_BYTES:
-        raise SpecError([Problem(source, "", f"is too long; a job file has at most {_MAX_BYTES:,} bytes")])
+        raise SpecError([Problem(source, "", f"is more than {_MAX_BYTES:,} bytes long, which is too much")])
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

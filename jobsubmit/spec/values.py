@@ -260,7 +260,7 @@ CodeDir = Annotated[
 Endpoint = Annotated[
     str,
     BeforeValidator(_endpoint),
-    text_schema(r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)(?![^/?#]*@)[^\s/?#]\S*"),
+    text_schema(rf"(?![\s\S]*{SIGNED.pattern})" + r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)(?![^/?#]*@)[^\s/?#]\S*"),
 ]
 StoreUri = Annotated[
     str, BeforeValidator(_store_uri), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")

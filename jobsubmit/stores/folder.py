@@ -205,8 +205,9 @@ class FolderStore:
                 raise
             except OSError:  # a link or a file, or closed to us
                 continue
-            if os.fstat(descriptor).st_uid == os.getuid():
-                os.fchmod(descriptor, 0o700)
+            status = os.fstat(descriptor)
+            if status.st_uid == os.getuid():
+                os.fchmod(descriptor, 0o700 | (status.st_mode & stat.S_ISGID))  # files keep the group of the store
                 return path, descriptor
             os.close(descriptor)
         raise PermissionError(errno.EPERM, "other users own all folders for unfinished files", str(self.root))

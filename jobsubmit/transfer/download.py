@@ -161,9 +161,9 @@ class _Download:
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _require_room(self, size: int) -> None:
-        free = shutil.disk_usage(self.root).free
-        if size > free:
-            raise FetchError(f"it needs {size:,} bytes, and the disk of {self.root} has {free:,} left")
+        disk = shutil.disk_usage(self.root)
+        if disk.total and size > disk.free:  # some file systems do not say how large they are
+            raise FetchError(f"it needs {size:,} bytes, and the disk of {self.root} has {disk.free:,} left")
 
     def _temporary(self) -> Path:
         return self.work / str(next(self.numbers))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -306,6 +308,45 @@ def test_a_filter_of_the_repository_is_never_started(
         jobsubmit(command, "project/job.yaml" if command == "validate" else "project/code", code=None)
     assert not (job.parent / "ran").exists()
     assert ("sub/train.py" if where == "code/sub" else "train.py") in told["uncommitted"]
+
+
+def test_no_hook_of_the_repository_runs_and_its_index_is_not_written(job: Path, jobsubmit: Command) -> None:
+    """Where the stamp of a file is old git would write the index anew, and say so to a hook."""
+    hooks = job.parent / "hooks"
+    for folder in (job / ".git" / "hooks", hooks):
+        folder.mkdir(exist_ok=True)
+        (folder / "post-index-change").write_text(f"#!/bin/sh\ntouch {job.parent}/ran\n")
+        (folder / "post-index-change").chmod(0o755)
+    before = (job / ".git" / "index").read_bytes()
+    for _ in range(2):
+        for number in range(3):
+            (job / "code" / f"touched{number}.py").touch()
+        for file in (job / "code").glob("*.py"):
+            os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]["commit"]
+        git(job, "config", "core.hooksPath", str(hooks))
+    assert not (job.parent / "ran").exists()
+    assert (job / ".git" / "index").read_bytes() == before
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("2.25.1", False), ("2.30.2", False), ("2.31.0", True)])
+def test_an_old_git_is_not_asked_about_a_repository_with_filters(
+    version: str, is_told: bool, job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("git")
+    (job.parent / "bin").mkdir()
+    wrapper = job.parent / "bin" / "git"
+    old = "unset GIT_CONFIG_COUNT" if not is_told else "true"
+    told = f'case " $* " in *" version "*) echo git version {version}; exit;; esac'
+    wrapper.write_text(f'#!/bin/sh\n{told}\n{old}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    git(job, "config", "filter.mine.clean", f"touch {job.parent}/ran; cat")
+    (job / ".gitattributes").write_text("*.py filter=mine\n")
+    (job / "code" / "train.py").write_text("changed = 1\n")
+    found = jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]
+    assert (found is not None) == is_told
+    assert not (job.parent / "ran").exists()
 
 
 def test_a_filter_of_the_user_is(job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:

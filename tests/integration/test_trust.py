@@ -82,6 +82,13 @@ def test_state_is_for_its_owner_only_whatever_the_umask(umask: int, jobsubmit: C
     assert open_ones == []
 
 
+def test_the_default_store_is_private_in_an_open_state_directory(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o755)
+    jobsubmit("create", write_job(tmp_path), "--follow")
+    assert stat.S_IMODE((tmp_path / "state" / "store").stat().st_mode) == 0o700
+
+
 def test_an_older_state_directory_is_tightened(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "state" / "jobs").mkdir(parents=True)
     (tmp_path / "state").chmod(0o755)

@@ -195,6 +195,11 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
         5,
         "must not hold a signature",
     ),
+    "signature in the endpoint": (
+        GOOD + "store: {uri: 's3://bucket/x', endpoint_url: 'https://h/?X-Amz-Signature=a'}\n",
+        5,
+        "must not hold a signature",
+    ),
     "launcher's env": (GOOD + "env: {WORLD_SIZE: 4}\n", 5, "set by the launcher"),
     "shell's env": (GOOD + "env: {UID: 0}\n", 5, "belongs to the shell"),
     "env name with a dash": (GOOD + "env: {A-B: 1}\n", 5, "letters, digits and `_`"),

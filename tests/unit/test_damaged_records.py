@@ -5,17 +5,21 @@ JOBSUBMIT_FUZZ=long is the long form.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Command
 from damage import copy_of, damage, files_of
 
 from jobsubmit.backends.slurm import clients
+from jobsubmit.cli.output import printable, visible
+from jobsubmit.node.gang import files
 
 LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())
 RECORDS = LATEST / "local"
@@ -105,7 +109,7 @@ def test_one_damaged_record_is_unknown_and_the_others_are_as_they_were(
 ) -> None:
     before = states(jobsubmit)
     record = state / "jobs/failed-aaaaaa/record.json"
-    (state / "ended-jobs.json").unlink()
+    (state / "ended-jobs.json").unlink(missing_ok=True)
     if text is None:
         record.unlink()
         os.utime(record.parent, (0, 0))
@@ -154,3 +158,64 @@ def test_a_damaged_note_of_slurms_deletes_nothing_of_the_users(
     for job in states(jobsubmit):
         jobsubmit("delete", "--force", job, code=None)
     assert (tmp_path / "home" / "thesis.tex").read_text() == "mine"
+
+
+def test_half_a_sign_in_a_record_hides_no_job(state: Path, jobsubmit: Command) -> None:
+    file = state / "jobs/failed-aaaaaa/record.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "name": "half \ud800", "mode": "\ud801"}))
+    (state / "ended-jobs.json").unlink(missing_ok=True)
+    for command in (("list",), ("status", "failed-aaaaaa"), ("list", "-o", "json")):
+        assert "failed-aaaaaa" in jobsubmit(*command).stdout
+    for text in ("half \ud800", "\udcff byte"):
+        assert visible(text).encode()
+        assert printable(text).encode()
+
+
+def test_a_damaged_job_of_an_engine_cannot_be_cancelled_and_says_so(state: Path, jobsubmit: Command) -> None:
+    (state / "jobs/failed-aaaaaa/lock").unlink()
+    (state / "jobs/failed-aaaaaa/record.json").write_text("{")
+    assert "where it runs is not known" in jobsubmit("cancel", "failed-aaaaaa", code=2).stderr
+
+
+def test_a_machine_that_is_silent_for_an_hour_is_not_waited_for(state: Path, jobsubmit: Command) -> None:
+    file = state / "jobs/failed-aaaaaa/status.json"
+    status = json.loads(file.read_text())
+    watcher = {"host": "gpu7", "boot": "another", "pid_namespace": "", "dir": "/x"}
+    file.write_text(json.dumps({**status, "state": "RUNNING", "watcher": watcher}))
+    (state / "ended-jobs.json").unlink(missing_ok=True)
+    os.utime(state / "jobs/failed-aaaaaa/lock", (1_700_000_000, 1_700_000_000))
+    found = jobsubmit("wait", "failed-aaaaaa", code=101)
+    assert "gpu7, which has given no sign of life since 2023-11-14" in found.stdout
+    jobsubmit("delete", "failed-aaaaaa", code=2)
+    jobsubmit("delete", "--force", "failed-aaaaaa")
+
+
+def test_what_is_not_read_for_a_moment_is_no_damage(
+    state: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server that comes back: `wait` goes on."""
+    told, load = iter(["running", "running", "nothing", "nothing"]), files.load_status
+
+    def sometimes(job_dir: str) -> dict[str, Any]:
+        found = next(told, "all")
+        if found == "nothing":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return {**load(job_dir), **({"state": "RUNNING"} if found == "running" else {})}
+
+    monkeypatch.setattr(files, "load_status", sometimes)
+    monkeypatch.setattr("jobsubmit.backends.local.backend.watched", lambda job_dir, told: (True, None))
+    jobsubmit("wait", "failed-aaaaaa", code=100)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\x1b[2J", "a\tb\\x1b[2J"),
+        ("C:\\temp\tx\x07", "C:\\temp\tx\\x07"),
+        ("全角\u3000空白\xa0…", "全角\u3000空白\xa0…"),
+        ("\u202eright", "\\u202eright"),
+        ("\x9b31m", "\\x9b31m"),
+    ],
+)
+def test_only_what_steers_a_terminal_is_spelled_out(text: str, shown: str) -> None:
+    assert visible(text) == shown

@@ -117,3 +117,11 @@ def test_a_store_of_a_group_stays_the_groups(tmp_path: Path, monkeypatch: pytest
         os.umask(before)
     assert (tmp_path / "code/train.py").stat().st_mode & 0o777 == 0o664
     assert (tmp_path / "code").stat().st_mode & 0o770 == 0o770
+
+
+@needs_root
+def test_objects_get_the_group_of_a_store_whose_folder_gives_it(tmp_path: Path) -> None:
+    os.chown(tmp_path, -1, NOBODY)
+    tmp_path.chmod(0o2775)
+    put(FolderStore(tmp_path))
+    assert (tmp_path / "code/train.py").stat().st_gid == NOBODY

@@ -139,7 +139,7 @@ def test_an_archive_cannot_hold_more_than_its_manifest_lists(store: Path, tmp_pa
 
 
 class _Usage(NamedTuple):
-    total: int = 0
+    total: int = 10
     used: int = 0
     free: int = 5
 

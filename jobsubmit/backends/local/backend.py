@@ -143,6 +143,8 @@ class LocalBackend:
                 told = files.load_status(str(job_dir))  # it may have ended between the two looks
         except ValueError as error:
             return JobStatus(State.UNKNOWN, "DAMAGED", str(error))
+        except OSError as error:
+            raise BackendError(f"{job_dir} cannot be read: {error.strerror}", may_pass=True) from error
         events = files.EventReader(str(job_dir)).new()
         if _is_over(told):
             return told_status(told, events)
@@ -153,9 +155,10 @@ class LocalBackend:
         if (job_dir / files.CANCEL).exists():
             told = {**told, "state": State.CANCELLING}
         now = told_status(told, events)
-        return (
-            replace(now, message=elsewhere.text, details={**now.details, "host": elsewhere.host}) if elsewhere else now
-        )
+        if elsewhere is None:
+            return now
+        now = replace(now, message=elsewhere.text, details={**now.details, "host": elsewhere.host})
+        return replace(now, state=State.UNKNOWN, reason="SILENT") if elsewhere.is_silent else now
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
@@ -194,6 +197,7 @@ class LocalBackend:
         if left := survivors(self._job_dir(handle)):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
+        containment.end(str(self._job_dir(handle)))
 
     def _job_dir(self, handle: JobHandle) -> Path:
         job_dir = self.settings.job_dir(handle.path)

@@ -17,8 +17,8 @@ def survivors(job_dir: Path) -> list[int]:
     mark = f"JOBSUBMIT_GANG_DIR={job_dir}".encode()
     marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
     known = marked | containment.members(str(job_dir)) | containment.registered(str(job_dir))
-    below = {pid for one in known for pid in processes.descendants(one)}
-    return sorted(pid for pid in known | below if pid != os.getpid() and processes.start_of(pid) is not None)
+    below = processes.descendants(known) if known else []
+    return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_of(pid) is not None)
 
 
 def watchers(job_dir: Path) -> list[int]:

@@ -15,11 +15,15 @@ from jobsubmit.node.gang.watcher import watcher
 _STALE_SECONDS = 60.0  # a supervisor sets the time stamp of its lock once a second
 
 
+_FORGOTTEN_SECONDS = 3600.0  # of another machine: it is not waited for any more
+
+
 class Elsewhere(NamedTuple):
-    """Say where else a job is watched, for people."""
+    """Say where else a job is watched, for people; `is_silent` where it has given no sign of life for an hour."""
 
     host: str
     text: str
+    is_silent: bool = False
 
 
 def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | None]:
@@ -34,6 +38,9 @@ def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | N
         return True, None
     own, other = watcher(str(job_dir)), told.get("watcher") or {}
     if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
+        if not _is_fresh(lock, _FORGOTTEN_SECONDS):
+            text = f"it ran on {other['host']}, which has given no sign of life since {_beat(lock)}"
+            return True, Elsewhere(other["host"], text, is_silent=True)
         return True, Elsewhere(other["host"], f"it runs on {other['host']}, as of {_beat(lock)}")
     if (
         other
@@ -45,9 +52,9 @@ def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | N
     return (_is_fresh(lock) if is_held is None else False), None
 
 
-def _is_fresh(lock: Path) -> bool:
+def _is_fresh(lock: Path, seconds: float = _STALE_SECONDS) -> bool:
     try:
-        return abs(time.time() - lock.stat().st_mtime) < _STALE_SECONDS
+        return abs(time.time() - lock.stat().st_mtime) < seconds
     except OSError:
         return False
 

@@ -98,7 +98,7 @@ def group_of(job_dir: str) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
-    return group if is_one and os.path.basename(group).startswith(GROUP_PREFIX) else ""
+    return group if is_one and os.path.basename(group) in (_name(job_dir), _name(job_dir) + ".scope") else ""
 
 
 def members(job_dir: str) -> set[int]:
@@ -106,7 +106,7 @@ def members(job_dir: str) -> set[int]:
     group = group_of(job_dir)
     try:
         with open(os.path.join(group, "cgroup.procs")) as stream:
-            return {int(line) for line in stream} if group else set()
+            return {int(line) for line in stream if int(line) > 1} if group else set()  # 0 is one of another namespace
     except (OSError, ValueError):
         return set()
 

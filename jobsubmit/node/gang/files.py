@@ -114,6 +114,10 @@ def append_whole(path: str, data: bytes) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open, too
+        except OSError:
+            pass
         os.close(descriptor)
 
 
@@ -182,13 +186,16 @@ def write_status(job_dir: str, status: dict[str, Any]) -> None:
 
 
 def load_status(job_dir: str) -> dict[str, Any]:
-    """Return the status, or an empty mapping before there is one; raise ValueError if what is there is damaged."""
+    """Return the status, or an empty mapping before there is one.
+
+    Raises ValueError if what is there is damaged, OSError if it cannot be read now.
+    """
     try:
         with open(os.path.join(job_dir, STATUS), "rb") as stream:
             data = stream.read()
     except FileNotFoundError:
         return {}
-    except OSError as error:
+    except (IsADirectoryError, NotADirectoryError) as error:
         raise ValueError("%s cannot be read: %s" % (STATUS, error.strerror)) from None
     try:
         return stored.mapping(data, stored.STATUS)
@@ -200,7 +207,7 @@ def read_status(job_dir: str) -> dict[str, Any]:
     """Return the status, or an empty mapping where there is none that can be read."""
     try:
         return load_status(job_dir)
-    except ValueError:
+    except (OSError, ValueError):
         return {}
 
 

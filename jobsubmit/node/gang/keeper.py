@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_SECONDS = 0.5
-_LATE_SECONDS = 5.0  # beyond the grace of a cancelled job, until a supervisor that shows no sign of life is killed
+_LATE_SECONDS = 20.0  # beyond the grace of a cancelled job, until a supervisor that shows no sign of life is killed
 
 
 def main() -> None:

@@ -31,10 +31,10 @@ def die_with_parent(number: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def descendants(of: int | None = None) -> list[int]:
-    """Return the pids below a process, this one unless told; only Linux can tell."""
+def descendants(of: Iterable[int] = ()) -> list[int]:
+    """Return the pids below some processes, this one unless told; only Linux can tell."""
     children = _children_of_all()
-    found, queue = [], [of or os.getpid()]
+    found, queue = [], list(of) or [os.getpid()]
     while queue:
         below = children.get(queue.pop(), [])
         found += below
