@@ -13,6 +13,7 @@ from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import status
 from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
+from jobsubmit.node.gang.files import read_file
 from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.settings import Settings
@@ -71,7 +72,7 @@ def prepare_again(
 def _kept_script(record: JobRecord, file: Path) -> Script:
     """Return the start script as it was submitted; raise UsageError where it is not there as it was."""
     try:
-        script = Script(file.read_bytes().decode())
+        script = Script(read_file(str(file)).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot rerun {record.id}: {file} cannot be read: {error}", _SUBMIT_AGAIN) from error
     if script.sha256 != record.script_sha256:

@@ -21,7 +21,7 @@ from jobsubmit.duration import time_text
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 from jobsubmit.locks import held, is_locked
 from jobsubmit.node.gang import stored
-from jobsubmit.node.gang.files import LOCK, make_private, replace_file
+from jobsubmit.node.gang.files import LOCK, make_private, read_file, replace_file
 from jobsubmit.settings import STATE_VARIABLE, Settings
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class JobRecords:
     def _read(self, job_id: str) -> JobRecord | None:
         directory = self.directory(job_id)
         try:
-            data = (directory / _RECORD).read_bytes()
+            data = read_file(str(directory / _RECORD))
         except FileNotFoundError:
             return self._without_record(job_id)
         except NotADirectoryError:
@@ -307,6 +307,8 @@ def _record_of(data: bytes, job_id: str) -> JobRecord:
         raise ValueError(f"its field `{wrong}` is missing or wrong")
     if values["id"] != job_id:
         raise ValueError(f"it is the one of {values['id']!r}")
+    if values["backend"] == "local" and values.get("handle") not in (None, "", f"local://{job_id}"):
+        raise ValueError(f"its handle {values['handle']!r} is of another job")
     known = {name: value for name, value in values.items() if f"{name}?" in _FORM or name in _FORM}
     known.pop("format", None)
     steps = tuple(Step(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])

@@ -15,7 +15,7 @@ from jobsubmit.backends import State
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.node.gang import stored
-from jobsubmit.node.gang.files import replace_file
+from jobsubmit.node.gang.files import read_file, replace_file
 from jobsubmit.settings import Settings
 
 _REMEMBERED = "ended-jobs.json"
@@ -106,7 +106,7 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
 def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:
     """Return id → (inode of its directory, summary) of jobs that had ended; nothing where that cannot be read."""
     try:
-        held = stored.parsed((settings.state_dir / _REMEMBERED).read_bytes())
+        held = stored.parsed(read_file(str(settings.state_dir / _REMEMBERED)))
     except (OSError, ValueError):
         return {}
     if not isinstance(held, dict) or not all(_is_entry(entry) for entry in held.values()):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jobsubmit.errors import UsageError
-from jobsubmit.node.gang.files import make_private
+from jobsubmit.node.gang.files import make_private, regular
 
 
 def is_locked(file: Path) -> bool | None:
@@ -35,9 +35,9 @@ def is_locked(file: Path) -> bool | None:
 def _open(file: Path) -> BinaryIO:
     """Open a file to lock it; NFS wants one that can be written."""
     try:
-        return file.open("r+b")
+        return open(file, "r+b", opener=regular)
     except PermissionError:
-        return file.open("rb")
+        return open(file, "rb", opener=regular)
 
 
 @contextmanager

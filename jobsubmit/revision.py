@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-_SECONDS = 60
+_SECONDS, _SHORT_SECONDS = 60, 10  # to read files of the work tree; and all else
 _PATHS_AT_ONCE = 500
 # A diff has the same form whatever the user has configured; a large file counts as binary. No program that a
 # repository's own configuration names is started (see _without_filters); filters of the user's, as those of LFS, are.
@@ -101,6 +102,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
 
     `is_code` tells of a path that is gone whether it would be. Raises UnknownRevisionError where there is no commit.
     """
+    _require_own_repository(root)
     prefix = _line(_git(root, "rev-parse", "--show-prefix"))
     commit = _line(_git(root, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True))
     if not commit:
@@ -127,6 +129,32 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
     return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown)))
 
 
+def _require_own_repository(root: Path) -> None:
+    """Raise UnknownRevisionError unless a folder's repository is about this folder, and is one of its own.
+
+    Its configuration can name any other folder as its work tree, and its files can lead to any other repository: what
+    lies there would be taken for a change of the code, and be uploaded with it.
+    """
+    top, prefix, git, common = (
+        _line(_git(root, "rev-parse", *words))
+        for words in (("--show-toplevel",), ("--show-prefix",), ("--absolute-git-dir",), ("--git-common-dir",))
+    )
+    if Path(top, prefix).resolve() != root.resolve():
+        raise UnknownRevisionError(f"its repository has its work tree elsewhere, in {top}")
+    real = Path(git).resolve()
+    is_plain = real == Path(top).resolve() / ".git" and (root / common).resolve() == real
+    if not is_plain and not _points_back(Path(git), Path(top).resolve()):
+        raise UnknownRevisionError(f"its .git leads to {git}, which knows nothing of it")
+
+
+def _points_back(git: Path, top: Path) -> bool:
+    """Tell whether a repository that lies elsewhere says that it is of a folder, as of a worktree or a submodule."""
+    with suppress(OSError):
+        return (git / os.fsdecode((git / "gitdir").read_bytes()).removesuffix("\n")).parent.resolve() == top
+    found = _run(top, {}, "config", "--file", str(git / "config"), "core.worktree").stdout
+    return bool(found) and (git / _line(found)).resolve() == top
+
+
 def _changed_submodules(root: Path) -> list[str]:
     """Return the submodules below a folder in which something is in no commit, at whatever depth."""
     entries = [entry.split(" ", 1) for entry in _paths(_git(root, "ls-files", "--stage", "-z", "--", "."))]
@@ -135,6 +163,7 @@ def _changed_submodules(root: Path) -> list[str]:
 
 
 def _is_changed(submodule: Path) -> bool:
+    _require_own_repository(submodule)
     return bool(_git(submodule, *_STATUS)) or bool(_changed_submodules(submodule))
 
 
@@ -211,20 +240,30 @@ def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
 
 def _run(root: Path, settings: Mapping[str, str], *args: str) -> subprocess.CompletedProcess[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
+    command = [*_GIT, *args]
     try:
-        return subprocess.run(
-            [*_GIT, *args],
+        git = subprocess.Popen(
+            command,
             cwd=root,
             env={**environment, **_OUR_ENVIRONMENT, **settings},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
     except FileNotFoundError:
         raise UnknownRevisionError("there is no git on PATH") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnknownRevisionError(f"git does not answer: {error}") from None
+    except OSError as error:
+        raise UnknownRevisionError(f"git cannot be started: {error}") from None
+    with git:
+        try:
+            out, err = git.communicate(timeout=_SECONDS if args[0] in _READING_FILES else _SHORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise UnknownRevisionError(f"git {args[0]} does not end") from None
+        finally:
+            if git.poll() is None:
+                os.killpg(git.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, git.returncode, out, err)
 
 
 def _line(output: bytes) -> str:

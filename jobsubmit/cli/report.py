@@ -127,7 +127,7 @@ def _phases(found: Report) -> RenderableType:
     for phase in [phase for phase in found.phases if phase in kept]:
         spans = [(start - found.begin, (end or found.end) - found.begin) for start, end in phase.spans]
         bar = Text(_bar(spans, length, width), style=_PHASE_COLOURS.get(phase.name, "cyan"))
-        table.add_row(phase_name(phase), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar)
+        table.add_row(readable(phase_name(phase)), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar)
     return table
 
 

@@ -76,7 +76,7 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
 
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
-    record = output.readable(record)
+    record, now = output.readable(record), output.readable(now)
     job_status.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",

@@ -33,7 +33,8 @@ TIMEOUT_SECONDS = 60
 CHUNK = 1 << 20
 PARALLEL = 16
 PASSING = (429, 500, 502, 503, 504)
-LARGEST_MANIFEST, LARGEST_SCRIPT = 512 << 20, 16 << 20  # bytes
+LARGEST_MANIFEST, LARGEST_SCRIPT = 256 << 20, 16 << 20  # bytes
+DEEPEST = 500  # folders
 LARGEST_FILE = 1 << 50  # bytes; no store takes a larger one
 _PER_ENTRY = 4096  # bytes of an archive, at most, for the name of a file and its attributes
 
@@ -212,7 +213,7 @@ def _prove(file: str, path: str, digest: str, entry: Mapping[str, Any]) -> None:
 def safe_path(folder: str, path: str, is_made: bool = False) -> str:
     """Return where a path of a manifest lies, its folder made; raise FetchError if it would leave the folder above."""
     parts = path.split("/")
-    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if not path or "\0" in path or len(parts) > DEEPEST or any(part in ("", ".", "..") for part in parts):
         raise FetchError("the path %r would leave the code folder" % path)
     file = os.path.join(folder, *parts)
     if not is_made:
@@ -243,6 +244,8 @@ def _download(url: str, file: str, most: int) -> tuple[str, int]:
 def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
     import urllib.request
 
+    if url.startswith("file://"):
+        _require_regular(urllib.request.url2pathname(url[len("file://") :]))
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
         expected = source.headers.get("Content-Length")
         digest, size = _write(source, file, most)
@@ -251,6 +254,13 @@ def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
     if expected is not None and size != int(expected):
         raise OSError("the connection ended after %d of %s bytes" % (size, expected))
     return digest, size
+
+
+def _require_regular(path: str) -> None:
+    import stat
+
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise FetchError("%s is not a file" % path)
 
 
 def _write(source: Any, file: str, most: int) -> tuple[str, int]:

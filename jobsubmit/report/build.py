@@ -11,6 +11,7 @@ from jobsubmit.backends import JobStatus
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecord
 from jobsubmit.node.gang import stored
+from jobsubmit.node.gang.files import read_file
 from jobsubmit.report.measured import Process, processes
 from jobsubmit.report.phases import Mark, Phase, marks, phases
 from jobsubmit.report.spread import Ratio, ratio
@@ -98,7 +99,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
     try:
-        plan = stored.parsed((settings.job_dir(record.id) / PLAN_NAME).read_bytes())
+        plan = stored.parsed(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
         return isinstance(plan, dict) and plan.get("profile") is not None
     except (OSError, ValueError):
         return False

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import read_blocks, size_of, vanished
 from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.node.fetch import LARGEST_MANIFEST
 
 Source: TypeAlias = bytes | Path
 
@@ -124,6 +125,13 @@ def blocks(source: Source) -> Iterator[bytes]:
         yield from read_blocks(str(source))
     except OSError as error:
         raise vanished(source, error) from error
+
+
+def require_small(data: bytes, address: str) -> bytes:
+    """Return an object that is read whole; raise StoreError if it is larger than a manifest can be."""
+    if len(data) > LARGEST_MANIFEST:
+        raise too_large(address, LARGEST_MANIFEST)
+    return data
 
 
 def too_large(address: str, most: int) -> StoreError:

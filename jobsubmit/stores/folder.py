@@ -17,7 +17,9 @@ from typing import BinaryIO, NamedTuple
 
 from jobsubmit.bundle import BLOCK, changed
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
+from jobsubmit.node.fetch import LARGEST_MANIFEST
+from jobsubmit.node.gang.files import regular
+from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, require_small, too_large
 
 # Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
 # once it is a day old. Others may write to the same store, so the folder is used only if it is real, ours and closed to
@@ -77,7 +79,8 @@ class FolderStore:
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
         try:
-            return self._path(key).read_bytes()
+            with open(self._path(key), "rb", opener=regular) as source:
+                return require_small(source.read(LARGEST_MANIFEST + 1), f"{self.uri}/{key}")
         except OSError as error:
             raise self._error(key, error) from error
 
@@ -85,7 +88,7 @@ class FolderStore:
         """Copy an object to a file (see ObjectStore)."""
         digest, done = hashlib.sha256(), 0
         try:
-            with self._path(key).open("rb") as source, file.open("wb") as sink:
+            with open(self._path(key), "rb", opener=regular) as source, file.open("wb") as sink:
                 while block := source.read(BLOCK):
                     done += len(block)
                     if done > most:

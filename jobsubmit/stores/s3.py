@@ -15,6 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotM
 from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed, read_whole, size_of
 from jobsubmit.errors import StoreError
+from jobsubmit.node.fetch import LARGEST_MANIFEST
 from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
 from jobsubmit.stores.s3_connection import (
     PASSING_CODES,
@@ -176,7 +177,13 @@ class S3Store:
         """Return an object whole (see ObjectStore)."""
         if not self._is_plain(key):
             return self._control.get(self.prefix + key)
-        return self.line.trying(key, lambda: bytes(self._got(key).bytes()))
+        return self.line.trying(key, lambda: self._whole(key, self._got(key)))
+
+    def _whole(self, key: str, answer: Any) -> bytes:
+        """Return an answer whole, unless it is larger than a manifest can be."""
+        if answer.meta["size"] > LARGEST_MANIFEST:
+            raise too_large(f"{self.uri}/{key}", LARGEST_MANIFEST)
+        return bytes(answer.bytes())
 
     def get_to(self, key: str, file: Path, most: int) -> str:
         """Write an object to a file (see ObjectStore); after a break it goes on where it was."""
@@ -223,7 +230,7 @@ class S3Store:
         def act() -> Stored | None:
             try:
                 answer = self._got(key, options={"if_none_match": f'"{tag}"'})
-                return Stored(bytes(answer.bytes()), self.line.answer(answer.meta["e_tag"]))
+                return Stored(self._whole(key, answer), self.line.answer(answer.meta["e_tag"]))
             except NotModifiedError:
                 return Stored(None, self.line.answer(tag))
             except FileNotFoundError as error:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import FetchError, entries, tree_digest
+from jobsubmit.node.fetch import DEEPEST, FetchError, entries, tree_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
 
 
 def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:
-    is_path = type(path) is str and "\0" not in path
+    is_path = type(path) is str and "\0" not in path and path.count("/") < DEEPEST
     if not is_path or mode not in ("644", "755") or type(size) is not int or not _SHA256.fullmatch(sha256):
         raise ValueError(path)
     return Entry(mode, size, sha256)
@@ -69,6 +69,8 @@ def read_manifest(data: bytes, uri: str) -> Manifest | None:
             raise StoreError(text, "upgrade jobsubmit, or choose another address", where=uri)
         files = {path: _entry(**entry) for path, entry in entries(document["files"]).items()}
         directories = tuple(document["directories"])
+        if any(type(path) is not str or path.count("/") >= DEEPEST for path in directories):
+            return None
         digest = tree_digest(((path, entry.mode, entry.sha256) for path, entry in files.items()), directories)
         if document["format"] != _FORMAT or digest != document["digest"]:
             return None

@@ -8,9 +8,12 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Command
+
+from jobsubmit import revision
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -308,6 +311,50 @@ def test_a_filter_of_the_repository_is_never_started(
         jobsubmit(command, "project/job.yaml" if command == "validate" else "project/code", code=None)
     assert not (job.parent / "ran").exists()
     assert ("sub/train.py" if where == "code/sub" else "train.py") in told["uncommitted"]
+
+
+def told_of(jobsubmit: Command) -> Any:
+    return jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"]
+
+
+@pytest.mark.parametrize("how", ["work tree", "file", "link", "common folder"])
+def test_a_repository_cannot_bring_in_files_or_commits_from_elsewhere(how: str, job: Path, jobsubmit: Command) -> None:
+    private = job.parent / "private"
+    (private / "code").mkdir(parents=True)
+    (private / "code" / "train.py").write_text("THE OTHER FILE\n")
+    git(private, "init", "--quiet", "--initial-branch=main")
+    commit(private)
+    own = job / ".git"
+    if how == "work tree":
+        git(job, "config", "core.worktree", str(private))
+    elif how == "common folder":
+        (own / "commondir").write_text(str(private / ".git"))
+    else:
+        shutil.rmtree(own)
+        if how == "link":
+            own.symlink_to(private / ".git")
+        else:
+            own.write_text(f"gitdir: {private / '.git'}\n")
+    assert told_of(jobsubmit) is None
+    jobsubmit("create", "project/job.yaml")
+    found = [file for file in job.parent.rglob("*") if file.is_file() and private not in file.parents]
+    assert not [file for file in found if b"THE OTHER FILE" in file.read_bytes()]
+
+
+def test_a_worktree_of_a_repository_has_its_revision(job: Path, jobsubmit: Command) -> None:
+    git(job, "worktree", "add", "--quiet", str(job.parent / "tree"), "-b", "side")
+    job.rename(job.parent / "main")
+    (job.parent / "tree").rename(job)
+    git(job.parent / "main", "worktree", "repair", str(job))
+    assert told_of(jobsubmit)["branch"] == "side"
+
+
+def test_a_pipe_in_a_repository_keeps_nobody(job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revision, "_SHORT_SECONDS", 1)
+    (job / ".git" / "config").unlink()
+    os.mkfifo(job / ".git" / "config")
+    with pytest.raises(revision.UnknownRevisionError, match="does not end"):
+        revision.read_revision(job / "code", {}, lambda path: True)
 
 
 def test_no_hook_of_the_repository_runs_and_its_index_is_not_written(job: Path, jobsubmit: Command) -> None:

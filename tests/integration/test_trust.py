@@ -412,6 +412,12 @@ def test_what_would_steer_a_terminal_is_spelled_out(jobsubmit: Command, tmp_path
         assert "\x1b[2J" not in shown, command
         assert "\x9b" not in shown, command
         assert "\\x1b]52" in shown, command
+    with (job_dir(job) / "events.jsonl").open("a") as events:  # as the job's own code could
+        events.write(json.dumps({"t": 1, "event": "step", "step": STEERING, "edge": "start", "attempt": 0}) + "\n")
+    for words in (("status", job), ("report", job), ("describe", job), ("events", job), ("list",)):
+        shown = on_a_terminal(tmp_path, *words)
+        assert "\x1b]52" not in shown, words
+        assert "\x1b[2J" not in shown, words
     assert "\x1b[32mgreen" in on_a_terminal(tmp_path, "logs", job)
     assert "\x1b]52;c;" in on_a_terminal(tmp_path, "logs", job, "--raw")
     assert STEERING in jobsubmit("logs", job).stdout

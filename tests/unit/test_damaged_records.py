@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from damage import copy_of, damage, files_of
 
 from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.output import printable, visible
-from jobsubmit.node.gang import files
+from jobsubmit.node.gang import containment, files, processes
+from jobsubmit.node.gang.watcher import watcher
+from jobsubmit.spec import document as documents
 
 LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())
 RECORDS = LATEST / "local"
@@ -219,3 +222,50 @@ def test_what_is_not_read_for_a_moment_is_no_damage(
 )
 def test_only_what_steers_a_terminal_is_spelled_out(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+PIPED = ["record.json", "status.json", "control-group", "processes.json", "lock", "start.sh", "events.jsonl", "cancel"]
+PIPED += ["submitting", "plan.json", "resolved.yaml", "logs/index", "logs/rank-0.stdout.log", "timing/rank-0.1.jsonl"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", PIPED)
+def test_a_pipe_in_a_job_directory_keeps_nobody(
+    name: str, state: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job's own code can put one there."""
+    monkeypatch.setattr(documents, "_READ_SECONDS", 0.2)
+    file = state / "jobs/failed-aaaaaa" / name
+    file.unlink(missing_ok=True)
+    file.parent.mkdir(exist_ok=True)
+    os.mkfifo(file)
+    for command in COMMANDS:
+        arguments = ["failed-aaaaaa" if word == "JOB" else word for word in command]
+        assert jobsubmit(*arguments, code=None).returncode != 1
+
+
+def test_the_processes_of_a_copied_directory_are_not_ended(state: Path, jobsubmit: Command) -> None:
+    job = state / "jobs/failed-aaaaaa"
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        seen = [[other.pid, processes.start_of(other.pid)]]
+        for text in (seen, {"watcher": {**watcher(str(job)), "dir": "/elsewhere"}, "seen": seen}):
+            (job / "processes.json").write_text(json.dumps(text))
+            (job / "status.json").write_text('{"sta')
+            jobsubmit("cancel", "failed-aaaaaa", code=None)
+            assert other.poll() is None
+        assert containment.registered(str(job)) == set()
+        (job / "processes.json").write_text(json.dumps({"watcher": watcher(str(job)), "seen": seen}))
+        assert containment.registered(str(job)) == {other.pid}
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("handle", ["local://..", "local://well-aaaaaa", "garbage"])
+def test_a_record_cannot_name_another_job(handle: str, state: Path, jobsubmit: Command) -> None:
+    file = state / "jobs/failed-aaaaaa/record.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "handle": handle}))
+    assert jobsubmit.json("status", "failed-aaaaaa")["state"] == "UNKNOWN"
+    jobsubmit("delete", "--force", "failed-aaaaaa")
+    assert (state / "jobs/well-aaaaaa/record.json").exists()

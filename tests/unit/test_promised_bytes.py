@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import resource
 import shutil
 import tarfile
 from pathlib import Path
@@ -192,3 +194,35 @@ def test_a_folder_store_gives_no_more_than_asked_for(most: int, store: Path, tmp
     with pytest.raises(StoreError, match="promised"):
         FolderStore(store).get_to("code/a.py", tmp_path / "file", most)
     assert (tmp_path / "file").stat().st_size <= most
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["file", "manifest"])
+def test_a_pipe_in_a_store_keeps_nobody(what: str, jobsubmit: Command, store: Path, tmp_path: Path) -> None:
+    wanted = order(store, manifest(entry()))
+    place = store / ("code/a.py" if what == "file" else "code.manifest.json")
+    place.unlink()
+    os.mkfifo(place)
+    jobsubmit("download", store / "code", "back", code=4 if what == "file" else 0)  # without a manifest the sizes count
+    assert "is not a file" in fetched(tmp_path, wanted)
+
+
+def test_what_is_no_manifest_by_its_size_is_not_read(
+    jobsubmit: Command, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (store / "code.manifest.json").open("wb") as stream:
+        stream.truncate(1 << 33)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "bytes that were promised" in jobsubmit("download", store / "code", "back", code=4).stderr
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 800_000
+
+
+@pytest.mark.parametrize("field", ["directories", "files"])
+def test_a_path_of_a_thousand_folders_is_no_path(field: str, jobsubmit: Command, store: Path) -> None:
+    deep = "b/" * 3000 + "c"
+    document = manifest() if field == "directories" else manifest(entry(deep))
+    document |= {"directories": ["a", deep]} if field == "directories" else {}
+    files = ((f["path"], f["mode"], f["sha256"]) for f in document["files"])
+    document["digest"] = tree_digest(files, document["directories"])
+    (store / "code.manifest.json").write_text(json.dumps(document))
+    jobsubmit("download", store / "code", "back", code=4)

@@ -201,7 +201,7 @@ class LocalBackend:
 
     def _job_dir(self, handle: JobHandle) -> Path:
         job_dir = self.settings.job_dir(handle.path)
-        if "/" in handle.path or not job_dir.is_dir():
+        if "/" in handle.path or handle.path in ("", ".", "..") or not job_dir.is_dir():
             raise JobNotFoundError(f"{handle}: there is no such job on this machine", "`jobsubmit list` shows all")
         return job_dir
 

@@ -13,15 +13,16 @@ import signal
 import subprocess
 import time
 
-from . import processes, stored
+from . import files, processes, stored
 from .memory import GROUP_PREFIX
+from .watcher import watcher
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUP = "control-group"  # in the job's directory: the path of the group
-SEEN = "processes.json"  # in the job's directory: [pid, start time] of each process that was seen
+SEEN = "processes.json"  # in the job's directory: by whom, and [pid, start time] of each process that was seen
 _ROOT = "/sys/fs/cgroup"
 _V1 = ("pids", "name=systemd", "freezer")
 _SECONDS = 5.0
@@ -93,8 +94,7 @@ def _systemd_scope(name: str) -> str:
 def group_of(job_dir: str) -> str:
     """Return the folder of the job's control group, or nothing; a record that names another folder is not believed."""
     try:
-        with open(os.path.join(job_dir, GROUP), encoding="utf-8") as stream:
-            group = stream.read(4096)
+        group = files.read_file(os.path.join(job_dir, GROUP), 4096).decode()
     except (OSError, UnicodeDecodeError):
         return ""
     is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
@@ -133,7 +133,7 @@ class Register:
     """Write down the processes below this one, whenever there are others than before."""
 
     def __init__(self, job_dir: str) -> None:
-        self.path = os.path.join(job_dir, SEEN)
+        self.path, self.watcher = os.path.join(job_dir, SEEN), watcher(job_dir)
         self.seen: dict[int, int] = {}
 
     def note(self) -> None:
@@ -146,7 +146,7 @@ class Register:
         temporary = self.path + ".new"
         try:
             with open(temporary, "w") as stream:
-                json.dump(sorted(now.items()), stream)
+                json.dump({"watcher": self.watcher, "seen": sorted(now.items())}, stream)
             os.replace(temporary, self.path)
         except OSError:
             pass  # a full disk: the next look may find room
@@ -155,10 +155,10 @@ class Register:
 def registered(job_dir: str) -> set[int]:
     """Return the pids that were written down and still are the same processes."""
     try:
-        with open(os.path.join(job_dir, SEEN), "rb") as stream:
-            found = stored.parsed(stream.read())
+        found = stored.mapping(files.read_file(os.path.join(job_dir, SEEN)), {"watcher": dict, "seen": [[int]]})
     except (OSError, ValueError):
         return set()
-    if not stored.fits(found, [[int]]):
+    if found["watcher"] != watcher(job_dir):  # a copy, or of another machine: these are not our processes
         return set()
-    return {pair[0] for pair in found if len(pair) == 2 and pair[0] > 1 and processes.start_of(pair[0]) == pair[1]}  # noqa: PLR2004
+    pairs = [pair for pair in found["seen"] if len(pair) == 2 and pair[0] > 1]  # noqa: PLR2004
+    return {pid for pid, start in pairs if processes.start_of(pid) == start}

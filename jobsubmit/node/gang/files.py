@@ -94,7 +94,7 @@ def write_events(job_dir: str) -> bool:
 
 def append_whole(path: str, data: bytes) -> None:
     """Append lines to a file, all or nothing; a line that another process left unfinished is ended first."""
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -133,7 +133,7 @@ class EventReader:
         try:
             if os.stat(self.path).st_size == self.offset:
                 return []
-            with open(self.path, "rb") as stream:
+            with open(self.path, "rb", opener=regular) as stream:
                 stream.seek(self.offset)
                 data = stream.read()
         except OSError:
@@ -159,6 +159,21 @@ def replace_file(path: str, data: str | bytes) -> None:
         except OSError:
             pass
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def regular(path: str, flags: int) -> int:
+    """Open a file if it is one, and not a pipe or a device, which could keep us for ever; for `open`."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise IsADirectoryError(errno.EISDIR, "Is not a regular file", path)
+
+
+def read_file(path: str, most: int = -1) -> bytes:
+    """Return what is in a file of a job's directory, its first `most` bytes if they are given."""
+    with open(path, "rb", opener=regular) as stream:
+        return stream.read(most)
 
 
 def private(path: str, flags: int) -> int:
@@ -191,8 +206,7 @@ def load_status(job_dir: str) -> dict[str, Any]:
     Raises ValueError if what is there is damaged, OSError if it cannot be read now.
     """
     try:
-        with open(os.path.join(job_dir, STATUS), "rb") as stream:
-            data = stream.read()
+        data = read_file(os.path.join(job_dir, STATUS))
     except FileNotFoundError:
         return {}
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -219,8 +233,7 @@ def ask_cancel(job_dir: str, grace: float | None) -> None:
 def cancel_grace(job_dir: str, usual: float) -> float | None:
     """Return the grace time of whoever wants the job to end, or None if nobody does."""
     try:
-        with open(os.path.join(job_dir, CANCEL), encoding="ascii", errors="replace") as stream:
-            text = stream.read()
+        text = read_file(os.path.join(job_dir, CANCEL)).decode("ascii", "replace")
     except FileNotFoundError:
         return None
     except OSError:

@@ -149,7 +149,7 @@ class LineReader:
 
     def _index(self, position: int) -> bytes:
         try:
-            with open(os.path.join(self.folder, INDEX), "rb") as index:
+            with open(os.path.join(self.folder, INDEX), "rb", opener=files.regular) as index:
                 index.seek(position)
                 data = index.read()
         except OSError:
@@ -199,8 +199,8 @@ class LineReader:
         try:
             changed = os.stat(os.path.join(self.folder, CUTS)).st_mtime_ns
             if changed != self.cuts_changed:
-                with open(os.path.join(self.folder, CUTS), "rb") as stream:
-                    found, self.cuts_changed = stored.parsed(stream.read()), changed
+                data = files.read_file(os.path.join(self.folder, CUTS))
+                found, self.cuts_changed = stored.parsed(data), changed
                 if isinstance(found, dict) and all(stored.fits(end, int) for end in found.values()):
                     self.cuts = found
         except (OSError, ValueError):
@@ -252,7 +252,7 @@ class _Log:
         """Yield the lines that are whole now that `end` bytes are written."""
         if self.stream is None:
             try:
-                self.stream = open(self.path, "rb")  # noqa: SIM115 - it stays open from piece to piece
+                self.stream = open(self.path, "rb", opener=files.regular)  # noqa: SIM115 - it stays open from piece to piece
             except OSError:
                 return
             if not self.is_begun:
