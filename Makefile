@@ -63,7 +63,7 @@ chaos: $(DEV) $(TRAIN)
 	$(BIN)/python tests/chaos.py --kills 100
 
 fuzz: $(DEV)
-	JOBSUBMIT_FUZZ=long $(BIN)/pytest -n 2 -m '' tests/slow/test_fuzz.py
+	JOBSUBMIT_FUZZ=long $(BIN)/pytest -n 2 -m '' tests/slow/test_fuzz.py tests/unit/test_damaged_records.py
 
 defects: $(DEV) engines
 	$(BIN)/python tests/bench/defects.py

@@ -68,7 +68,10 @@ def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
             if time.monotonic() - alive_at > grace + _LATE_SECONDS:
                 processes.send(supervisor, signal.SIGKILL)
                 return True, os.waitpid(supervisor, 0)[1]
-        signal.sigtimedwait([signal.SIGCHLD], _LOOK_SECONDS)
+        if hasattr(signal, "sigtimedwait"):
+            signal.sigtimedwait([signal.SIGCHLD], _LOOK_SECONDS)
+        else:  # macOS
+            time.sleep(_LOOK_SECONDS / 10)
 
 
 def _beat_of(job_dir: str) -> int:
