@@ -87,8 +87,9 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
         known = follow.with_handle(record, settings)
         now = follow.status(known, settings)
         state, reason, message = now.state.value, now.reason, now.message
-    except (BackendError, JobNotFoundError) as error:  # one engine that is down shall not hide all other jobs
-        state, reason, message = State.UNKNOWN.value, "", error.message
+    except (BackendError, JobNotFoundError, OSError) as error:  # one engine that is down must not hide all other jobs
+        text = error.strerror if isinstance(error, OSError) else error.message
+        state, reason, message = State.UNKNOWN.value, "", text or str(error)
     return Summary(
         record.id,
         record.name,

@@ -171,7 +171,7 @@ def _without_filters(root: Path) -> dict[str, str]:
     """Return the environment in which the filters that a repository itself configures are none.
 
     Git would start them for each file that looks changed. Those of the user's own configuration are left as they are.
-    Raises UnknownRevisionError where git is too old to be told so.
+    Raises UnknownRevisionError where git is too old for that.
     """
     if _version(root) < _OLDEST:
         if _run(root, {}, "config", "--local", "--includes", "--get-regexp", r"^filter\.").stdout:

@@ -80,7 +80,7 @@ class Output:
 
     @contextmanager
     def unread(self, stream: TextIO) -> Iterator[None]:
-        """Bear a stream that was closed, or is full, if the command must be done all the same."""
+        """Tolerate a stream that is closed or full, if the command must finish anyway."""
         try:
             yield
         except OSError as error:

@@ -26,7 +26,7 @@ class Elsewhere(NamedTuple):
     is_silent: bool = False
 
 
-def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | None]:
+def watched(job_dir: Path, status: Mapping[str, Any]) -> tuple[bool, Elsewhere | None]:
     """Return whether a job that has not ended is watched, and where if that is not here.
 
     A lock says so for certain, but only on the machine, and to the directory, that it was taken in. Of another machine
@@ -36,7 +36,7 @@ def watched(job_dir: Path, told: Mapping[str, Any]) -> tuple[bool, Elsewhere | N
     is_held = is_locked(lock)
     if is_held:
         return True, None
-    own, other = watcher(str(job_dir)), told.get("watcher") or {}
+    own, other = watcher(str(job_dir)), status.get("watcher") or {}
     if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
         if not _is_fresh(lock, _FORGOTTEN_SECONDS):
             text = f"it ran on {other['host']}, which has given no sign of life since {_beat(lock)}"

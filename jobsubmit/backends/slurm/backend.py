@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.reference import CodeRef
 
 _LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable
+_LONGEST_PATH = 4096
 
 
 def _without_containers(plan: LaunchPlan) -> Iterator[Finding]:
@@ -176,7 +177,8 @@ class SlurmBackend:
         _, folder = self._look(handle)
         if folder is not None and folder.is_job():
             shutil.rmtree(folder.directory, ignore_errors=True)
-        self._note(handle).unlink(missing_ok=True)
+        with suppress(OSError):
+            self._note(handle).unlink()
 
     def _look(self, handle: JobHandle) -> tuple[clients.SlurmJob | None, Folder | None]:
         """Return what Slurm says of a job, and its folder; raise JobNotFoundError where nothing is known of it."""
@@ -188,8 +190,12 @@ class SlurmBackend:
             raise JobNotFoundError(f"{handle}: the clients here speak to the cluster {here}", "go to one of its nodes")
         job = clients.look(number)
         folder = job.folder if job else None
-        if self._note(handle).exists():
-            folder = Path(os.fsdecode(self._note(handle).read_bytes().partition(b"\0")[0]))
+        with suppress(OSError):  # a damaged note may hold what no path is
+            noted = files.read_file(str(self._note(handle)), _LONGEST_PATH)
+            if noted.startswith(b"/") and b"\0" not in noted:
+                place = Path(os.fsdecode(noted))
+                place.is_dir()  # raises OSError for a name that is too long
+                folder = place
         if folder is None and (job is None or not job.is_ours):
             raise JobNotFoundError(f"{handle}: Slurm knows no such job of jobsubmit's", "`squeue --me` shows yours")
         return job, Folder(folder) if folder else None

@@ -32,7 +32,7 @@ def die_with_parent(number: int) -> None:
 
 
 def descendants(of: Iterable[int] = ()) -> list[int]:
-    """Return the pids below some processes, this one unless told; only Linux can tell."""
+    """Return the pids below some processes, by default this one; only Linux can tell."""
     children = _children_of_all()
     found, queue = [], list(of) or [os.getpid()]
     while queue:

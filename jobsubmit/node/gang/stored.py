@@ -132,7 +132,7 @@ def _is_number(value: Any, form: Any) -> bool:
 
 
 def event(line: bytes) -> dict[str, Any] | None:
-    """Return the event that a line tells, or None: cut off, damaged, or not in the form of its kind."""
+    """Return the event in a line, or None if it is cut off, damaged, or not in the form of its kind."""
     try:
         found = mapping(line, EVENT)
     except ValueError:

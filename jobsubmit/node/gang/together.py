@@ -32,17 +32,18 @@ def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
 
 def _failed(failed: list[dict[str, Any]]) -> Outcome:
     first, *others = sorted(failed, key=_order)
-    failure = first["failure"]
+    failure = first.get("failure")
     if failure is not None:
-        victims = {rank for status in others for rank in _ranks(status["failure"])}
+        victims = {rank for status in others for rank in _ranks(status.get("failure"))}
         failure = {**failure, "victims": sorted(victims.union(failure.get("victims", ())))}
     return Outcome("FAILED", first["reason"], first["message"], failure)
 
 
 def _order(status: dict[str, Any]) -> tuple[bool, bool, bool, float]:
     """Order as a single gang orders its failures; what failed without a process, e.g. a fetch, is a cause."""
-    evidence = (status["failure"] or {}).get("evidence", {})
-    explained = bool(evidence.get("is_leader")) and (status["failure"]["exit_code"] or 0) > 0
+    failure = status.get("failure") or {}
+    evidence = failure.get("evidence", {})
+    explained = bool(evidence.get("is_leader")) and (failure["exit_code"] or 0) > 0
     moment = evidence.get("t") or status.get("ended") or 0.0
     return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
 
