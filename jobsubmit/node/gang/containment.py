@@ -26,6 +26,7 @@ SEEN = "processes.json"  # in the job's directory: by whom, and [pid, start time
 _ROOT = "/sys/fs/cgroup"
 _V1 = ("pids", "name=systemd", "freezer")
 _SECONDS = 5.0
+_SCOPE_SECONDS = 1.0  # a submission waits for it
 
 
 def enter(job_dir: str) -> None:
@@ -79,10 +80,12 @@ def _systemd_scope(name: str) -> str:
     manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
     call = ["StartTransientUnit", "ssa(sv)a(sa(sv))", scope, "fail", "1", "PIDs", "au", "1", str(os.getpid()), "0"]
     try:
-        subprocess.run(["busctl", "--user", "call", *manager, *call], capture_output=True, timeout=_SECONDS, check=True)
+        subprocess.run(
+            ["busctl", "--user", "call", *manager, *call], capture_output=True, timeout=_SCOPE_SECONDS, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _SCOPE_SECONDS
     while time.monotonic() < deadline:
         for group in _own_groups():
             if os.path.basename(group) == scope:
