@@ -9,11 +9,7 @@ REMOTE_SCHEMES = ("s3://", "obs://")
 Addressing: TypeAlias = Literal["auto", "virtual", "path"]
 
 BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
-
-
 SIGNED = re.compile(r"[?&](X-Amz-|X-Obs-|AWSAccessKeyId|AccessKeyId|Signature)", re.IGNORECASE)
-
-
 _NO_SIGNATURE = "must not hold a signature: give the credentials by AWS_… variables or a profile"
 
 

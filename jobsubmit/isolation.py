@@ -19,7 +19,8 @@ def isolate() -> None:
     if sys.flags.isolated:
         return
     added = {os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    paths = [path for path in sys.path if os.path.abspath(path) != _here()]
+    here = _here()
+    paths = [path for path in sys.path if os.path.abspath(path) != here]
     first = [path for path in paths if os.path.abspath(path) not in added]
     last = [path for path in [*paths, *_own_folders()] if path not in first]
     sys.path[:] = [*first, *dict.fromkeys(last)]
@@ -27,7 +28,8 @@ def isolate() -> None:
 
 def python_command(module: str) -> list[str]:
     """Return the words that run a module of ours as a program, with the packages that this process has."""
-    paths = [path for path in sys.path if path not in ("", _here())]
+    unsafe = ("", _here())
+    paths = [path for path in sys.path if path not in unsafe]
     return [sys.executable, "-I", "-c", _START, ":".join(dict.fromkeys([*paths, *_own_folders()])), module]
 
 

@@ -33,6 +33,7 @@ _STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=dirty", "--untrac
 _OWN_SCOPES = ("local", "worktree")
 _SUBMODULE = "160000"
 _READING_FILES = ("diff", "status")
+_NONE: Mapping[str, str] = {}
 _OLDEST = (2, 31)  # that takes settings from the environment, whatever their names
 _AS_TEXT = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", "--no-textconv", "--no-color", "--unified=3")
 # Of git's own variables only these say where its settings are; the others may mean another repository, as in a hook.
@@ -102,8 +103,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
 
     `is_code` tells of a path that is gone whether it would be. Raises UnknownRevisionError where there is no commit.
     """
-    _require_own_repository(root)
-    prefix = _line(_git(root, "rev-parse", "--show-prefix"))
+    prefix = _own_prefix(root)
     commit = _line(_git(root, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True))
     if not commit:
         raise UnknownRevisionError("its repository has no commit yet")
@@ -113,24 +113,28 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
         raise UnknownRevisionError(f"{root} is no part of the repository around it")
     marked = _paths(_git(root, "ls-files", "-v", "-z", "--", "."))
     unwatched = {entry[2:] for entry in marked if _UNWATCHED.match(entry)}
-    changed = [path.removeprefix(prefix) for path in _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", "."))]
-    suspects = {*changed, *unwatched, *_changed_submodules(root)}
-    gone = {path for path in changed if not os.path.lexists(root / path) and is_code(path)}
-    uncommitted, uploaded = set(gone), set[str]()
-    real_root = os.path.realpath(root)
-    for path, source in sources.items():
-        is_itself = path in tracked and not Path(source).is_symlink()
-        inside = path if is_itself else os.path.relpath(os.path.realpath(source), real_root)
-        uploaded.update(_with_above(path), _with_above(inside))
-        is_tracked = inside in tracked and not tracked.isdisjoint(_with_above(path))  # a link and what it leads to
-        if not is_tracked or not suspects.isdisjoint({*_with_above(path), *_with_above(inside)}):
-            uncommitted.add(path)
-    shown = [path for path in changed if path in gone or path in uploaded]
-    return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown)))
+    with _diff_settings(root) as settings:
+        names = _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", ".", settings=settings))
+        changed = [path.removeprefix(prefix) for path in names]
+        suspects = {*changed, *unwatched, *_changed_submodules(root)}
+        gone = {path for path in changed if not os.path.lexists(root / path) and is_code(path)}
+        uncommitted, uploaded = set(gone), set[str]()
+        real_root = os.path.realpath(root)
+        for path, source in sources.items():
+            is_itself = path in tracked and not Path(source).is_symlink()
+            inside = path if is_itself else os.path.relpath(os.path.realpath(source), real_root)
+            uploaded.update(_with_above(path), _with_above(inside))
+            is_tracked = inside in tracked and not tracked.isdisjoint(_with_above(path))  # a link and what it leads to
+            if not is_tracked or not suspects.isdisjoint({*_with_above(path), *_with_above(inside)}):
+                uncommitted.add(path)
+        shown = [path for path in changed if path in gone or path in uploaded]
+        return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown, settings)))
 
 
-def _require_own_repository(root: Path) -> None:
-    """Raise UnknownRevisionError unless a folder's repository is about this folder, and is one of its own.
+def _own_prefix(root: Path) -> str:
+    """Return the path of a folder below its work tree, with a slash at its end, or nothing if it is its top.
+
+    Raises UnknownRevisionError unless the folder's repository is about this folder, and is one of its own.
 
     Its configuration can name any other folder as its work tree, and its files can lead to any other repository: what
     lies there would be taken for a change of the code, and be uploaded with it.
@@ -145,6 +149,7 @@ def _require_own_repository(root: Path) -> None:
     is_plain = real == Path(top).resolve() / ".git" and (root / common).resolve() == real
     if not is_plain and not _points_back(Path(git), Path(top).resolve()):
         raise UnknownRevisionError(f"its .git leads to {git}, which knows nothing of it")
+    return prefix
 
 
 def _points_back(git: Path, top: Path) -> bool:
@@ -163,8 +168,8 @@ def _changed_submodules(root: Path) -> list[str]:
 
 
 def _is_changed(submodule: Path) -> bool:
-    _require_own_repository(submodule)
-    return bool(_git(submodule, *_STATUS)) or bool(_changed_submodules(submodule))
+    _own_prefix(submodule)
+    return bool(_git(submodule, *_STATUS, settings=_without_filters(submodule))) or bool(_changed_submodules(submodule))
 
 
 def _without_filters(root: Path) -> dict[str, str]:
@@ -197,10 +202,10 @@ def _version(root: Path) -> tuple[int, ...]:
 
 
 @contextmanager
-def _own_index(root: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment in which git reads a copy of the index, and cannot write it.
+def _diff_settings(root: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment in which `git diff` starts nothing, and reads a copy of the index that it cannot write.
 
-    `git diff` writes an index in which the stamp of a file is old, and hooks follow upon that; a lock prevents it.
+    It writes an index in which the stamp of a file is old, and hooks follow upon that; a lock prevents it.
     """
     index = root / _line(_git(root, "rev-parse", "--git-path", "index"))
     with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder:
@@ -208,7 +213,7 @@ def _own_index(root: Path) -> Iterator[dict[str, str]]:
         with suppress(FileNotFoundError):
             shutil.copy2(index, copy)  # with its time: what was changed in the same second is compared by content
         copy.with_suffix(".lock").touch()
-        yield {"GIT_INDEX_FILE": str(copy)}
+        yield {**_without_filters(root), "GIT_INDEX_FILE": str(copy)}
 
 
 def _with_above(path: str) -> list[str]:
@@ -216,22 +221,19 @@ def _with_above(path: str) -> list[str]:
     return [path, *(path[: end.start()] for end in re.finditer("/", path))]
 
 
-def _changes(root: Path, changed: Sequence[str]) -> Iterator[Change]:
+def _changes(root: Path, changed: Sequence[str], settings: Mapping[str, str]) -> Iterator[Change]:
     for start in range(0, len(changed), _PATHS_AT_ONCE):
         paths = changed[start : start + _PATHS_AT_ONCE]
-        text = _git(root, *_CHANGES, *_AS_TEXT, "--", *paths, may_fail=True)
+        text = _git(root, *_CHANGES, *_AS_TEXT, "--", *paths, may_fail=True, settings=settings)
         begins = [match.start() for match in _SECTION.finditer(text)]
         if len(begins) == len(paths):  # unmerged files have none
             sections = [text[begin:end] for begin, end in zip(begins, [*begins[1:], len(text)], strict=True)]
             yield from map(Change, paths, sections)
 
 
-def _git(root: Path, *args: str, may_fail: bool = False) -> bytes:
-    if args[0] == "diff":
-        with _own_index(root) as index:
-            done = _run(root, {**_without_filters(root), **index}, *args)
-    else:
-        done = _run(root, _without_filters(root) if args[0] in _READING_FILES else {}, *args)
+def _git(root: Path, *args: str, may_fail: bool = False, settings: Mapping[str, str] = _NONE) -> bytes:
+    """Return what git says. `settings` is its further environment: what reads files of the work tree needs it."""
+    done = _run(root, settings, *args)
     if done.returncode != 0 and not may_fail:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise UnknownRevisionError(said[0].removeprefix("fatal: ") if said else f"git {args[0]} failed")

@@ -25,9 +25,9 @@ def process() -> None:
     A command that only shows something ends as others do when their reader has gone: by SIGPIPE.
     """
     code: object = 0
-    for name, mode in (("stdout", "w"), ("stderr", "w")):
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed before we began
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     try:
         main()
     except SystemExit as done:

@@ -86,7 +86,7 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
 
 def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if "manifest" not in code:
-        _require_room(folder, code["sizes"].values())
+        require_room(folder, code["sizes"].values())
         for path, (_, size) in _each_file(code["files"], folder, code["sizes"]):
             if size != code["sizes"][path]:
                 raise FetchError("%s arrived with %d bytes instead of %d" % (path, size, code["sizes"][path]))
@@ -105,14 +105,14 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     if code["layout"] == "archive":
         archive = os.path.join(work, "code.tar.gz")
         most = most_of_archive(sizes.values(), len(directories))
-        _require_room(folder, sizes.values())
+        require_room(folder, sizes.values())
         _download(code["archive"], archive, most)
         extract(archive, files, directories, folder)
     else:
         missing = set(files) - set(code["files"])
         if missing:
             raise FetchError("no address was given for %s" % sorted(missing)[0])
-        _require_room(folder, sizes.values())
+        require_room(folder, sizes.values())
         for path, (digest, _) in _each_file({path: code["files"][path] for path in files}, folder, sizes):
             _prove(os.path.join(folder, path), path, digest, files[path])
     return str(code["digest"])
@@ -137,13 +137,13 @@ def most_of_archive(sizes: Iterable[int], directories: int) -> int:
     return sum(listed) + (len(listed) + directories + 1) * _PER_ENTRY + (1 << 20)
 
 
-def _require_room(folder: str, sizes: Iterable[int]) -> None:
+def require_room(folder: str, sizes: Iterable[int]) -> None:
     """Raise FetchError where a disk has no room for what will come."""
     import shutil
 
     needed, disk = sum(sizes), shutil.disk_usage(folder)
     if disk.total and needed > disk.free:  # some file systems do not say how large they are
-        raise FetchError("it needs %d bytes, and the disk of %s has %d left" % (needed, folder, disk.free))
+        raise FetchError("it needs {:,} bytes, and the disk of {} has {:,} left".format(needed, folder, disk.free))
 
 
 def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int]) -> list[tuple[str, tuple[str, int]]]:
@@ -195,7 +195,7 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
             above = os.path.dirname(name)
             destination = safe_path(folder, name, is_made=above in made)
             made.add(above)
-            digest, _ = _write(source, destination, member.size)
+            digest, _ = write(source, destination, member.size)
             _prove(destination, name, digest, files[name])
             missing.remove(name)
             tar.members = []  # it would keep them all
@@ -248,7 +248,7 @@ def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
         _require_regular(urllib.request.url2pathname(url[len("file://") :]))
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
         expected = source.headers.get("Content-Length")
-        digest, size = _write(source, file, most)
+        digest, size = write(source, file, most)
     if size > most:
         raise FetchError("%s holds more than the %d bytes that were promised" % (_shown(url), most))
     if expected is not None and size != int(expected):
@@ -263,7 +263,7 @@ def _require_regular(path: str) -> None:
         raise FetchError("%s is not a file" % path)
 
 
-def _write(source: Any, file: str, most: int) -> tuple[str, int]:
+def write(source: Any, file: str, most: int) -> tuple[str, int]:
     """Write what a stream holds to a file, until it is more than `most` bytes; return its (sha256, size in bytes)."""
     digest, size = hashlib.sha256(), 0
     with open(file, "wb") as sink:

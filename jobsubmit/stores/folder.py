@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from jobsubmit.bundle import BLOCK, changed
+from jobsubmit.bundle import changed
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import LARGEST_MANIFEST
+from jobsubmit.node.fetch import LARGEST_MANIFEST, write
 from jobsubmit.node.gang.files import regular
 from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, require_small, too_large
 
@@ -86,18 +86,14 @@ class FolderStore:
 
     def get_to(self, key: str, file: Path, most: int) -> str:
         """Copy an object to a file (see ObjectStore)."""
-        digest, done = hashlib.sha256(), 0
         try:
-            with open(self._path(key), "rb", opener=regular) as source, file.open("wb") as sink:
-                while block := source.read(BLOCK):
-                    done += len(block)
-                    if done > most:
-                        raise too_large(f"{self.uri}/{key}", most)
-                    digest.update(block)
-                    sink.write(block)
-            return digest.hexdigest()
+            with open(self._path(key), "rb", opener=regular) as source:
+                digest, size = write(source, str(file), most)
         except OSError as error:
             raise self._error(key, error) from error
+        if size > most:
+            raise too_large(f"{self.uri}/{key}", most)
+        return digest
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
         """Return an object unless its tag is known (see ObjectStore)."""

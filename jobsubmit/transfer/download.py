@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from jobsubmit.bundle import hash_file
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import FetchError, extract, most_of_archive, safe_path
+from jobsubmit.node.fetch import FetchError, extract, most_of_archive, require_room, safe_path
 from jobsubmit.stores import ObjectStore, md5_of
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, Entry, Manifest, read_manifest
 from jobsubmit.transfer.progress import Progress
@@ -98,7 +98,7 @@ class _Download:
         wanted = [path for path, entry in manifest.files.items() if not _is_there(self.root / path, entry)]
         size = sum(manifest.files[path].size for path in wanted)
         if wanted:
-            self._require_room(size)
+            require_room(str(self.root), [size])
             self.progress.begin("downloading", size, len(wanted))
             fetch(wanted)
         for directory in manifest.directories:
@@ -151,7 +151,7 @@ class _Download:
             self.progress.advance(info.size, 1)
 
         size = sum(info.size for info in objects.values())
-        self._require_room(size)
+        require_room(str(self.root), [size])
         self.progress.begin("downloading", size, len(objects))
         run_all(
             list(objects), fetch, lambda path: objects[path].size, threads_for(self.store.round_trip, _FEWEST_THREADS)
@@ -159,11 +159,6 @@ class _Download:
         return DownloadSummary(len(objects), size, 0, None)
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _require_room(self, size: int) -> None:
-        disk = shutil.disk_usage(self.root)
-        if disk.total and size > disk.free:  # some file systems do not say how large they are
-            raise FetchError(f"it needs {size:,} bytes, and the disk of {self.root} has {disk.free:,} left")
 
     def _temporary(self) -> Path:
         return self.work / str(next(self.numbers))

@@ -52,7 +52,7 @@ def manifest_bytes(bundle: Bundle, layout: Layout) -> bytes:
 
 def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:
     is_path = type(path) is str and "\0" not in path and path.count("/") < DEEPEST
-    if not is_path or mode not in ("644", "755") or type(size) is not int or not _SHA256.fullmatch(sha256):
+    if not is_path or mode not in ("644", "755") or not _SHA256.fullmatch(sha256):
         raise ValueError(path)
     return Entry(mode, size, sha256)
 

@@ -105,14 +105,14 @@ def test_an_object_that_has_grown_writes_no_byte_more(
     (store / "code" / "a.py").write_bytes(CODE + bytes(5_000_000))
     written = []
     monkeypatch.setattr(fetch, "CHUNK", 1000)
-    remember = fetch._write
+    remember = fetch.write
 
     def watched(source: Any, file: str, most: int) -> tuple[str, int]:
         result = remember(source, file, most)
         written.append(Path(file).stat().st_size)
         return result
 
-    monkeypatch.setattr(fetch, "_write", watched)
+    monkeypatch.setattr(fetch, "write", watched)
     assert "more than" in fetched(tmp_path, order(store, manifest(entry())))
     assert max(written) < 1000
 
