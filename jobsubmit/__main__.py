@@ -1,6 +1,6 @@
 """Run the command line, as `jobsubmit` or as `python -m jobsubmit`."""
 
-from jobsubmit.isolation import isolate
+from jobsubmit.common.isolation import isolate
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobsubmit import plan as planning
-from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.backends import open_backend
+from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import UsageError
 from jobsubmit.fault import Fault
 from jobsubmit.follow import status

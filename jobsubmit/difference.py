@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.again import code_of
 from jobsubmit.bundle import Bundle
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.preparation import Prepared

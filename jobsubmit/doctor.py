@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit import plan as planning
-from jobsubmit.address import StoreAddress
 from jobsubmit.backends import open_backend
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.expand import DEFAULT_PORT
 from jobsubmit.node.gang.environment import visible_gpus

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from jobsubmit.duration import seconds_of
+from jobsubmit.common.durations import seconds_of
 from jobsubmit.errors import UsageError
 
 _KILL = re.compile(r"kill (node|rank) (\d{1,6})(?: with (\w+))?(?: (at step|after) (\w+))?")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.backends import Step
-from jobsubmit.duration import time_text
+from jobsubmit.common.durations import time_text
+from jobsubmit.common.file_lock import held, is_locked
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
-from jobsubmit.locks import held, is_locked
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import LOCK, make_private, read_file, replace_file
 from jobsubmit.settings import STATE_VARIABLE, Settings

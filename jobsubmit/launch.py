@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.spec.hyperparameter import Flag, HyperparameterValue
 from jobsubmit.spec.model import JobSpec, PassedAs, RdzvBackendName, SpawnSpec, TorchrunSpec
 from jobsubmit.spec.rules import SINGLE_NODE_RANKS

@@ -18,8 +18,8 @@ from jobsubmit.backends import (
 )
 from jobsubmit.backends.limits import secret_limits
 from jobsubmit.check import RULES_DIGEST, clean_digests
+from jobsubmit.common.finding import IGNORED
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
-from jobsubmit.finding import IGNORED
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.node.gang.files import make_private

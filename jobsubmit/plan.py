@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from jobsubmit import launch
-from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.fault import Fault, require_fit
 from jobsubmit.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings

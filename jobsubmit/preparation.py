@@ -15,9 +15,9 @@ from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
 from jobsubmit.bundle import Bundle, directory_problem
 from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
+from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.fault import Fault
-from jobsubmit.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render

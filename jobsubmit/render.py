@@ -15,7 +15,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
-from jobsubmit.assets import TEMPLATES
+from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.launch import Mount
 from jobsubmit.plan import LaunchPlan

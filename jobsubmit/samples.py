@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.assets import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.check.program import load_program
+from jobsubmit.common.resources import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.errors import UsageError, did_you_mean
 from jobsubmit.scan import scan
 from jobsubmit.spec.load import load

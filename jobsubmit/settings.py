@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 
 if TYPE_CHECKING:
     from jobsubmit.spec.backends import BackendSpec

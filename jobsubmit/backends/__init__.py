@@ -12,7 +12,7 @@ from jobsubmit.errors import BackendError
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
-    from jobsubmit.finding import Finding
+    from jobsubmit.common.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings

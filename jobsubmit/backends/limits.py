@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.common.finding import BUNDLE_LIMIT, Finding
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.expand import boot_words
-from jobsubmit.finding import BUNDLE_LIMIT, Finding
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jobsubmit.check.parsers import CommandLine, Option, Refusal
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 
 _NO = ("false", "0", "no", "off", "none")
 _HINTS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.bundle import Bundle, BundleFile, LeftOut
 from jobsubmit.check.program.modules import parsed
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 from jobsubmit.plan import LaunchPlan
 
 

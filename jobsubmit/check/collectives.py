@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, argument, hides_arguments, is_ddp
 from jobsubmit.check.program import Module
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _COLLECTIVES = frozenset(

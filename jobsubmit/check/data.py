@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobsubmit.address import REMOTE_SCHEMES
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.plan import LaunchPlan
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, argument, is_count
 from jobsubmit.check.program import UNKNOWN, Module, Reach
 from jobsubmit.check.ranks import uses_environment
-from jobsubmit.finding import Finding, Level
+from jobsubmit.common.finding import Finding, Level
 
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 _DEVICE = re.compile(r"cuda:\d+")

@@ -13,7 +13,7 @@ from jobsubmit.bundle import Bundle
 from jobsubmit.check.code import Code, argument
 from jobsubmit.check.program import UNKNOWN, Module, Reach
 from jobsubmit.check.program.modules import MAIN, find_module, origin
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:

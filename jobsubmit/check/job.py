@@ -15,8 +15,8 @@ from jobsubmit.check.hardware import gpus_per_node
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program import UNKNOWN, Facts, load_program
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
+from jobsubmit.common.finding import Finding
 from jobsubmit.expand import boot_words, expand
-from jobsubmit.finding import Finding
 from jobsubmit.plan import LaunchPlan
 
 

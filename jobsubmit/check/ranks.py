@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count
 from jobsubmit.check.parsers import Option
 from jobsubmit.check.program import UNKNOWN, Module, Reach
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
 LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")

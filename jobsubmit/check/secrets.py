@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from jobsubmit.bundle import Bundle, BundleFile
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 from jobsubmit.ignore import covers, parse_patterns
 from jobsubmit.revision import Change
 

@@ -17,7 +17,7 @@ from jobsubmit.backends import JobStatus, LogLine, LogQuery
 from jobsubmit.cli import job_status, output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out
-from jobsubmit.duration import time_text
+from jobsubmit.common.durations import time_text
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings, load_settings

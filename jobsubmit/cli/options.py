@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from jobsubmit.cli.output import out
-from jobsubmit.duration import seconds_of
+from jobsubmit.common.durations import seconds_of
 from jobsubmit.errors import UsageError
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit.assets import starter_job
 from jobsubmit.cli.expansion import show_expansion
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
@@ -26,6 +25,7 @@ from jobsubmit.cli.job_file import (
 )
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out, printable
+from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecords, new_job_id
 from jobsubmit.plan import plan

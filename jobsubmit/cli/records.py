@@ -12,7 +12,7 @@ from jobsubmit import follow as following
 from jobsubmit.backends import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.cli.output import columns, counted, out, readable
-from jobsubmit.duration import time_text
+from jobsubmit.common.durations import time_text
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecords
 from jobsubmit.listing import Filter, Summary, summaries

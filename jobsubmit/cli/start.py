@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from jobsubmit.assets import SAMPLE_CODE
 from jobsubmit.cli.job_file import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
+from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import UsageError
 from jobsubmit.samples import Sample, code_of, find_sample, samples
 from jobsubmit.spec.schema import SCHEMA_LINE, SCHEMA_NAME, json_schema

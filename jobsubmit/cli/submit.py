@@ -35,9 +35,9 @@ from jobsubmit.cli.job_file import (
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
+from jobsubmit.common.finding import Finding, Level
 from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.fault import Fault
-from jobsubmit.finding import Finding, Level
 from jobsubmit.jobs import JobRecords
 from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.settings import Settings, load_settings

@@ -11,9 +11,9 @@ from typing import Any
 import jinja2
 
 from jobsubmit import __version__
-from jobsubmit.assets import TEMPLATES
 from jobsubmit.backends import State
-from jobsubmit.duration import time_text
+from jobsubmit.common.durations import time_text
+from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.report.build import Comparison, Report
 from jobsubmit.report.phases import CHECKPOINT, TRAINING
 from jobsubmit.report.spread import percentile

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backends import BACKENDS, SlurmBackendSpec
 from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document

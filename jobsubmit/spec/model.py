@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from jobsubmit.address import Addressing, StoreAddress
+from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.spec.backends import BackendSpec, LocalBackendSpec
 from jobsubmit.spec.hyperparameter import Hyperparameter
 from jobsubmit.spec.values import (

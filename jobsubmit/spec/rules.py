@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from jobsubmit.address import REMOTE_SCHEMES
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.spec.document import FieldPath
 from jobsubmit.spec.values import env_name_problem
 

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from jobsubmit.address import BUCKET, SIGNED, endpoint_problem, store_uri_problem
-from jobsubmit.duration import seconds_of
+from jobsubmit.common.durations import seconds_of
+from jobsubmit.common.store_address import BUCKET, SIGNED, endpoint_problem, store_uri_problem
 from jobsubmit.node.gang import reserved
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"

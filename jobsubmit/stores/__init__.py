@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import read_blocks, size_of, vanished
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST
 

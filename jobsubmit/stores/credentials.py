@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 
 if TYPE_CHECKING:

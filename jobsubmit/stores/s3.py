@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.bundle import changed, read_whole, size_of
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST
 from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large

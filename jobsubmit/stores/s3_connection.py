@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store as Client
 
-from jobsubmit.address import StoreAddress, endpoint_problem, without_user
+from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
 

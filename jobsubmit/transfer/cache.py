@@ -7,8 +7,8 @@ import json
 import os
 from pathlib import Path
 
+from jobsubmit.common.file_lock import held
 from jobsubmit.errors import StoreError
-from jobsubmit.locks import held
 from jobsubmit.stores import ObjectStore
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.manifest import read_manifest

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.bundle import Bundle, BundleFile, require_unchanged
+from jobsubmit.common.file_lock import held
 from jobsubmit.errors import BundleError
-from jobsubmit.locks import held
 from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import claims, snapshots
 from jobsubmit.transfer.claims import HeldPlace, read_claim

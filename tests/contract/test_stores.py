@@ -15,7 +15,7 @@ from memory_store import MemoryStore
 from minio_server import Server
 from obs import Domain
 
-from jobsubmit.address import Addressing, StoreAddress
+from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.stores.s3_connection import Connection, Limits

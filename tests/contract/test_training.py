@@ -22,7 +22,7 @@ from losses import losses_of
 from pairwise import Case
 from ruamel.yaml import YAML
 
-from jobsubmit.assets import SAMPLE_CODE, starter_job
+from jobsubmit.common.resources import SAMPLE_CODE, starter_job
 from jobsubmit.scan import scan
 
 FACTORS: dict[str, tuple[Any, ...]] = {

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
-from jobsubmit.address import StoreAddress
-from jobsubmit.assets import starter_job
 from jobsubmit.bundle import Bundle
+from jobsubmit.common.resources import starter_job
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node import fetch as fetching
 from jobsubmit.plan import plan

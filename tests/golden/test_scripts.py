@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
-from jobsubmit.assets import SAMPLE_CODE, TEMPLATES, starter_job
+from jobsubmit.common.resources import SAMPLE_CODE, TEMPLATES, starter_job
 from jobsubmit.errors import SpecError
 from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands, render

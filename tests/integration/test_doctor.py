@@ -9,7 +9,7 @@ import pytest
 from bucket import Bucket
 from command import Command
 
-from jobsubmit.assets import starter_job
+from jobsubmit.common.resources import starter_job
 
 
 def verdicts(lines: list[dict[str, str]]) -> dict[str, str]:

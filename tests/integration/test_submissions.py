@@ -9,7 +9,7 @@ from command import Command, job_dir, job_id
 from losses import losses_of
 from minio_server import Server
 
-from jobsubmit.assets import SAMPLE_CODE, starter_job
+from jobsubmit.common.resources import SAMPLE_CODE, starter_job
 from jobsubmit.scan import scan
 
 WITHOUT_TORCH = ("--set", "command=[python, -c, 'print(open(\"torch_ddp.py\").name)']", "--set", "boot_file=null")

@@ -263,7 +263,7 @@ def test_how_many_requests_it_takes(
 def test_a_new_snapshot_copies_large_files_on_the_server(
     bucket: Bucket, line: Proxy, jobsubmit: Command, tmp_path: Path
 ) -> None:
-    from jobsubmit.address import StoreAddress
+    from jobsubmit.common.store_address import StoreAddress
     from jobsubmit.scan import scan
     from jobsubmit.stores import open_store
     from jobsubmit.transfer.reference import code_ref

@@ -25,7 +25,7 @@ from minio_server import Server
 from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
 from tiers import slow
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.scan import scan
 from jobsubmit.stores.s3 import S3Store

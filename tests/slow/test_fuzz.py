@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from jobsubmit.assets import starter_job
+from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import JobSubmitError, StoreError
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.logs import IndexWriter, LineReader

@@ -11,7 +11,7 @@ import yaml
 
 from jobsubmit import plan as planning
 from jobsubmit.check import check_code
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
 from jobsubmit.scan import scan
 from jobsubmit.settings import BUILT_IN
 from jobsubmit.spec.load import load_mapping

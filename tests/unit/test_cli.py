@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from command import Command
 
-from jobsubmit.assets import SAMPLE_CODE, starter_job
 from jobsubmit.cli import app
+from jobsubmit.common.resources import SAMPLE_CODE, starter_job
 
 MODES = ("spawn", "launch", "torchrun")
 COMMANDS = [

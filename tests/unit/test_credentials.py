@@ -7,7 +7,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from jobsubmit.address import StoreAddress
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.stores.credentials import Access, Keys, find_access
 
 SHARED = """

@@ -12,8 +12,8 @@ from huaweicloudsdkcore.utils import http_utils
 from huaweicloudsdkmodelarts import v1 as sdk
 from modelarts_jobs import DATA, JOBS, SPAWN, TORCHRUN, body_of, job
 
+from jobsubmit.common.finding import Finding
 from jobsubmit.errors import CheckError
-from jobsubmit.finding import Finding
 from jobsubmit.preparation import Demands, examine
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.load import load_mapping

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from jobsubmit.assets import STARTER_JOBS
+from jobsubmit.common.resources import STARTER_JOBS
 from jobsubmit.errors import SpecError
 from jobsubmit.launch import arguments
 from jobsubmit.spec import Override, json_schema, load, load_mapping

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from command import Command
 
-from jobsubmit.assets import starter_job
 from jobsubmit.commandline import translated
+from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
 from jobsubmit.spec.model import MODES
 from jobsubmit.spec.schema import json_schema

@@ -32,10 +32,10 @@ from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.lines import chosen_lines
 from jobsubmit.backends.local.survivors import survivors, watchers
 from jobsubmit.backends.local.watched import watched
+from jobsubmit.common.file_lock import is_locked
+from jobsubmit.common.finding import Finding
+from jobsubmit.common.isolation import python_command
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.finding import Finding
-from jobsubmit.isolation import python_command
-from jobsubmit.locks import is_locked
 from jobsubmit.node.gang import containment, files, processes
 from jobsubmit.node.gang.python import isolated
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.node.gang.environment import mount_path
 from jobsubmit.node.gang.files import REQUEST

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsubmit.duration import time_text
-from jobsubmit.locks import is_locked
+from jobsubmit.common.durations import time_text
+from jobsubmit.common.file_lock import is_locked
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.watcher import watcher
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.gang import refuse_faults
 from jobsubmit.backends.limits import word_limits
@@ -23,8 +22,9 @@ from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
 from jobsubmit.backends.patience import Patience
+from jobsubmit.common.finding import Finding
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
-from jobsubmit.finding import Finding
 from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.settings import PLAN_NAME

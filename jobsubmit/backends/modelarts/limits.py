@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.backends.limits import over, refused
 from jobsubmit.backends.modelarts.request import NAME, auto_stop_hours, flavor
-from jobsubmit.finding import BUNDLE_LIMIT, Finding, Level
+from jobsubmit.common.finding import BUNDLE_LIMIT, Finding, Level
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends import Request

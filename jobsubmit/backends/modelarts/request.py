@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.assets import TEMPLATES
 from jobsubmit.backends.gang import asked_far
 from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.node.gang.reserved import RESERVED
 from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec

@@ -20,8 +20,8 @@ from jobsubmit.backends.slurm.document import NAME, agent_path, document
 from jobsubmit.backends.slurm.folder import Folder
 from jobsubmit.backends.slurm.result import completed
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
+from jobsubmit.common.finding import IGNORED, Finding
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.finding import IGNORED, Finding
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.files import make_private
 

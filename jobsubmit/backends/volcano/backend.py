@@ -36,7 +36,7 @@ from jobsubmit.transfer.order import VALID_SECONDS
 
 if TYPE_CHECKING:
     from jobsubmit.bundle import Bundle
-    from jobsubmit.finding import Finding
+    from jobsubmit.common.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings

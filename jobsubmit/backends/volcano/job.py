@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.address import StoreAddress
 from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes
 from jobsubmit.backends.volcano.collected import Collected
 from jobsubmit.backends.volcano.document import JOB_ID, STORE
 from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
+from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobNotFoundError
 from jobsubmit.stores import ObjectStore, open_store
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 
-from jobsubmit.address import REMOTE_SCHEMES
 from jobsubmit.backends.limits import over, refused
 from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
-from jobsubmit.finding import Finding
+from jobsubmit.common.finding import Finding
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends import Request

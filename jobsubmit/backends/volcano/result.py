@@ -11,7 +11,7 @@ from jobsubmit.backends import JobStatus, State
 from jobsubmit.backends.gang import told_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
-from jobsubmit.duration import time_text
+from jobsubmit.common.durations import time_text
 from jobsubmit.node.gang import together
 
 Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, Mapping[str, Any]]]

@@ -42,7 +42,7 @@ def _here() -> str:
 
 def _own_folders() -> list[str]:
     """Return the folders that only this process knows: of jobsubmit itself, and of what the user has installed."""
-    folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    folders = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
     return folders
