@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobsubmit.again import code_of
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle.model import Bundle
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords

@@ -17,6 +17,7 @@ from jobsubmit.backends import (
     open_backend,
 )
 from jobsubmit.backends.limits import secret_limits
+from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
@@ -27,7 +28,6 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import PLAN_NAME, Settings
-from jobsubmit.statcache import load_known, save_clean, save_known
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress

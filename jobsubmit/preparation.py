@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
-from jobsubmit.bundle import Bundle, directory_problem
+from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
+from jobsubmit.bundle.model import Bundle, directory_problem
+from jobsubmit.bundle.scan_cache import load_clean, load_known
+from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.errors import CheckError, Problem, SpecError
@@ -21,12 +24,9 @@ from jobsubmit.fault import Fault
 from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
-from jobsubmit.revision import Revision, UnknownRevisionError, read_revision
-from jobsubmit.scan import is_code, scan
 from jobsubmit.settings import Settings
 from jobsubmit.spec.load import LoadedSpec
 from jobsubmit.spec.schema import SCHEMA_NAME
-from jobsubmit.statcache import load_clean, load_known
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
 _SHOWN = 5

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobsubmit.bundle import Bundle, read_whole
+from jobsubmit.bundle.model import Bundle, read_whole
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program import Program, load_program
 from jobsubmit.errors import BundleError
-from jobsubmit.scan import scan
 
 _TRAINS = re.compile(rb"torch\.distributed|torch\.multiprocessing|DistributedDataParallel|init_process_group")
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.program import load_program
 from jobsubmit.common.resources import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.errors import UsageError, did_you_mean
-from jobsubmit.scan import scan
 from jobsubmit.spec.load import load
 from jobsubmit.spec.model import MODES
 from jobsubmit.spec.schema import SCHEMA_LINE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from jobsubmit.errors import BackendError
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script

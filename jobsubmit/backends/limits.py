@@ -11,7 +11,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.expand import boot_words
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.transfer.reference import CodeRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 
-from jobsubmit.bundle import Bundle, BundleFile, LeftOut
+from jobsubmit.bundle.model import Bundle, BundleFile, LeftOut
 from jobsubmit.check.program.modules import parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan import LaunchPlan

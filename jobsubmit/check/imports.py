@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.code import Code, argument
 from jobsubmit.check.program import UNKNOWN, Module, Reach
 from jobsubmit.check.program.modules import MAIN, find_module, origin

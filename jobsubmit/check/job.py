@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import check_boot_file
 from jobsubmit.check.code import Code, look_at

@@ -7,10 +7,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from jobsubmit.bundle import Bundle, BundleFile
+from jobsubmit.bundle.git import Change
+from jobsubmit.bundle.ignore import covers, parse_patterns
+from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.common.finding import Finding
-from jobsubmit.ignore import covers, parse_patterns
-from jobsubmit.revision import Change
 
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from jobsubmit import preparation
-from jobsubmit.bundle import Bundle, BundleFile
+from jobsubmit.bundle.git import Revision
+from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.finding import Finding
 from jobsubmit.errors import UsageError
-from jobsubmit.revision import Revision
 from jobsubmit.settings import load_settings
 
 

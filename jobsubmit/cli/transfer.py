@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jobsubmit import settings as configuration
-from jobsubmit.bundle import NOT_REGULAR, Bundle, Known
+from jobsubmit.bundle.model import NOT_REGULAR, Bundle, Known
+from jobsubmit.bundle.scan_cache import load_known, save_known
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.cli import output
 from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
-from jobsubmit.scan import scan
-from jobsubmit.statcache import load_known, save_known
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.reference import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
 

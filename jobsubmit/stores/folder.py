@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from jobsubmit.bundle import changed
+from jobsubmit.bundle.model import changed
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST, write
 from jobsubmit.node.gang.files import regular

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
-from jobsubmit.bundle import changed, read_whole, size_of
+from jobsubmit.bundle.model import changed, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST

@@ -24,7 +24,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from jobsubmit.bundle import changed, vanished
+from jobsubmit.bundle.model import changed, vanished
 from jobsubmit.errors import StoreError
 from jobsubmit.stores import FREELY, ObjectInfo, Watch, part_size, part_tag
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session

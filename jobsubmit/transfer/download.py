@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.bundle import hash_file
+from jobsubmit.bundle.model import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import FetchError, extract, most_of_archive, require_room, safe_path
 from jobsubmit.stores import ObjectStore, md5_of

@@ -12,7 +12,7 @@ from jobsubmit.node.fetch import DEEPEST, FetchError, entries, tree_digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.spec.model import Layout
 
 NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"

@@ -10,7 +10,7 @@ from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, read_manifest
 from jobsubmit.transfer.reference import CodeRef, script_key
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.render import Script
 
 VALID_SECONDS = 7 * 24 * 3600  # of a signed address; S3 allows no more

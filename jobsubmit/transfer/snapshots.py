@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle.model import Bundle
 from jobsubmit.node.gang.files import replace_file
 from jobsubmit.stores import ObjectStore
 from jobsubmit.transfer.reference import CodeRef

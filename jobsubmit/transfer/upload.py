@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsubmit.bundle import Bundle, BundleFile, require_unchanged
+from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
 from jobsubmit.common.file_lock import held
 from jobsubmit.errors import BundleError
 from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, Watch

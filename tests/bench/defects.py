@@ -145,14 +145,14 @@ DEFECTS = (
         (FAULTS, UPLOAD),
     ),
     Defect(
-        "jobsubmit.statcache._entries",
+        "jobsubmit.bundle.model.scan_cache._entries",
         "if _newest(file.stamp) < bundle.scanned - _RACY_NS:",
         "if file.stamp:",
         "a file that changes twice within a tick of the clock is uploaded as it was",
         (TRANSFER,),
     ),
     Defect(
-        "jobsubmit.scan._file",
+        "jobsubmit.bundle.scanner._file",
         'mode = "755" if status.st_mode & stat.S_IXUSR else "644"',
         'mode = "644"',
         "a program arrives on the nodes as a file that cannot be run",
@@ -245,7 +245,7 @@ DEFECTS = (
         ("integration/test_validate.py",),
     ),
     Defect(
-        "jobsubmit.revision.read_revision",
+        "jobsubmit.bundle.model.git.read_revision",
         "suspects = {*changed, *unwatched, *_changed_submodules(root)}",
         "suspects = {*changed, *_changed_submodules(root)}",
         "a file that git is told to overlook counts as committed",

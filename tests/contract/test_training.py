@@ -22,8 +22,8 @@ from losses import losses_of
 from pairwise import Case
 from ruamel.yaml import YAML
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import SAMPLE_CODE, starter_job
-from jobsubmit.scan import scan
 
 FACTORS: dict[str, tuple[Any, ...]] = {
     "mode": ("spawn", "launch", "torchrun"),

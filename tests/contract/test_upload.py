@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
-from jobsubmit.bundle import Bundle
+from jobsubmit.bundle.model import Bundle
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import starter_job
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node import fetch as fetching
 from jobsubmit.plan import plan
 from jobsubmit.render import Script, render
-from jobsubmit.scan import scan
 from jobsubmit.settings import load_settings
 from jobsubmit.spec import load
 from jobsubmit.spec.model import Layout

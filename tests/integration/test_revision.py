@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command import Command
 
-from jobsubmit import revision
+from jobsubmit.bundle import git as revision
 
 TOKEN = "ghp_" + "a1B2" * 9
 

@@ -9,8 +9,8 @@ from command import Command, job_dir, job_id
 from losses import losses_of
 from minio_server import Server
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import SAMPLE_CODE, starter_job
-from jobsubmit.scan import scan
 
 WITHOUT_TORCH = ("--set", "command=[python, -c, 'print(open(\"torch_ddp.py\").name)']", "--set", "boot_file=null")
 ONE_PROCESS = ("--set", "resources.nproc_per_node=1")

@@ -263,8 +263,8 @@ def test_how_many_requests_it_takes(
 def test_a_new_snapshot_copies_large_files_on_the_server(
     bucket: Bucket, line: Proxy, jobsubmit: Command, tmp_path: Path
 ) -> None:
+    from jobsubmit.bundle.scanner import scan
     from jobsubmit.common.store_address import StoreAddress
-    from jobsubmit.scan import scan
     from jobsubmit.stores import open_store
     from jobsubmit.transfer.reference import code_ref
     from jobsubmit.transfer.upload import upload
@@ -382,7 +382,7 @@ def test_odd_things_in_a_place(jobsubmit: Command, tmp_path: Path) -> None:
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
-    from jobsubmit.scan import scan
+    from jobsubmit.bundle.scanner import scan
     from jobsubmit.stores.folder import FolderStore
     from jobsubmit.transfer.reference import place_ref
     from jobsubmit.transfer.upload import upload

@@ -25,9 +25,9 @@ from minio_server import Server
 from proxy import Answer, Fault, Proxy, Reset, Seen, Stall, Truncate
 from tiers import slow
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.scan import scan
 from jobsubmit.stores.s3 import S3Store
 from jobsubmit.stores.s3_connection import Limits
 from jobsubmit.transfer import claims

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.errors import BundleError
-from jobsubmit.scan import scan
 
 
 def tree(root: Path, *paths: str) -> Path:

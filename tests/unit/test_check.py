@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from jobsubmit import plan as planning
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.check import check_code
 from jobsubmit.common.finding import Finding
-from jobsubmit.scan import scan
 from jobsubmit.settings import BUILT_IN
 from jobsubmit.spec.load import load_mapping
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.ignore import covers, parse_patterns
-from jobsubmit.scan import scan
+from jobsubmit.bundle.ignore import covers, parse_patterns
+from jobsubmit.bundle.scanner import scan
 
 PIECES = [
     "*",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import Command
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.check import check_secrets
-from jobsubmit.scan import scan
 
 LETTERS = string.ascii_letters + string.digits
 

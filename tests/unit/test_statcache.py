@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.bundle import Bundle
-from jobsubmit.scan import scan
-from jobsubmit.statcache import load_known, save_known
+from jobsubmit.bundle.model import Bundle
+from jobsubmit.bundle.scan_cache import load_known, save_known
+from jobsubmit.bundle.scanner import scan
 
 OLD = time.time() - 3600
 

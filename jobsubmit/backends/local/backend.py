@@ -40,7 +40,7 @@ from jobsubmit.node.gang import containment, files, processes
 from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.node.gang.environment import mount_path
 from jobsubmit.node.gang.files import REQUEST
-from jobsubmit.scan import scan
 from jobsubmit.settings import load_settings
 from jobsubmit.stores import ObjectStore, open_store
 from jobsubmit.transfer.cache import cached

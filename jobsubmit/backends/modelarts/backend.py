@@ -32,7 +32,7 @@ from jobsubmit.spec.backends import ModelArtsBackendSpec
 from jobsubmit.stores import ObjectStore, open_store
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings

@@ -14,7 +14,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends import Request
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.transfer.reference import CodeRef
 

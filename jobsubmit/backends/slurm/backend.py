@@ -26,7 +26,7 @@ from jobsubmit.node.gang import files
 from jobsubmit.node.gang.files import make_private
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script
     from jobsubmit.settings import Settings

@@ -35,7 +35,7 @@ from jobsubmit.spec.document import as_yaml
 from jobsubmit.transfer.order import VALID_SECONDS
 
 if TYPE_CHECKING:
-    from jobsubmit.bundle import Bundle
+    from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
     from jobsubmit.plan import LaunchPlan
     from jobsubmit.render import Script

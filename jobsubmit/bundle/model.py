@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from jobsubmit.bundle.git import Revision
 from jobsubmit.errors import BundleError
-from jobsubmit.revision import Revision
 
 BLOCK = 1 << 20
 NOT_REGULAR = "not a regular file"

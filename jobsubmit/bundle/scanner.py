@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.bundle import (
+from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
+from jobsubmit.bundle.model import (
     BLOCK,
     NOT_REGULAR,
     Bundle,
@@ -22,7 +23,6 @@ from jobsubmit.bundle import (
     stamp_of,
 )
 from jobsubmit.errors import BundleError
-from jobsubmit.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
 from jobsubmit.node.fetch import tree_digest
 
 _READ_ATTEMPTS = 3

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jobsubmit.bundle import Bundle, Known
+from jobsubmit.bundle.model import Bundle, Known
 from jobsubmit.node.gang.files import make_private, private
 
 _FORMAT = "jobsubmit-stat-cache-2"

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from jobsubmit.bundle.ignore_pattern import Pattern, parse_pattern
 from jobsubmit.errors import BundleError
-from jobsubmit.ignore_pattern import Pattern, parse_pattern
 
 # The first that the code directory has is the one that counts, in every folder.
 IGNORE_FILES = (".jobignore", ".gitignore")
