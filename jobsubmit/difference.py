@@ -14,7 +14,7 @@ from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.preparation import Prepared
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import Settings
-from jobsubmit.stores import open_store
+from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest
 
 

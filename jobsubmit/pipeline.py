@@ -28,7 +28,7 @@ from jobsubmit.plan import LaunchPlan
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import PLAN_NAME, Settings
-from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.upload import UploadSummary, upload, upload_script

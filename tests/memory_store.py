@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jobsubmit.bundle.model import changed
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 
 
 class MemoryStore:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.spec.model import Layout
-    from jobsubmit.stores import ObjectStore
+    from jobsubmit.stores.protocol import ObjectStore
     from jobsubmit.transfer.order import FetchOrder
     from jobsubmit.transfer.reference import CodeRef
 

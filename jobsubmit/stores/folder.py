@@ -19,7 +19,17 @@ from jobsubmit.bundle.model import changed
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST, write
 from jobsubmit.node.gang.files import regular
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, require_small, too_large
+from jobsubmit.stores.protocol import (
+    FREELY,
+    ObjectInfo,
+    Source,
+    Stored,
+    Watch,
+    blocks,
+    md5_of,
+    require_small,
+    too_large,
+)
 
 # Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
 # once it is a day old. Others may write to the same store, so the folder is used only if it is real, ours and closed to

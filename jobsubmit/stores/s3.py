@@ -16,8 +16,8 @@ from jobsubmit.bundle.model import changed, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import LARGEST_MANIFEST
-from jobsubmit.stores import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
-from jobsubmit.stores.s3_connection import (
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
+from jobsubmit.stores.s3_transport import (
     PASSING_CODES,
     Connection,
     Limits,
@@ -28,7 +28,7 @@ from jobsubmit.stores.s3_connection import (
 )
 
 if TYPE_CHECKING:
-    from jobsubmit.stores.s3_control import S3Control
+    from jobsubmit.stores.s3_boto import S3Control
 
 LARGE = 64 << 20  # from here on an object goes in parts
 _LONGEST_KEY = 1024  # bytes, prefix included (S3's and OBS's documentation)
@@ -66,7 +66,7 @@ class S3Store:
 
     @cached_property
     def _control(self) -> S3Control:
-        from jobsubmit.stores.s3_control import S3Control
+        from jobsubmit.stores.s3_boto import S3Control
 
         return S3Control(self.line)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jobsubmit.common.file_lock import held
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectStore
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.manifest import read_manifest
 from jobsubmit.transfer.progress import Progress

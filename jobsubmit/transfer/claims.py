@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import ObjectStore, Stored
+from jobsubmit.stores.protocol import ObjectStore, Stored
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import CodeRef
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from jobsubmit.bundle.model import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import FetchError, extract, most_of_archive, require_room, safe_path
-from jobsubmit.stores import ObjectStore, md5_of
+from jobsubmit.stores.protocol import ObjectStore, md5_of
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, Entry, Manifest, read_manifest
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.reference import ARCHIVE_ENDING, CodeRef, place_ref

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobsubmit.errors import CheckError, StoreError
-from jobsubmit.stores import ObjectStore
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, read_manifest
 from jobsubmit.transfer.reference import CodeRef, script_key
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.node.gang.files import replace_file
-from jobsubmit.stores import ObjectStore
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.reference import CodeRef
 
 Snapshot: TypeAlias = Mapping[str, str]

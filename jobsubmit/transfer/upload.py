@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
 from jobsubmit.common.file_lock import held
 from jobsubmit.errors import BundleError
-from jobsubmit.stores import ObjectInfo, ObjectStore, Stored, Watch
+from jobsubmit.stores.protocol import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import claims, snapshots
 from jobsubmit.transfer.claims import HeldPlace, read_claim
 from jobsubmit.transfer.manifest import manifest_bytes, read_manifest

@@ -120,7 +120,7 @@ def _order(job: Path) -> dict[str, Any]:
     from jobsubmit.preparation import prepare
     from jobsubmit.settings import load_settings
     from jobsubmit.spec import load
-    from jobsubmit.stores import open_store
+    from jobsubmit.stores.protocol import open_store
     from jobsubmit.transfer.order import fetch_order
     from jobsubmit.transfer.progress import Progress
     from jobsubmit.transfer.upload import upload, upload_script

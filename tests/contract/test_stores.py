@@ -17,8 +17,8 @@ from obs import Domain
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.stores import ObjectStore, open_store
-from jobsubmit.stores.s3_connection import Connection, Limits
+from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.s3_transport import Connection, Limits
 
 HEX = hashlib.sha256(b"").hexdigest()
 

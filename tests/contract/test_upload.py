@@ -27,7 +27,7 @@ from jobsubmit.render import Script, render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec import load
 from jobsubmit.spec.model import Layout
-from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer import upload as uploading
 from jobsubmit.transfer.order import fetch_order
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref

@@ -11,7 +11,7 @@ from clock import Clock
 from memory_store import MemoryStore
 
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import Stored
+from jobsubmit.stores.protocol import Stored
 from jobsubmit.transfer import claims
 from jobsubmit.transfer.claims import Claim, HeldPlace, claim_place, outlast, read_claim, require_ours
 from jobsubmit.transfer.progress import Progress

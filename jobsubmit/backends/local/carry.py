@@ -16,7 +16,7 @@ from jobsubmit.errors import JobSubmitError
 from jobsubmit.node.gang.environment import mount_path
 from jobsubmit.node.gang.files import REQUEST
 from jobsubmit.settings import load_settings
-from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.cache import cached
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.progress import Progress

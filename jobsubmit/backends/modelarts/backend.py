@@ -29,7 +29,7 @@ from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.settings import PLAN_NAME
 from jobsubmit.spec.backends import ModelArtsBackendSpec
-from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.protocol import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle

@@ -19,7 +19,7 @@ from jobsubmit.errors import BackendError, StoreError
 from jobsubmit.node.teller import END, TAGGED
 
 if TYPE_CHECKING:
-    from jobsubmit.stores import ObjectStore
+    from jobsubmit.stores.protocol import ObjectStore
 
 T = TypeVar("T")
 

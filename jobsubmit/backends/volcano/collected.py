@@ -26,7 +26,7 @@ from jobsubmit.node.teller import TAGGED
 
 if TYPE_CHECKING:
     from jobsubmit.backends.volcano.pods import Pod
-    from jobsubmit.stores import ObjectStore
+    from jobsubmit.stores.protocol import ObjectStore
 
 _CONNECTIONS = 16
 _LOOK_SECONDS, _PODS_A_SECOND = 0.5, 64  # so that many pods are asked less often

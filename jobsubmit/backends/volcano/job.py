@@ -15,7 +15,7 @@ from jobsubmit.backends.volcano.document import JOB_ID, STORE
 from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobNotFoundError
-from jobsubmit.stores import ObjectStore, open_store
+from jobsubmit.stores.protocol import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from jobsubmit.backends import JobHandle

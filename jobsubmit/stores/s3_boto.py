@@ -26,15 +26,9 @@ from botocore.exceptions import (
 
 from jobsubmit.bundle.model import changed, vanished
 from jobsubmit.errors import StoreError
-from jobsubmit.stores import FREELY, ObjectInfo, Watch, part_size, part_tag
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
-from jobsubmit.stores.s3_connection import (
-    HINTS,
-    PASSING_CODES,
-    PASSING_STATUS,
-    UNEXPECTED_HINT,
-    Connection,
-)
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
+from jobsubmit.stores.s3_transport import HINTS, PASSING_CODES, PASSING_STATUS, UNEXPECTED_HINT, Connection
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client

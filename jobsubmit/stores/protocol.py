@@ -1,0 +1,186 @@
+"""Where objects are kept: the protocol, and the one place that chooses a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from jobsubmit.bundle.model import read_blocks, size_of, vanished
+from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.node.fetch import LARGEST_MANIFEST
+
+Source: TypeAlias = bytes | Path
+
+
+class Watch:
+    """Be asked before each try of a put, and told of what is there; this one lets everything pass."""
+
+    def before(self) -> None:
+        """Return once a request may be sent; an error ends the put."""
+
+    def sent(self, size: int) -> None:
+        """Take note that so many more bytes are there."""
+
+
+FREELY = Watch()
+
+
+class ObjectInfo(NamedTuple):
+    """Describe a stored object: its key below the store's prefix, its size in bytes, and its tag.
+
+    The tag changes with the content. It is empty where telling it would cost reading the object: `head` tells it.
+    """
+
+    key: str
+    size: int
+    tag: str
+
+
+class Stored(NamedTuple):
+    """Hold an object's bytes and tag; `data` is None where the caller said it has them."""
+
+    data: bytes | None
+    tag: str
+
+
+class ObjectStore(Protocol):
+    """Keep objects under keys; a key is text with `/`, relative to the store's own prefix.
+
+    Every method raises StoreError, with the address and the next step, when the store refuses or cannot be reached;
+    the store itself retries what may pass (connection errors, time-outs, 429, 5xx) with jitter and up to a deadline,
+    callers never do. Methods may be called from several threads at once.
+    """
+
+    uri: str
+    """The store's own address, without a slash at the end; `uri + "/" + key` is an object's address."""
+
+    is_near: bool
+    """Whether a look at all objects costs no request."""
+
+    @property
+    def requests(self) -> int:
+        """Return how many requests were made so far (0 where there is no server), our own retries among them."""
+
+    @property
+    def round_trip(self) -> float:
+        """Return the seconds that the fastest request took so far (0 where there is no server)."""
+
+    def check_key(self, key: str) -> None:
+        """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""
+
+    def put(
+        self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
+    ) -> str | None:
+        """Store an object and return its tag. MUST be atomic (a reader sees the old object, the whole new one or none)
+        and MUST NOT return unless the bytes stored have this hex digest; a source that has another raises BundleError,
+        since it changed while it was read. Putting a key twice replaces the object.
+
+        With `expected` the object is stored only if the key has this tag now, or nothing where it is empty; otherwise
+        None is returned and nothing changes. A store that cannot decide both in one step MAY look before and after.
+        `watch` MUST be asked before each request with new bytes, retries too. No two callers may put one key at once:
+        the store need not keep their pieces apart."""
+
+    def get(self, key: str) -> bytes:
+        """Return an object whole; a missing one is a StoreError."""
+
+    def get_to(self, key: str, file: Path, most: int) -> str:
+        """Write an object to a file that nobody else reads yet; return its hex digest.
+
+        MUST NOT write more than `most` bytes, and MUST raise StoreError for an object that is larger.
+        """
+
+    def get_unless(self, key: str, tag: str) -> Stored | None:
+        """Return an object whole, or None where there is none; MAY leave the bytes out where its tag is this one."""
+
+    def tag_of(self, source: Path) -> str:
+        """Return the tag that a file would get here; one that it does not get is fine, then it counts as different."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return what is known of an object, or None when there is none."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with `prefix`, in order of keys; nothing for an unknown prefix."""
+
+    def copy(self, source_key: str, key: str, source: Path) -> bool:
+        """Copy an object within the store; return whether the copy is proven to hold what the local file holds.
+        MAY return False without a try."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; removing one that is not there is fine."""
+
+    def url(self, key: str, expires: int) -> str:
+        """Return an address that anybody may GET for `expires` seconds. May be valid for longer (a folder's is);
+        MUST be treated as a secret, for it may carry a signature."""
+
+
+def blocks(source: Source) -> Iterator[bytes]:
+    """Yield the bytes of a source, a large file's in pieces; raise BundleError where it cannot be read (any more)."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    try:
+        yield from read_blocks(str(source))
+    except OSError as error:
+        raise vanished(source, error) from error
+
+
+def require_small(data: bytes, address: str) -> bytes:
+    """Return an object that is read whole; raise StoreError if it is larger than a manifest can be."""
+    if len(data) > LARGEST_MANIFEST:
+        raise too_large(address, LARGEST_MANIFEST)
+    return data
+
+
+def too_large(address: str, most: int) -> StoreError:
+    """Return the error for an object that holds more bytes than were promised."""
+    text = f"{address} holds more than the {most:,} bytes that were promised"
+    return StoreError(text, "somebody has changed what is in the store: upload it again", where=address)
+
+
+def md5_of(source: Source) -> str:
+    """Return the md5 of a source as a tag spells it, or nothing where it cannot be read."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    try:
+        for block in blocks(source):
+            md5.update(block)
+    except BundleError:
+        return ""
+    return md5.hexdigest()
+
+
+PART = 8 << 20
+_MOST_PARTS = 9_000
+
+
+def part_size(size: int) -> int:
+    """Return how many bytes go into one part of a large object of so many."""
+    return max(PART, -(-size // _MOST_PARTS))
+
+
+def part_tag(source: Path) -> str:
+    """Return the ETag of an object that was put in parts: the md5 of its parts' md5 sums, and how many there are."""
+    size, sums = part_size(size_of(source)), []
+    try:
+        with source.open("rb") as stream:
+            while part := stream.read(size):
+                sums.append(hashlib.md5(part, usedforsecurity=False).digest())
+    except OSError as error:
+        raise vanished(source, error) from error
+    return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
+
+
+def open_store(address: StoreAddress, *, is_brief: bool = False) -> ObjectStore:
+    """Return the store at an address; loads its client library only now. Contacts nothing yet.
+
+    A brief one gives up on a server that does not answer within seconds.
+    """
+    if address.is_remote:
+        from jobsubmit.stores.s3 import BRIEF, S3Store
+
+        return S3Store(address, BRIEF) if is_brief else S3Store(address)
+    from jobsubmit.stores.folder import FolderStore
+
+    return FolderStore(Path(address.uri.removeprefix("file://")))
