@@ -17,7 +17,7 @@ from jobsubmit.node.gang.files import read_file
 from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.settings import Settings
-from jobsubmit.spec.load import Override, load
+from jobsubmit.spec.loader import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref
 
 _SUBMIT_AGAIN = "submit its job file: jobsubmit create job.yaml"

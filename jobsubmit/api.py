@@ -17,8 +17,8 @@ from jobsubmit.render import Script, render
 from jobsubmit.report import build as reporting
 from jobsubmit.report.build import Report
 from jobsubmit.settings import load_settings
-from jobsubmit.spec.load import LoadedSpec, Override, load_mapping
-from jobsubmit.spec.load import load as load_file
+from jobsubmit.spec.loader import LoadedSpec, Override, load_mapping
+from jobsubmit.spec.loader import load as load_file
 
 __all__ = [
     "LogQuery",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.rules import INIT_METHOD, SINGLE_NODE_RANKS
-from jobsubmit.spec.values import env_name_problem
+from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
+from jobsubmit.spec.fields import env_name_problem
 
 _HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
 _LAUNCHERS = {

@@ -31,7 +31,7 @@ from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.gang.network import lease_port
 from jobsubmit.preparation import prepare
 from jobsubmit.settings import Settings
-from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.stores.protocol import open_store
 
 Verdict: TypeAlias = Literal["ok", "warn", "fail"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit.plan import LaunchPlan
-from jobsubmit.spec.rules import SINGLE_NODE_RANKS
+from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 
 Origin: TypeAlias = Literal["spec", "platform", "jobsubmit", "launcher"]
 

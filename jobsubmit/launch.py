@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES
+from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 from jobsubmit.spec.hyperparameter import Flag, HyperparameterValue
 from jobsubmit.spec.model import JobSpec, PassedAs, RdzvBackendName, SpawnSpec, TorchrunSpec
-from jobsubmit.spec.rules import SINGLE_NODE_RANKS
 
 _CHECKPOINT_SECONDS = 60
 _TORCH_21 = re.compile(r"2\.1(\D|$)")

@@ -25,8 +25,8 @@ from jobsubmit.jobs import job_id_for
 from jobsubmit.plan import LaunchPlan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import Settings
-from jobsubmit.spec.load import LoadedSpec
-from jobsubmit.spec.schema import SCHEMA_NAME
+from jobsubmit.spec.json_schema import SCHEMA_NAME
+from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
 
 _SHOWN = 5

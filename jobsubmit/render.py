@@ -19,7 +19,7 @@ from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.launch import Mount
 from jobsubmit.plan import LaunchPlan
-from jobsubmit.spec.values import ENV_NAME
+from jobsubmit.spec.fields import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"

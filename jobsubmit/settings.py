@@ -89,7 +89,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     state_dir = Path(state or _user_path("state")).absolute()
     if not named and not file.exists():
         return Settings(StoreAddress(), None, state_dir)
-    from jobsubmit.spec.load import load_defaults
+    from jobsubmit.spec.loader import load_defaults
 
     defaults = load_defaults(file)
     return Settings(defaults.store.address, defaults.backend, state_dir)

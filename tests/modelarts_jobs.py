@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit.preparation import Demands, prepare
 from jobsubmit.settings import load_settings
-from jobsubmit.spec.load import load_mapping
+from jobsubmit.spec.loader import load_mapping
 
 SPAWN: dict[str, Any] = {"mode": "spawn", "framework": {"name": "PyTorch", "version": "pytorch_2.1.0-cuda_12.1"}}
 LAUNCH: dict[str, Any] = {"mode": "launch", "image": "team/pytorch:2.9"}

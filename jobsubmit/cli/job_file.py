@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from jobsubmit.errors import Problem, SpecError
-from jobsubmit.spec.load import LoadedSpec, Override, load
+from jobsubmit.spec.loader import LoadedSpec, Override, load
 from jobsubmit.spec.model import Mode
 
 DEFAULT_JOB_FILE = Path("job.yaml")

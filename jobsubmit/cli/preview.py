@@ -33,7 +33,7 @@ from jobsubmit.preparation import Demands, examine
 from jobsubmit.render import paste_commands
 from jobsubmit.render import render as render_script
 from jobsubmit.settings import BUILT_IN, load_settings
-from jobsubmit.spec.load import LoadedSpec
+from jobsubmit.spec.loader import LoadedSpec
 
 
 def render(

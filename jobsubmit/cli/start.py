@@ -16,7 +16,7 @@ from jobsubmit.cli.output import out
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import UsageError
 from jobsubmit.samples import Sample, code_of, find_sample, samples
-from jobsubmit.spec.schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
+from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
 _LONGEST_IMPORT = 4 << 20  # characters
@@ -123,7 +123,7 @@ def _say_next(job: Path) -> None:
     from jobsubmit.errors import JobSubmitError
     from jobsubmit.preparation import examine
     from jobsubmit.settings import load_settings
-    from jobsubmit.spec.load import load
+    from jobsubmit.spec.loader import load
 
     try:
         errors = [finding for finding in examine(load(job), load_settings()).findings if finding.level == "error"]
@@ -168,8 +168,8 @@ def _proposed(directory: Path, mode: ModeOption | None) -> str:
 
 
 def _written(fields: dict[str, Any]) -> str:
-    from jobsubmit.spec.document import as_yaml
-    from jobsubmit.spec.load import load_mapping
+    from jobsubmit.spec.loader import load_mapping
+    from jobsubmit.spec.yaml_document import as_yaml
 
     load_mapping(fields)  # what it refuses, nobody should find in a file that we wrote
     order = ["name", "mode", "code_dir", "boot_file"]

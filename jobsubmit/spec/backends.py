@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from jobsubmit.spec.engine_values import (
+from jobsubmit.spec.backend_fields import (
     KubernetesName,
     MountPath,
     ObsFolder,
@@ -17,7 +17,7 @@ from jobsubmit.spec.engine_values import (
     SlurmOption,
     SlurmWord,
 )
-from jobsubmit.spec.values import Endpoint, FrozenModel, ScalarText, Timeout, wrong
+from jobsubmit.spec.fields import Endpoint, FrozenModel, ScalarText, Timeout, wrong
 
 
 class LocalBackendSpec(FrozenModel):

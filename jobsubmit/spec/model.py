@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.spec.backends import BackendSpec, LocalBackendSpec
-from jobsubmit.spec.hyperparameter import Hyperparameter
-from jobsubmit.spec.values import (
+from jobsubmit.spec.fields import (
     CodeDir,
     Command,
     DataName,
@@ -30,6 +29,7 @@ from jobsubmit.spec.values import (
     TorchVersion,
     wrong,
 )
+from jobsubmit.spec.hyperparameter import Hyperparameter
 
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
 Layout: TypeAlias = Literal["tree", "archive"]

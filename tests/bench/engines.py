@@ -119,7 +119,7 @@ def _order(job: Path) -> dict[str, Any]:
     """Upload a job's code and script, and return what a node needs to fetch them."""
     from jobsubmit.preparation import prepare
     from jobsubmit.settings import load_settings
-    from jobsubmit.spec import load
+    from jobsubmit.spec.loader import load
     from jobsubmit.stores.protocol import open_store
     from jobsubmit.transfer.order import fetch_order
     from jobsubmit.transfer.progress import Progress

@@ -25,7 +25,7 @@ from jobsubmit.node import fetch as fetching
 from jobsubmit.plan import plan
 from jobsubmit.render import Script, render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import load
+from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer import upload as uploading

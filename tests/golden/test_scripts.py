@@ -17,7 +17,8 @@ from jobsubmit.errors import SpecError
 from jobsubmit.plan import plan
 from jobsubmit.render import paste_commands, render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import JobSpec, load, load_mapping
+from jobsubmit.spec.loader import load, load_mapping
+from jobsubmit.spec.model import JobSpec
 
 GOLDEN = Path(__file__).parent
 MODES = ("spawn", "launch", "torchrun")

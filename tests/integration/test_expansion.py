@@ -133,7 +133,7 @@ def test_all_processes_of_4096_nodes_take_less_than_two_seconds(tmp_path: Path) 
     from jobsubmit import plan as planning
     from jobsubmit.expand import expand
     from jobsubmit.settings import BUILT_IN
-    from jobsubmit.spec.load import load
+    from jobsubmit.spec.loader import load
 
     job = job_file(tmp_path, "torchrun", resources={"nodes": 4096, "nproc_per_node": 8})
     began = os.times()

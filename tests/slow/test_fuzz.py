@@ -28,7 +28,7 @@ from jobsubmit.node.gang.logs import IndexWriter, LineReader
 from jobsubmit.plan import plan
 from jobsubmit.render import render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import load, load_mapping
+from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.transfer.claims import read_claim
 from jobsubmit.transfer.manifest import read_manifest
 

@@ -23,7 +23,7 @@ from jobsubmit.preparation import Demands, prepare
 from jobsubmit.report.measured import processes
 from jobsubmit.report.sync import Sync, syncs
 from jobsubmit.settings import load_settings
-from jobsubmit.spec.load import load
+from jobsubmit.spec.loader import load
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.order import fetch_order
 from jobsubmit.transfer.upload import upload, upload_script

@@ -12,7 +12,8 @@ from ruamel.yaml.error import YAMLError
 
 from jobsubmit.cli.main import main
 from jobsubmit.errors import SpecError
-from jobsubmit.spec import json_schema, load
+from jobsubmit.spec.json_schema import json_schema
+from jobsubmit.spec.loader import load
 
 GOOD = """\
 name: ok

@@ -14,7 +14,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.check import check_code
 from jobsubmit.common.finding import Finding
 from jobsubmit.settings import BUILT_IN
-from jobsubmit.spec.load import load_mapping
+from jobsubmit.spec.loader import load_mapping
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
 CASES: list[dict[str, Any]] = yaml.safe_load((CORPUS / "cases.yaml").read_text())

@@ -22,7 +22,7 @@ from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.output import printable, visible
 from jobsubmit.node.gang import containment, files, processes
 from jobsubmit.node.gang.watcher import watcher
-from jobsubmit.spec import document as documents
+from jobsubmit.spec import yaml_document as documents
 
 LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())
 RECORDS = LATEST / "local"

@@ -26,7 +26,7 @@ from jobsubmit.node.gang import together
 from jobsubmit.plan import plan
 from jobsubmit.render import render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import load_mapping
+from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.reference import CodeRef
 
 _ETCD_LIMIT = 1_500_000  # bytes an object may have (etcd's documentation)

@@ -15,7 +15,7 @@ from jobsubmit.node.gang import files, network
 from jobsubmit.node.gang.environment import NodeEnvironments, share_gpus
 from jobsubmit.node.gang.job import Job
 from jobsubmit.node.gang.verdict import Gang, is_clear
-from jobsubmit.spec.values import env_name_problem
+from jobsubmit.spec.fields import env_name_problem
 
 
 def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang:

@@ -11,7 +11,7 @@ from modelarts_jobs import JOBS, body_of
 from ruamel.yaml import YAML
 
 from jobsubmit.platform_job import imported
-from jobsubmit.spec.load import load_mapping
+from jobsubmit.spec.loader import load_mapping
 
 MA_CLI = """
 # ma-cli ma-job submit this.yaml

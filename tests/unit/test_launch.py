@@ -8,7 +8,8 @@ import pytest
 
 from jobsubmit import launch
 from jobsubmit.errors import SpecError
-from jobsubmit.spec import JobSpec, load_mapping
+from jobsubmit.spec.loader import load_mapping
+from jobsubmit.spec.model import JobSpec
 
 
 def spec(mode: str, **fields: Any) -> JobSpec:

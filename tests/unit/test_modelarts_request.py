@@ -16,7 +16,7 @@ from jobsubmit.common.finding import Finding
 from jobsubmit.errors import CheckError
 from jobsubmit.preparation import Demands, examine
 from jobsubmit.settings import load_settings
-from jobsubmit.spec.load import load_mapping
+from jobsubmit.spec.loader import load_mapping
 
 
 def typed(value: Any, kind: str) -> Any:

@@ -16,11 +16,11 @@ from ruamel.yaml import YAML
 from jobsubmit.common.resources import STARTER_JOBS
 from jobsubmit.errors import SpecError
 from jobsubmit.launch import arguments
-from jobsubmit.spec import Override, json_schema, load, load_mapping
-from jobsubmit.spec import document as documents
+from jobsubmit.spec import yaml_document as documents
 from jobsubmit.spec.backends import BACKENDS, TolerationSpec, VolumeSpec
-from jobsubmit.spec.document import parse_document
 from jobsubmit.spec.hyperparameter import Flag
+from jobsubmit.spec.json_schema import json_schema
+from jobsubmit.spec.loader import Override, load, load_mapping
 from jobsubmit.spec.model import (
     SPECS,
     CheckpointSpec,
@@ -33,6 +33,7 @@ from jobsubmit.spec.model import (
     StoreSpec,
     TorchrunSpec,
 )
+from jobsubmit.spec.yaml_document import parse_document
 
 
 def write(folder: Path, text: str) -> Path:

@@ -14,8 +14,8 @@ from command import Command
 from jobsubmit.commandline import translated
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
+from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.model import MODES
-from jobsubmit.spec.schema import json_schema
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from jobsubmit.node.gang.supervisor import Supervisor
 from jobsubmit.plan import plan
 from jobsubmit.render import render
 from jobsubmit.settings import load_settings
-from jobsubmit.spec import load_mapping
+from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.reference import CodeRef
 
 NODES = NPROC = 2

@@ -31,7 +31,7 @@ from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
 from jobsubmit.node.agent import ORDER
 from jobsubmit.node.pod import COLLECT
-from jobsubmit.spec.document import as_yaml
+from jobsubmit.spec.yaml_document import as_yaml
 from jobsubmit.transfer.order import VALID_SECONDS
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from jobsubmit.spec.constraints import INIT_METHOD, OF_THE_SHELL, SINGLE_NODE_RANKS
+from jobsubmit.spec.fields import FREE_ENV_NAME
 from jobsubmit.spec.model import JobSpec
-from jobsubmit.spec.rules import INIT_METHOD, OF_THE_SHELL, SINGLE_NODE_RANKS
-from jobsubmit.spec.values import FREE_ENV_NAME
 
 Schema: TypeAlias = dict[str, Any]
 

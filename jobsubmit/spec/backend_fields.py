@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from jobsubmit.spec.values import location, matching, plain_text, text_schema, wrong
+from jobsubmit.spec.fields import location, matching, plain_text, text_schema, wrong
 
 QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 # Options of sbatch that would contradict what jobsubmit says itself.

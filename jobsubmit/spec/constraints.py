@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.spec.document import FieldPath
-from jobsubmit.spec.values import env_name_problem
+from jobsubmit.spec.fields import env_name_problem
+from jobsubmit.spec.yaml_document import FieldPath
 
 Raw: TypeAlias = Mapping[str, Any]
 Complaint: TypeAlias = tuple[FieldPath, str]

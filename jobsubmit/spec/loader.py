@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backends import BACKENDS, SlurmBackendSpec
-from jobsubmit.spec.document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
+from jobsubmit.spec.constraints import complaints
 from jobsubmit.spec.model import (
     MODES,
     SPECS,
@@ -26,7 +26,7 @@ from jobsubmit.spec.model import (
     ResourcesSpec,
     StoreSpec,
 )
-from jobsubmit.spec.rules import complaints
+from jobsubmit.spec.yaml_document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec, StoreSpec)
