@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jobsubmit import plan as planning
 from jobsubmit.backends import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import UsageError
-from jobsubmit.fault import Fault
 from jobsubmit.follow import status
 from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
 from jobsubmit.node.gang.files import read_file
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.plan.fault_injection import Fault
+from jobsubmit.plan.script import SCRIPT_NAME, Script, render
 from jobsubmit.preparation import Prepared, stop_at_errors
-from jobsubmit.render import SCRIPT_NAME, Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.loader import Override, load
 from jobsubmit.transfer.reference import CodeRef, place_ref

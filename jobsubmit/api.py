@@ -8,12 +8,12 @@ from typing import Any
 
 from jobsubmit import follow as following
 from jobsubmit import pipeline, preparation
-from jobsubmit import plan as planning
 from jobsubmit.again import prepare_again
 from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.plan.script import Script, render
 from jobsubmit.preparation import Demands, Prepared
-from jobsubmit.render import Script, render
 from jobsubmit.report import build as reporting
 from jobsubmit.report.build import Report
 from jobsubmit.settings import load_settings

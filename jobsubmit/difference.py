@@ -11,8 +11,8 @@ from jobsubmit.bundle.model import Bundle
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.preparation import Prepared
-from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import Settings
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest

@@ -24,9 +24,9 @@ from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecE
 from jobsubmit.follow import with_handle
 from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.node.gang.files import make_private
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
-from jobsubmit.render import SCRIPT_NAME
 from jobsubmit.settings import PLAN_NAME, Settings
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.order import fetch_order, require_boot_file

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit import plan as planning
 from jobsubmit.backends import Backend, Request, Step, open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
 from jobsubmit.bundle.model import Bundle, directory_problem
@@ -20,10 +19,11 @@ from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.errors import CheckError, Problem, SpecError
-from jobsubmit.fault import Fault
 from jobsubmit.jobs import job_id_for
-from jobsubmit.plan import LaunchPlan
-from jobsubmit.render import Script, render
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.plan.fault_injection import Fault
+from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.script import Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.json_schema import SCHEMA_NAME
 from jobsubmit.spec.loader import LoadedSpec

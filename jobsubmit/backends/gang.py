@@ -13,8 +13,8 @@ from jobsubmit.errors import UsageError
 from jobsubmit.node.timing import recorder
 
 if TYPE_CHECKING:
-    from jobsubmit.plan import LaunchPlan
-    from jobsubmit.render import Script
+    from jobsubmit.plan.launch_plan import LaunchPlan
+    from jobsubmit.plan.script import Script
     from jobsubmit.transfer.reference import CodeRef
 
 _DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.common.finding import BUNDLE_LIMIT, Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.expand import boot_words
+from jobsubmit.plan.processes import boot_words
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.transfer.reference import CodeRef
 
 _LONGEST_WORD = 131_072  # bytes of one argument or variable with its end (execve(2), MAX_ARG_STRLEN)

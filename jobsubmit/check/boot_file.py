@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.bundle.model import Bundle, BundleFile, LeftOut
 from jobsubmit.check.program.modules import parsed
 from jobsubmit.common.finding import Finding
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
 
 
 def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:

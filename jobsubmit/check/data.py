@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
 
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from jobsubmit.node.gang.environment import share_gpus, visible_gpus
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.backends import LocalBackendSpec, ModelArtsBackendSpec, SlurmBackendSpec, VolcanoBackendSpec
 
 

@@ -16,8 +16,8 @@ from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program import UNKNOWN, Facts, load_program
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.common.finding import Finding
-from jobsubmit.expand import boot_words, expand
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.processes import boot_words, expand
 
 
 def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:

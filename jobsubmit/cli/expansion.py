@@ -7,8 +7,8 @@ from typing import Any
 
 from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
-from jobsubmit.expand import Environment, Expansion, Process, Value, expand
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.processes import Environment, Expansion, Process, Value, expand
 
 
 def show_expansion(plan: LaunchPlan, node: str) -> None:

@@ -28,10 +28,10 @@ from jobsubmit.cli.output import out, printable
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecords, new_job_id
-from jobsubmit.plan import plan
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import paste_commands
+from jobsubmit.plan.script import render as render_script
 from jobsubmit.preparation import Demands, examine
-from jobsubmit.render import paste_commands
-from jobsubmit.render import render as render_script
 from jobsubmit.settings import BUILT_IN, load_settings
 from jobsubmit.spec.loader import LoadedSpec
 

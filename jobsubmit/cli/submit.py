@@ -37,8 +37,8 @@ from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.errors import INTERRUPTED, CheckError
-from jobsubmit.fault import Fault
 from jobsubmit.jobs import JobRecords
+from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.settings import Settings, load_settings
 

@@ -19,7 +19,7 @@ from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import JobRecord, JobRecords
-from jobsubmit.render import SCRIPT_NAME
+from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.settings import Settings, load_settings
 
 _CANCEL_SECONDS = 30.0

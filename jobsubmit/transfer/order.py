@@ -11,7 +11,7 @@ from jobsubmit.transfer.reference import CodeRef, script_key
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.render import Script
+    from jobsubmit.plan.script import Script
 
 VALID_SECONDS = 7 * 24 * 3600  # of a signed address; S3 allows no more
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.render import Script
+    from jobsubmit.plan.script import Script
     from jobsubmit.spec.model import Layout
 
 ARCHIVE_ENDING = ".tar.gz"

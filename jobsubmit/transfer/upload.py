@@ -21,7 +21,7 @@ from jobsubmit.transfer.reference import CodeRef, script_key
 from jobsubmit.transfer.workers import run_all, threads_for
 
 if TYPE_CHECKING:
-    from jobsubmit.render import Script
+    from jobsubmit.plan.script import Script
 
 _FEWEST_THREADS = 16  # a server that writes to a disk waits, too
 _ATTEMPTS = 20  # to be the first at a place that many want

@@ -116,14 +116,14 @@ DEFECTS = (
         (PROCESSES,),
     ),
     Defect(
-        "jobsubmit.launch.hyperparameters",
+        "jobsubmit.plan.launch_plan.launch.hyperparameters",
         "spec.resources.most == 1",
         "spec.resources.most >= 1",
         "with several nodes each is told that it is rank 0 of 1",
         ("contract/test_training.py",),
     ),
     Defect(
-        "jobsubmit.launch.rendezvous",
+        "jobsubmit.plan.launch_plan.launch.rendezvous",
         'return Rendezvous("static", "PyTorch 2.1 needs static (platform documentation)")',
         'return Rendezvous("c10d", "documented by the platform")',
         "torch 2.1 meets by c10d, which fails where the first pod's name cannot be resolved",

@@ -22,8 +22,8 @@ from jobsubmit.common.resources import starter_job
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node import fetch as fetching
-from jobsubmit.plan import plan
-from jobsubmit.render import Script, render
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import Script, render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout

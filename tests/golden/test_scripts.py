@@ -14,8 +14,8 @@ from hostile import HOSTILE
 
 from jobsubmit.common.resources import SAMPLE_CODE, TEMPLATES, starter_job
 from jobsubmit.errors import SpecError
-from jobsubmit.plan import plan
-from jobsubmit.render import paste_commands, render
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import paste_commands, render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.spec.model import JobSpec

@@ -130,8 +130,8 @@ def test_every_value_says_who_gives_it(jobsubmit: Command, tmp_path: Path) -> No
 
 
 def test_all_processes_of_4096_nodes_take_less_than_two_seconds(tmp_path: Path) -> None:
-    from jobsubmit import plan as planning
-    from jobsubmit.expand import expand
+    from jobsubmit.plan import launch_plan as planning
+    from jobsubmit.plan.processes import expand
     from jobsubmit.settings import BUILT_IN
     from jobsubmit.spec.loader import load
 

@@ -25,8 +25,8 @@ from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import JobSubmitError, StoreError
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.logs import IndexWriter, LineReader
-from jobsubmit.plan import plan
-from jobsubmit.render import render
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.transfer.claims import read_claim

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from jobsubmit import plan as planning
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check import check_code
 from jobsubmit.common.finding import Finding
+from jobsubmit.plan import launch_plan as planning
 from jobsubmit.settings import BUILT_IN
 from jobsubmit.spec.loader import load_mapping
 

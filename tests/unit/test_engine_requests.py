@@ -23,8 +23,8 @@ from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name
 from jobsubmit.node import agent, sign
 from jobsubmit.node.gang import together
-from jobsubmit.plan import plan
-from jobsubmit.render import render
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.reference import CodeRef

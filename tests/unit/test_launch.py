@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobsubmit import launch
 from jobsubmit.errors import SpecError
+from jobsubmit.plan import launch
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.spec.model import JobSpec
 

@@ -10,12 +10,12 @@ import pytest
 
 from jobsubmit.diagnosis import diagnose
 from jobsubmit.errors import UsageError
-from jobsubmit.fault import Fault, require_fit
 from jobsubmit.node.gang import hang
 from jobsubmit.node.gang.memory import OutOfMemory
 from jobsubmit.node.gang.outcome import Outcome
 from jobsubmit.node.gang.policy import pause_before, restarts_after
 from jobsubmit.node.gang.progress import Progress
+from jobsubmit.plan.fault_injection import Fault, require_fit
 
 
 def failed(reason: str, code: int | None = None) -> Outcome:

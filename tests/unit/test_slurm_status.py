@@ -18,7 +18,7 @@ from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.node.gang import files
-from jobsubmit.render import Script
+from jobsubmit.plan.script import Script
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.backends import SlurmBackendSpec
 from jobsubmit.transfer.reference import CodeRef

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from jobsubmit.common.resources import STARTER_JOBS
 from jobsubmit.errors import SpecError
-from jobsubmit.launch import arguments
+from jobsubmit.plan.launch import arguments
 from jobsubmit.spec import yaml_document as documents
 from jobsubmit.spec.backends import BACKENDS, TolerationSpec, VolumeSpec
 from jobsubmit.spec.hyperparameter import Flag

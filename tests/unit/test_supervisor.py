@@ -16,8 +16,8 @@ from jobsubmit.backends.gang import told_status
 from jobsubmit.node.gang import attempt, carrier, elastic, faults, files, hang, job, logs, processes, setup, supervisor
 from jobsubmit.node.gang.environment import NodeEnvironments
 from jobsubmit.node.gang.supervisor import Supervisor
-from jobsubmit.plan import plan
-from jobsubmit.render import render
+from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.reference import CodeRef

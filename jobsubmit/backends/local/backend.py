@@ -41,8 +41,8 @@ from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.plan import LaunchPlan
-    from jobsubmit.render import Script
+    from jobsubmit.plan.launch_plan import LaunchPlan
+    from jobsubmit.plan.script import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.reference import CodeRef

@@ -15,7 +15,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 if TYPE_CHECKING:
     from jobsubmit.backends import Request
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.transfer.reference import CodeRef
 
 # Two pages of the documentation differ: above the lower number we warn, above the higher we refuse.

@@ -16,9 +16,9 @@ from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:
-    from jobsubmit.launch import Mount
-    from jobsubmit.plan import LaunchPlan
-    from jobsubmit.render import Script
+    from jobsubmit.plan.launch import Mount
+    from jobsubmit.plan.launch_plan import LaunchPlan
+    from jobsubmit.plan.script import Script
     from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.transfer.reference import CodeRef
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends.nodeware import nodeware_sha256
-from jobsubmit.render import render_document
+from jobsubmit.plan.script import render_document
 
 if TYPE_CHECKING:
-    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.spec.backends import SlurmBackendSpec
 
 NAME = "job.sbatch"

@@ -37,8 +37,8 @@ from jobsubmit.transfer.order import VALID_SECONDS
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
-    from jobsubmit.plan import LaunchPlan
-    from jobsubmit.render import Script
+    from jobsubmit.plan.launch_plan import LaunchPlan
+    from jobsubmit.plan.script import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import VolcanoBackendSpec
     from jobsubmit.spec.model import Layout

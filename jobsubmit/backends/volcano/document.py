@@ -15,7 +15,7 @@ from jobsubmit.node.gang.together import KILLED, STOPPED
 from jobsubmit.node.pod import COLLECT
 
 if TYPE_CHECKING:
-    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.spec.backends import VolcanoBackendSpec, VolumeSpec
 
 JOB, CONFIG_MAP, SECRET = "vcjob.yaml", "configmap.yaml", "secret.yaml"

@@ -17,7 +17,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends import Request
-    from jobsubmit.plan import LaunchPlan
+    from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.spec.backends import VolcanoBackendSpec
 
 LARGEST_DATA = 1 << 20  # of a Secret or ConfigMap (Kubernetes' documentation of both)

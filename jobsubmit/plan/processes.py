@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 
 Origin: TypeAlias = Literal["spec", "platform", "jobsubmit", "launcher"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from jobsubmit import launch
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
-from jobsubmit.fault import Fault, require_fit
-from jobsubmit.launch import Mount, Rendezvous
+from jobsubmit.plan import launch
+from jobsubmit.plan.fault_injection import Fault, require_fit
+from jobsubmit.plan.launch import Mount, Rendezvous
 from jobsubmit.settings import Settings
 from jobsubmit.spec.backends import BackendSpec
 from jobsubmit.spec.model import (

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
-from jobsubmit.launch import Mount
-from jobsubmit.plan import LaunchPlan
+from jobsubmit.plan.launch import Mount
+from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.fields import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
