@@ -18,7 +18,7 @@ from jobsubmit.backends import (
 )
 from jobsubmit.backends.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
-from jobsubmit.check import RULES_DIGEST, clean_digests
+from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.follow import with_handle

@@ -16,7 +16,9 @@ from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
 from jobsubmit.bundle.model import Bundle, directory_problem
 from jobsubmit.bundle.scan_cache import load_clean, load_known
 from jobsubmit.bundle.scanner import is_code, scan
-from jobsubmit.check import RULES_DIGEST, check_code, check_data, check_secrets, without_secrets
+from jobsubmit.check.data import check_data
+from jobsubmit.check.run import check_code
+from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, without_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.jobs import job_id_for

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jobsubmit.bundle.model import Bundle, read_whole
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
-from jobsubmit.check.program import Program, load_program
+from jobsubmit.check.program.modules import Program, load_program
 from jobsubmit.errors import BundleError
 
 _TRAINS = re.compile(rb"torch\.distributed|torch\.multiprocessing|DistributedDataParallel|init_process_group")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jobsubmit.check.parsers import CommandLine, Option, Refusal
+from jobsubmit.check.parsers.accepted import CommandLine, Option, Refusal
 from jobsubmit.common.finding import Finding
 
 _NO = ("false", "0", "no", "off", "none")

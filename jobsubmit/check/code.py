@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jobsubmit.check.arguments import Word, values_of
-from jobsubmit.check.parsers import CommandLine, find_command_line
-from jobsubmit.check.program import Facts, Module, Program, Reach, Reached, Values, explore
+from jobsubmit.check.parsers.accepted import CommandLine
+from jobsubmit.check.parsers.find import find_command_line
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.reach import Reached, explore
+from jobsubmit.check.program.values import Facts, Values
 
 # They start, place or synchronise processes themselves, in ways that no look at the script shows.
 _FRAMEWORKS = (

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, argument, hides_arguments, is_ddp
-from jobsubmit.check.program import Module
+from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
 _ALL_REDUCE = "torch.distributed.all_reduce"

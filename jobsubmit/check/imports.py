@@ -11,8 +11,9 @@ from pathlib import Path
 
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.code import Code, argument
-from jobsubmit.check.program import UNKNOWN, Module, Reach
-from jobsubmit.check.program.modules import MAIN, find_module, origin
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import MAIN, Module, find_module, origin
+from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 

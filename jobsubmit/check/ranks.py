@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count
-from jobsubmit.check.parsers import Option
-from jobsubmit.check.program import UNKNOWN, Module, Reach
+from jobsubmit.check.parsers.accepted import Option
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.check import check_code
+from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.settings import BUILT_IN

@@ -9,7 +9,7 @@ import pytest
 from command import Command
 
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.check import check_secrets
+from jobsubmit.check.secrets import check_secrets
 
 LETTERS = string.ascii_letters + string.digits
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from jobsubmit.check.program import UNKNOWN
+from jobsubmit.check.program.values import UNKNOWN
 
 # What a `type` of the standard library does with a word; any other is taken to accept every word.
 CONVERTERS: Mapping[str, Callable[[str], Any]] = {

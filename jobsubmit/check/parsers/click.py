@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program import UNKNOWN, Function, Module, Program, Reached, Values
+from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.values import UNKNOWN, Values
 
 _TYPES = {"click.INT": "int", "click.FLOAT": "float", "click.STRING": "str"}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from jobsubmit.check.parsers import click, hf, native, typer
+from jobsubmit.check.parsers import click, hf_argument_parser, native, typer
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
-from jobsubmit.check.program import Program, Reached, Values
+from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.values import Values
 
 # They read the command line by rules of their own.
 _READERS = {
@@ -31,7 +33,7 @@ _READERS = {
 def find_command_line(program: Program, reached: Reached, values: Values) -> CommandLine:
     """Return what the program accepts; with a gap where that cannot be told."""
     found = (
-        hf.command_line(program, reached, values)
+        hf_argument_parser.command_line(program, reached, values)
         or native.command_line(program, reached, values)
         or click.command_line(program, reached, values)
         or typer.command_line(program, reached, values)

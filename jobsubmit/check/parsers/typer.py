@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program import UNKNOWN, Function, Module, Program, Reached, Values
+from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.values import UNKNOWN, Values
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:

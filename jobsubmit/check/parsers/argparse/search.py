@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from jobsubmit.check.program import UNKNOWN, Module, Program, Reach, Reached, Values
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.values import UNKNOWN, Values
 
 CREATES = "argparse.ArgumentParser"
 ADDS = ("add_argument",)

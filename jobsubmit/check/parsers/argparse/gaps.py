@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
-from jobsubmit.check.parsers.native.search import ADDS, LENIENT, STRICT, Search
-from jobsubmit.check.program import Module
+from jobsubmit.check.parsers.argparse.search import ADDS, LENIENT, STRICT, Search
+from jobsubmit.check.program.modules import Module
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
 _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")

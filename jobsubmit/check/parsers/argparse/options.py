@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.parsers.native.search import Search
-from jobsubmit.check.program import UNKNOWN, Module
+from jobsubmit.check.parsers.argparse.search import Search
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN
 
 _VALUES = {
     "argparse.REMAINDER": "...",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from jobsubmit.check.parsers.native.search import LENIENT, Search
-from jobsubmit.check.program import Module
+from jobsubmit.check.parsers.argparse.search import LENIENT, Search
+from jobsubmit.check.program.modules import Module
 
 
 def is_argv(search: Search, call: ast.Call, module: Module) -> bool:

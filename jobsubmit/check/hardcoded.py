@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, argument, is_count
-from jobsubmit.check.program import UNKNOWN, Module, Reach
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.check.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level
 

@@ -10,10 +10,11 @@ from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import check_boot_file
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
-from jobsubmit.check.fixed import check_fixed
+from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.hardware import gpus_per_node
 from jobsubmit.check.imports import check_imports
-from jobsubmit.check.program import UNKNOWN, Facts, load_program
+from jobsubmit.check.program.modules import load_program
+from jobsubmit.check.program.values import UNKNOWN, Facts
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.parsers.native.search import Search
+from jobsubmit.check.parsers.argparse.search import Search
 
 _CHANGERS = {"set_defaults", "__dict__"}
 

@@ -6,7 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program import UNKNOWN, Module, Program, Reach, Reached, Values
+from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.reach import Reached
+from jobsubmit.check.program.values import UNKNOWN, Values
 
 _CLASSES = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
 _PARSES = "parse_args_into_dataclasses"
