@@ -18,7 +18,7 @@ from jobsubmit.plan.script import SCRIPT_NAME, Script, render
 from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.settings import Settings
 from jobsubmit.spec.loader import Override, load
-from jobsubmit.transfer.reference import CodeRef, place_ref
+from jobsubmit.transfer.code_ref import CodeRef, place_ref
 
 _SUBMIT_AGAIN = "submit its job file: jobsubmit create job.yaml"
 _TAKEN_FROM_THE_STORE = ("code_dir", "layout", "store")

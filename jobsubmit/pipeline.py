@@ -29,7 +29,7 @@ from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.settings import PLAN_NAME, Settings
 from jobsubmit.stores.protocol import ObjectStore, open_store
-from jobsubmit.transfer.order import fetch_order, require_boot_file
+from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.upload import UploadSummary, upload, upload_script
 

@@ -29,7 +29,7 @@ from jobsubmit.plan.script import Script, render
 from jobsubmit.settings import Settings
 from jobsubmit.spec.json_schema import SCHEMA_NAME
 from jobsubmit.spec.loader import LoadedSpec
-from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
+from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")

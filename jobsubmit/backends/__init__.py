@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.stores.protocol import ObjectStore
-    from jobsubmit.transfer.order import FetchOrder
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
+    from jobsubmit.transfer.fetch_plan import FetchOrder
 
 Stream: TypeAlias = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")

@@ -15,7 +15,7 @@ from jobsubmit.node.timing import recorder
 if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")
 

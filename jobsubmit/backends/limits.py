@@ -13,7 +13,7 @@ from jobsubmit.plan.processes import boot_words
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan.launch_plan import LaunchPlan
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _LONGEST_WORD = 131_072  # bytes of one argument or variable with its end (execve(2), MAX_ARG_STRLEN)
 _SHORTEST_SIGNATURE = 330  # characters of a signed address after its path: algorithm, key, date, expiry, signature

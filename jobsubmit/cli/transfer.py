@@ -25,7 +25,7 @@ from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.stores.protocol import ObjectStore, open_store
-from jobsubmit.transfer.reference import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
+from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
 
 _COLUMNS = os.environ.get("COLUMNS", "")
 _WIDTH = int(_COLUMNS) if _COLUMNS.isdecimal() and int(_COLUMNS) else 110  # argparse would load much to ask for it

@@ -20,10 +20,10 @@ from jobsubmit.bundle.model import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.node.fetch import FetchError, extract, most_of_archive, require_room, safe_path
 from jobsubmit.stores.protocol import ObjectStore, md5_of
+from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, CodeRef, place_ref
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, Entry, Manifest, read_manifest
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import ARCHIVE_ENDING, CodeRef, place_ref
-from jobsubmit.transfer.workers import run_all, threads_for
+from jobsubmit.transfer.worker_pool import run_all, threads_for
 
 _MD5 = re.compile("[0-9a-f]{32}")
 _FEWEST_THREADS = 4

@@ -13,12 +13,12 @@ from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
 from jobsubmit.common.file_lock import held
 from jobsubmit.errors import BundleError
 from jobsubmit.stores.protocol import ObjectInfo, ObjectStore, Stored, Watch
-from jobsubmit.transfer import claims, snapshots
-from jobsubmit.transfer.claims import HeldPlace, read_claim
+from jobsubmit.transfer import copy_index, lease
+from jobsubmit.transfer.code_ref import CodeRef, script_key
+from jobsubmit.transfer.lease import HeldPlace, read_claim
 from jobsubmit.transfer.manifest import manifest_bytes, read_manifest
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import CodeRef, script_key
-from jobsubmit.transfer.workers import run_all, threads_for
+from jobsubmit.transfer.worker_pool import run_all, threads_for
 
 if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
@@ -91,28 +91,28 @@ def upload(
     with held(lock, waiting) as owner, ExitStack() as scratch:
         for _ in range(_ATTEMPTS):
             found = _look(store, code, manifest)
-            found = claims.outlast(store, code, found, owner, progress)
+            found = lease.outlast(store, code, found, owner, progress)
             changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
             if changes.is_whole:
                 return UploadSummary(skipped=len(bundle.files))
             if code.layout == "archive":
                 archive = archive or _packed(bundle, scratch, progress)
-            place = claims.claim_place(store, code, found, owner)
+            place = lease.claim_place(store, code, found, owner)
             if place is not None:
                 break
         else:
-            raise claims.overtaken(code)
+            raise lease.overtaken(code)
         with place:
             if archive:
                 summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
             else:
-                earlier = snapshots.load(work_dir, store, code)
+                earlier = copy_index.load(work_dir, store, code)
                 summary = _send_tree(store, code, changes, place, progress, earlier)
             require_unchanged(bundle)
             _send_diff(store, code, bundle)
             place.end_with(manifest)
     if code.layout == "tree":
-        snapshots.save(work_dir, store, code, bundle)
+        copy_index.save(work_dir, store, code, bundle)
     return summary._replace(skipped=len(bundle.files) - len(changes.send), deleted=changes.delete)
 
 
@@ -146,7 +146,7 @@ def _changes(
     if earlier and (earlier.digest, earlier.layout) == (bundle.digest, code.layout):
         listed = True  # the same code, in another revision
     if not listed and not earlier:
-        claims.require_ours(code, found)
+        lease.require_ours(code, found)
     if code.layout == "archive":
         is_there = not (code.fixed or store.is_near) or store.head(code.key) is not None
         is_whole = listed and not recheck and is_there
@@ -230,7 +230,7 @@ def _send_tree(
     changes: Changes,
     place: HeldPlace,
     progress: Progress,
-    earlier: snapshots.Snapshot,
+    earlier: copy_index.Snapshot,
 ) -> UploadSummary:
     copied: list[int] = []
     watch = _Watch(place, progress)

@@ -131,14 +131,14 @@ DEFECTS = (
     ),
     # ── code and stores
     Defect(
-        "jobsubmit.transfer.claims.outlast",
+        "jobsubmit.transfer.lease.outlast",
         "found, seen = new, _now()",
         "found = new",
         "an upload that takes longer than 90 s is overtaken while it is alive",
         (FAULTS, TRANSFER),
     ),
     Defect(
-        "jobsubmit.transfer.claims.HeldPlace.end_with",
+        "jobsubmit.transfer.lease.HeldPlace.end_with",
         "manifest, digest, expected=self.tag)",
         "manifest, digest)",
         "an upload that was overtaken replaces the manifest of the other",

@@ -29,8 +29,8 @@ from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer import upload as uploading
-from jobsubmit.transfer.order import fetch_order
-from jobsubmit.transfer.reference import CodeRef, code_ref, place_ref
+from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
+from jobsubmit.transfer.fetch_plan import fetch_order
 from jobsubmit.transfer.upload import UploadSummary, upload_script
 
 LAYOUTS: tuple[Layout, ...] = ("tree", "archive")

@@ -266,7 +266,7 @@ def test_a_new_snapshot_copies_large_files_on_the_server(
     from jobsubmit.bundle.scanner import scan
     from jobsubmit.common.store_address import StoreAddress
     from jobsubmit.stores.protocol import open_store
-    from jobsubmit.transfer.reference import code_ref
+    from jobsubmit.transfer.code_ref import code_ref
     from jobsubmit.transfer.upload import upload
 
     root = make(tmp_path / "code", 10)
@@ -384,7 +384,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     from jobsubmit.bundle.scanner import scan
     from jobsubmit.stores.folder import FolderStore
-    from jobsubmit.transfer.reference import place_ref
+    from jobsubmit.transfer.code_ref import place_ref
     from jobsubmit.transfer.upload import upload
 
     def refuse(*_: object) -> None:

@@ -30,10 +30,10 @@ from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores.s3 import S3Store
 from jobsubmit.stores.s3_transport import Limits
-from jobsubmit.transfer import claims
+from jobsubmit.transfer import lease
+from jobsubmit.transfer.code_ref import place_ref
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import place_ref
 from jobsubmit.transfer.upload import UploadSummary, upload
 
 pytestmark = pytest.mark.needs("minio")
@@ -511,7 +511,7 @@ def put_claim(bucket: Bucket, **fields: Any) -> None:
 def test_an_upload_of_another_machine_is_waited_for_while_it_lives(
     bucket: Bucket, line: Proxy, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobsubmit: Command
 ) -> None:
-    monkeypatch.setattr(claims, "SILENCE_SECONDS", 3)
+    monkeypatch.setattr(lease, "SILENCE_SECONDS", 3)
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     put_claim(bucket)
     assert "it is not whole" in jobsubmit("download", where[0], "out", *where[1:], code=4).stderr
@@ -548,8 +548,8 @@ def test_what_a_dead_upload_of_another_machine_left_is_nobodys(
 def test_an_upload_that_was_overtaken_says_so(
     bucket: Bucket, line: Proxy, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(claims, "LEASE_SECONDS", 1)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
 
     def rule(seen: Seen) -> Fault | None:
         if seen.method == "PUT" and "/p0/" in seen.path and not overtaken:

@@ -29,7 +29,7 @@ from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load, load_mapping
-from jobsubmit.transfer.claims import read_claim
+from jobsubmit.transfer.lease import read_claim
 from jobsubmit.transfer.manifest import read_manifest
 
 SHORT, LONG = 150, 10_000  # inputs of each test

@@ -25,7 +25,7 @@ from jobsubmit.report.sync import Sync, syncs
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load
 from jobsubmit.stores.protocol import open_store
-from jobsubmit.transfer.order import fetch_order
+from jobsubmit.transfer.fetch_plan import fetch_order
 from jobsubmit.transfer.upload import upload, upload_script
 
 TIMED = Path(__file__).parents[1] / "timed"

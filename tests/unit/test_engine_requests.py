@@ -27,7 +27,7 @@ from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
-from jobsubmit.transfer.reference import CodeRef
+from jobsubmit.transfer.code_ref import CodeRef
 
 _ETCD_LIMIT = 1_500_000  # bytes an object may have (etcd's documentation)
 

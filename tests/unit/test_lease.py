@@ -12,10 +12,10 @@ from memory_store import MemoryStore
 
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import Stored
-from jobsubmit.transfer import claims
-from jobsubmit.transfer.claims import Claim, HeldPlace, claim_place, outlast, read_claim, require_ours
+from jobsubmit.transfer import lease
+from jobsubmit.transfer.code_ref import CodeRef
+from jobsubmit.transfer.lease import Claim, HeldPlace, claim_place, outlast, read_claim, require_ours
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import CodeRef
 
 CODE = CodeRef("memory://store/code", "code", "tree", "code", "d" * 64)
 KEY = CODE.manifest_key
@@ -35,7 +35,7 @@ class Notes(Progress):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(claims, "time", found)
+    monkeypatch.setattr(lease, "time", found)
     return found
 
 

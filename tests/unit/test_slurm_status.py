@@ -21,7 +21,7 @@ from jobsubmit.node.gang import files
 from jobsubmit.plan.script import Script
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.backends import SlurmBackendSpec
-from jobsubmit.transfer.reference import CodeRef
+from jobsubmit.transfer.code_ref import CodeRef
 
 HANDLE = JobHandle("slurm", "test/4711")
 SHOWN = (

@@ -20,7 +20,7 @@ from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
-from jobsubmit.transfer.reference import CodeRef
+from jobsubmit.transfer.code_ref import CodeRef
 
 NODES = NPROC = 2
 TIMED = (attempt, carrier, elastic, faults, files, hang, job, logs, supervisor)

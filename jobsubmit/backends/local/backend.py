@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _MOST_PER_CORE = 64
 _KILL_SECONDS = 5.0

@@ -17,10 +17,10 @@ from jobsubmit.node.gang.environment import mount_path
 from jobsubmit.node.gang.files import REQUEST
 from jobsubmit.settings import load_settings
 from jobsubmit.stores.protocol import ObjectStore, open_store
-from jobsubmit.transfer.cache import cached
+from jobsubmit.transfer.code_ref import CodeRef, place_ref
 from jobsubmit.transfer.download import download
+from jobsubmit.transfer.input_cache import cached
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import CodeRef, place_ref
 from jobsubmit.transfer.upload import upload
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _CONNECTIONS = 16
 _HANDLE_PARTS = 3

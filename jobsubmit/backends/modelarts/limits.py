@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobsubmit.backends import Request
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan.launch_plan import LaunchPlan
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 # Two pages of the documentation differ: above the lower number we warn, above the higher we refuse.
 _USUAL_FILES, _MOST_FILES = 1000, 4096

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
     from jobsubmit.spec.backends import BackendSpec
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 NAME = "training-job.json"
 _FOLDER = ".jobsubmit"  # in the code directory, where no ignore rule of the user's reaches

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
     from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable
 _LONGEST_PATH = 4096

@@ -32,7 +32,7 @@ from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
 from jobsubmit.node.agent import ORDER
 from jobsubmit.node.pod import COLLECT
 from jobsubmit.spec.yaml_document import as_yaml
-from jobsubmit.transfer.order import VALID_SECONDS
+from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import VolcanoBackendSpec
     from jobsubmit.spec.model import Layout
-    from jobsubmit.transfer.reference import CodeRef
+    from jobsubmit.transfer.code_ref import CodeRef
 
 _CONFLICT = 409
 

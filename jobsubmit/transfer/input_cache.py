@@ -10,10 +10,10 @@ from pathlib import Path
 from jobsubmit.common.file_lock import held
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore
+from jobsubmit.transfer.code_ref import CodeRef, place_ref
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.manifest import read_manifest
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import CodeRef, place_ref
 
 _COMPLETE = ".complete"
 

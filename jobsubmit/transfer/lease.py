@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore, Stored
+from jobsubmit.transfer.code_ref import CodeRef
 from jobsubmit.transfer.progress import Progress
-from jobsubmit.transfer.reference import CodeRef
 
 RENEW_SECONDS = 10
 # An owner that could not renew its claim for so long sends nothing new, until it could.

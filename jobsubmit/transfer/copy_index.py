@@ -12,7 +12,7 @@ from typing import TypeAlias
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.node.gang.files import replace_file
 from jobsubmit.stores.protocol import ObjectStore
-from jobsubmit.transfer.reference import CodeRef
+from jobsubmit.transfer.code_ref import CodeRef
 
 Snapshot: TypeAlias = Mapping[str, str]
 """Digest → key of a large file."""

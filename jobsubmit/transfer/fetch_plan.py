@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobsubmit.errors import CheckError, StoreError
 from jobsubmit.stores.protocol import ObjectStore
+from jobsubmit.transfer.code_ref import CodeRef, script_key
 from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, read_manifest
-from jobsubmit.transfer.reference import CodeRef, script_key
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
