@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jobsubmit.check.parsers import click, hf_argument_parser, native, typer
+from jobsubmit.check.parsers import click, hf_argument_parser, typer
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
+from jobsubmit.check.parsers.argparse import parser as argparse
 from jobsubmit.check.program.modules import Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
@@ -34,7 +35,7 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
     """Return what the program accepts; with a gap where that cannot be told."""
     found = (
         hf_argument_parser.command_line(program, reached, values)
-        or native.command_line(program, reached, values)
+        or argparse.command_line(program, reached, values)
         or click.command_line(program, reached, values)
         or typer.command_line(program, reached, values)
     )
