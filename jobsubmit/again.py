@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jobsubmit.backends import open_backend
+from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import UsageError
 from jobsubmit.follow import status

@@ -9,7 +9,7 @@ from typing import Any
 from jobsubmit import follow as following
 from jobsubmit import pipeline, preparation
 from jobsubmit.again import prepare_again
-from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
+from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.script import Script, render

@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from jobsubmit.backends import open_backend
+from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.node.gang.environment import visible_gpus

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from jobsubmit.backends import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
-from jobsubmit.backends.patience import Patience
+from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
+from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.settings import Settings

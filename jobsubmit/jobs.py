@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsubmit.backends import Step
+from jobsubmit.backends.protocol import Step
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import held, is_locked
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jobsubmit import follow
-from jobsubmit.backends import State
+from jobsubmit.backends.protocol import State
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import JobRecord, JobRecords
 from jobsubmit.node.gang import stored

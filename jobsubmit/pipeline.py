@@ -10,13 +10,8 @@ from dataclasses import asdict, dataclass, replace
 
 from pydantic import BaseModel
 
-from jobsubmit.backends import (
-    Delivery,
-    JobHandle,
-    Step,
-    open_backend,
-)
-from jobsubmit.backends.limits import secret_limits
+from jobsubmit.backends.protocol import Delivery, JobHandle, Step, open_backend
+from jobsubmit.backends.shared.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED

@@ -13,7 +13,7 @@ from typing import Annotated, TextIO
 import typer
 
 from jobsubmit import follow as following
-from jobsubmit.backends import JobStatus, LogLine, LogQuery
+from jobsubmit.backends.protocol import JobStatus, LogLine, LogQuery
 from jobsubmit.cli import job_status, output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jobsubmit import follow as following
-from jobsubmit.backends import State
+from jobsubmit.backends.protocol import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.cli.output import columns, counted, out, readable
 from jobsubmit.common.durations import time_text

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from jobsubmit import follow as following
-from jobsubmit.backends import JobStatus
+from jobsubmit.backends.protocol import JobStatus
 from jobsubmit.cli import job_status, output
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds

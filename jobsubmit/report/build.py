@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobsubmit import follow
-from jobsubmit.backends import JobStatus
+from jobsubmit.backends.protocol import JobStatus
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import JobRecord
 from jobsubmit.node.gang import stored

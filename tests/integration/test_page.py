@@ -12,7 +12,7 @@ import browser
 import pytest
 from timing_files import timing_file
 
-from jobsubmit.backends import JobStatus, Recovery, State, Step
+from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
 from jobsubmit.jobs import JobRecord
 from jobsubmit.report.build import Report, compare, notes
 from jobsubmit.report.measured import processes

@@ -226,12 +226,12 @@ def test_a_job_of_another_machine_is_running_there(jobsubmit: Command, tmp_path:
 
 def test_without_locks_a_heartbeat_decides(jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client and the keeper are told that the file system has no locks."""
-    from jobsubmit.backends.local import watched
+    from jobsubmit.backends.local import liveness
     from jobsubmit.backends.local.backend import LocalBackend
     from jobsubmit.settings import load_settings
 
     job = started(jobsubmit, tmp_path)
-    monkeypatch.setattr(watched, "is_locked", lambda file: None)
+    monkeypatch.setattr(liveness, "is_locked", lambda file: None)
     backend = LocalBackend(load_settings())
     found = backend.find(job)
     assert found is not None

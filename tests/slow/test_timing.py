@@ -16,8 +16,8 @@ import pytest
 from command import Command, job_dir, job_id
 from ruamel.yaml import YAML
 
-from jobsubmit.backends.gang import asked_far, timing_files
-from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_request import asked_far, timing_files
 from jobsubmit.node import agent
 from jobsubmit.preparation import Demands, prepare
 from jobsubmit.report.measured import processes

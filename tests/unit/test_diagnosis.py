@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jobsubmit.diagnosis import TABLE, diagnose
+from jobsubmit.backends.shared.failure_hints import TABLE, diagnose
 
 SAID = {
     "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.": "1 of 2",

@@ -17,8 +17,8 @@ import yaml
 from hostile import HOSTILE
 
 from jobsubmit import node
-from jobsubmit.backends import Request, open_backend
-from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.protocol import Request, open_backend
+from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name
 from jobsubmit.node import agent, sign

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobsubmit.diagnosis import diagnose
+from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
 from jobsubmit.node.gang import hang
 from jobsubmit.node.gang.memory import OutOfMemory

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.backends import LogQuery
-from jobsubmit.backends.lines import chosen_lines
+from jobsubmit.backends.protocol import LogQuery
+from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.logs import IndexWriter, LineReader, last_lines
 

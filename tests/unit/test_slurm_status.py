@@ -13,7 +13,7 @@ import pytest
 from memory_store import MemoryStore
 from node_status import ended, failed
 
-from jobsubmit.backends import Delivery, JobHandle, Request, State
+from jobsubmit.backends.protocol import Delivery, JobHandle, Request, State
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
 from jobsubmit.errors import BackendError, JobNotFoundError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from clock import Clock
 
-from jobsubmit.backends import open_backend
-from jobsubmit.backends.gang import told_status
+from jobsubmit.backends.protocol import open_backend
+from jobsubmit.backends.shared.agent_request import told_status
 from jobsubmit.node.gang import attempt, carrier, elastic, faults, files, hang, job, logs, processes, setup, supervisor
 from jobsubmit.node.gang.environment import NodeEnvironments
 from jobsubmit.node.gang.supervisor import Supervisor

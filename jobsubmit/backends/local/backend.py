@@ -17,21 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit import node
-from jobsubmit.backends import (
-    EVERYTHING,
-    Delivery,
-    JobHandle,
-    JobStatus,
-    LogLine,
-    LogQuery,
-    Request,
-    State,
-)
-from jobsubmit.backends.gang import asked, timing_files, told_status
-from jobsubmit.backends.limits import word_limits
-from jobsubmit.backends.lines import chosen_lines
+from jobsubmit.backends.local.liveness import watched
 from jobsubmit.backends.local.survivors import survivors, watchers
-from jobsubmit.backends.local.watched import watched
+from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.shared.agent_request import asked, timing_files, told_status
+from jobsubmit.backends.shared.limits import word_limits
+from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.common.file_lock import is_locked
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.isolation import python_command
@@ -96,7 +87,7 @@ class LocalBackend:
             "secrets": dict(delivery.secrets),
             "client_folder": str(Path.cwd()),
             "python_folder": _python_folder(needs_torch=False),
-            "carrier": python_command("jobsubmit.backends.local.carry"),
+            "carrier": python_command("jobsubmit.backends.local.data_carrier"),
         }
         job_dir = self.settings.job_dir(request.job_id)
         files.make_private(str(job_dir))

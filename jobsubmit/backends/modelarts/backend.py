@@ -12,16 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
-from jobsubmit.backends.gang import refuse_faults
-from jobsubmit.backends.limits import word_limits
 from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
-from jobsubmit.backends.patience import Patience
+from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.shared.agent_request import refuse_faults
+from jobsubmit.backends.shared.limits import word_limits
+from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean

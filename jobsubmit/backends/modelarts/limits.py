@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from jobsubmit.backends.limits import over, refused
 from jobsubmit.backends.modelarts.request import NAME, auto_stop_hours, flavor
+from jobsubmit.backends.shared.limits import over, refused
 from jobsubmit.common.finding import BUNDLE_LIMIT, Finding, Level
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
-    from jobsubmit.backends import Request
+    from jobsubmit.backends.protocol import Request
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.transfer.code_ref import CodeRef

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends.gang import asked_far
-from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_request import asked_far
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.node.gang.reserved import RESERVED
 from jobsubmit.node.task import REQUEST_VARIABLE

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from jobsubmit.backends import Failure, JobStatus, State, Step, gang
-from jobsubmit.diagnosis import diagnose
+from jobsubmit.backends.protocol import Failure, JobStatus, State, Step
+from jobsubmit.backends.shared import agent_request
+from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.node.gang import together
 from jobsubmit.node.gang.outcome import Outcome
 
@@ -40,14 +41,14 @@ def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None]) -> 
     killed with its agent, has only the end of an earlier attempt in its log.
     """
     statuses = [
-        gang.with_words(dict(end))
+        agent_request.with_words(dict(end))
         for task, end in ends.items()
         if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
     outcome = together.judged(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
         return told
-    status = gang.told_status(outcome.as_status(), ())
+    status = agent_request.told_status(outcome.as_status(), ())
     return replace(status, steps=told.steps, details={**told.details, **status.details})
 
 

@@ -10,11 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State, Step
-from jobsubmit.backends.gang import asked_far, refuse_faults
-from jobsubmit.backends.limits import far_data_limits, order_limit, word_limits
-from jobsubmit.backends.nodeware import nodeware
-from jobsubmit.backends.patience import patiently
+from jobsubmit.backends.protocol import (
+    EVERYTHING,
+    Delivery,
+    JobHandle,
+    JobStatus,
+    LogLine,
+    LogQuery,
+    Request,
+    State,
+    Step,
+)
+from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
+from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
+from jobsubmit.backends.shared.polling import patiently
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.document import NAME, agent_path, document
 from jobsubmit.backends.slurm.folder import Folder

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from jobsubmit.backends.commands import ask, refusal
+from jobsubmit.backends.shared.client_process import ask, refusal
 from jobsubmit.backends.slurm.document import LOG, MARK
 from jobsubmit.errors import BackendError
 from jobsubmit.node.gang.reserved import RESERVED

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends.nodeware import nodeware_sha256
+from jobsubmit.backends.shared.agent_archive import nodeware_sha256
 from jobsubmit.plan.script import render_document
 
 if TYPE_CHECKING:

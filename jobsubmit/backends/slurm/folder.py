@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.backends import LogLine, LogQuery
-from jobsubmit.backends.gang import timing_files
-from jobsubmit.backends.lines import chosen_lines
+from jobsubmit.backends.protocol import LogLine, LogQuery
+from jobsubmit.backends.shared.agent_request import timing_files
+from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.backends.slurm.document import LOG
 from jobsubmit.node.agent import REQUEST, node_dir
 from jobsubmit.node.gang import files, stored, together

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import JobStatus, Recovery, State, Step
-from jobsubmit.backends.gang import told_status, told_steps
+from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
+from jobsubmit.backends.shared.agent_request import told_status, told_steps
 from jobsubmit.node.gang import files
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ruamel.yaml import YAML
 
-from jobsubmit.backends import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
-from jobsubmit.backends.gang import asked_far, refuse_faults
-from jobsubmit.backends.limits import far_data_limits, order_limit, word_limits
-from jobsubmit.backends.patience import patiently
+from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
+from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
+from jobsubmit.backends.shared.polling import patiently
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.document import (
     CANCELLED,

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import LogLine, LogQuery, Stream
+from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
 from jobsubmit.node.pod import PIECE, STATUS, TIMING

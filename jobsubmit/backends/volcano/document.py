@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends.nodeware import nodeware
+from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.volcano.names import TASK, object_name
 from jobsubmit.node.agent import ORDER, REQUEST, RESTART
 from jobsubmit.node.gang.together import KILLED, STOPPED

@@ -18,7 +18,7 @@ from jobsubmit.errors import JobNotFoundError
 from jobsubmit.stores.protocol import ObjectStore, open_store
 
 if TYPE_CHECKING:
-    from jobsubmit.backends import JobHandle
+    from jobsubmit.backends.protocol import JobHandle
 
 _TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 
-from jobsubmit.backends.limits import over, refused
+from jobsubmit.backends.shared.limits import over, refused
 from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
-    from jobsubmit.backends import Request
+    from jobsubmit.backends.protocol import Request
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.spec.backends import VolcanoBackendSpec
 

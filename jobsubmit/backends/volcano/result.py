@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from jobsubmit.backends import JobStatus, State
-from jobsubmit.backends.gang import told_status, with_words
+from jobsubmit.backends.protocol import JobStatus, State
+from jobsubmit.backends.shared.agent_request import told_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
 from jobsubmit.common.durations import time_text

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from jobsubmit.backends import LogLine, LogQuery, Stream
+from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
 from jobsubmit.node.gang.logs import LineReader
 
 if TYPE_CHECKING:

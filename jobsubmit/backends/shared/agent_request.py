@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends import Failure, JobStatus, Recovery, State, Step
-from jobsubmit.diagnosis import diagnose
+from jobsubmit.backends.protocol import Failure, JobStatus, Recovery, State, Step
+from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
 from jobsubmit.node.timing import recorder
 
