@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobsubmit import follow as following
-from jobsubmit import pipeline, preparation
-from jobsubmit.again import prepare_again
 from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
-from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs import prepare as preparation
+from jobsubmit.jobs import submit
+from jobsubmit.jobs.prepare import Demands, Prepared
+from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.jobs.rerun import prepare_again
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.script import Script, render
-from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.report import build as reporting
 from jobsubmit.report.build import Report
 from jobsubmit.settings import load_settings
@@ -57,7 +58,7 @@ def render_script(job: LoadedSpec) -> Script:
 
 def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
     """Upload the code, submit the job and return its handle at once. Raises any JobSubmitError."""
-    return pipeline.submit(prepare(job, job_id), load_settings()).handle
+    return submit.submit(prepare(job, job_id), load_settings()).handle
 
 
 def status(job: JobHandle | str) -> JobStatus:
@@ -92,7 +93,7 @@ def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool
     """
     changes = [Override.from_assignment(text) for text in assignments]
     settings = load_settings()
-    return pipeline.submit(prepare_again(_record(job), settings, changes, resume=resume), settings).handle
+    return submit.submit(prepare_again(_record(job), settings, changes, resume=resume), settings).handle
 
 
 def delete(job: JobHandle | str) -> None:

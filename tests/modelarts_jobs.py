@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.preparation import Demands, prepare
+from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit import preparation
 from jobsubmit.bundle.git import Revision
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
@@ -15,6 +14,7 @@ from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.finding import Finding
 from jobsubmit.errors import UsageError
+from jobsubmit.jobs import prepare
 from jobsubmit.settings import load_settings
 
 
@@ -36,7 +36,7 @@ def bundle(
     Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
     loaded = read_job(job, None, overrides(assignments=set_))
-    found, wrong = preparation.bundled(loaded, load_settings())
+    found, wrong = prepare.bundled(loaded, load_settings())
     if found is None:
         raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
     files = sorted(found.files, key=lambda file: (-file.size, file.path))
@@ -46,7 +46,7 @@ def bundle(
         _show(found, files if list_ else files[:top], is_whole=list_)
     if wrong:
         if not out.json:
-            raise preparation.check_error(wrong)
+            raise prepare.check_error(wrong)
         raise typer.Exit(3)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from jobsubmit.backends.protocol import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.output import readable, without_steering
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
-from jobsubmit.jobs import JobRecord
+from jobsubmit.jobs.records import JobRecord
 
 _STATE_STYLES: dict[str, str] = {
     State.SUCCEEDED: "bold green",

@@ -66,7 +66,7 @@ Debug: TypeAlias = Annotated[
 
 def _known_jobs(incomplete: str) -> list[str]:
     """Return the names and ids that a shell may complete, the newest first."""
-    from jobsubmit.jobs import JobRecords
+    from jobsubmit.jobs.records import JobRecords
     from jobsubmit.settings import load_settings
 
     records = JobRecords(load_settings()).all()

@@ -27,11 +27,11 @@ from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out, printable
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import JobRecords, new_job_id
+from jobsubmit.jobs.prepare import Demands, examine
+from jobsubmit.jobs.records import JobRecords, new_job_id
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import paste_commands
 from jobsubmit.plan.script import render as render_script
-from jobsubmit.preparation import Demands, examine
 from jobsubmit.settings import BUILT_IN, load_settings
 from jobsubmit.spec.loader import LoadedSpec
 
@@ -155,8 +155,8 @@ def _show_request(loaded: LoadedSpec, job_id: str | None) -> None:
 
 
 def _show_difference(loaded: LoadedSpec, job: str) -> None:
-    from jobsubmit.difference import difference
-    from jobsubmit.preparation import Demands, prepare  # a plain render needs none of it
+    from jobsubmit.jobs.difference import difference
+    from jobsubmit.jobs.prepare import Demands, prepare  # a plain render needs none of it
 
     settings = load_settings()
     record = JobRecords(settings).find(job)

@@ -13,7 +13,7 @@ import typer
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out, readable
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import JobRecords
+from jobsubmit.jobs.records import JobRecords
 from jobsubmit.settings import load_settings
 
 if TYPE_CHECKING:

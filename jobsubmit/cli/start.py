@@ -121,7 +121,7 @@ def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[
 def _say_next(job: Path) -> None:
     """Say what to type next: what has to be mended first, or the submission."""
     from jobsubmit.errors import JobSubmitError
-    from jobsubmit.preparation import examine
+    from jobsubmit.jobs.prepare import examine
     from jobsubmit.settings import load_settings
     from jobsubmit.spec.loader import load
 

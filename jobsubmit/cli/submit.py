@@ -10,9 +10,6 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit import follow as following
-from jobsubmit import pipeline, preparation
-from jobsubmit.again import prepare_again
 from jobsubmit.cli import job_status, output
 from jobsubmit.cli.job_file import (
     DEFAULT_JOB_FILE,
@@ -37,9 +34,12 @@ from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.errors import INTERRUPTED, CheckError
-from jobsubmit.jobs import JobRecords
+from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs import prepare, submit
+from jobsubmit.jobs.prepare import Demands, Prepared
+from jobsubmit.jobs.records import JobRecords
+from jobsubmit.jobs.rerun import prepare_again
 from jobsubmit.plan.fault_injection import Fault
-from jobsubmit.preparation import Demands, Prepared
 from jobsubmit.settings import Settings, load_settings
 
 _LONGEST_LINE = 4000
@@ -92,7 +92,7 @@ def create(
     )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = read_job(job, mode, changes)
-    prepared = preparation.prepare(loaded, settings, demands)
+    prepared = prepare.prepare(loaded, settings, demands)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
@@ -144,9 +144,9 @@ def _submit(
     try:
         with output.transfer_progress() as progress:
             if key is None:
-                submission = pipeline.submit(prepared, settings, progress=progress)
+                submission = submit.submit(prepared, settings, progress=progress)
             else:
-                submission = pipeline.submit_once(prepared, settings, key, progress=progress)
+                submission = submit.submit_once(prepared, settings, key, progress=progress)
     except KeyboardInterrupt:
         out.talk("interrupted: the job was not submitted")
         raise typer.Exit(INTERRUPTED) from None
@@ -244,7 +244,7 @@ def validate(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    found = preparation.examine(read_job(job, mode, changes), load_settings())
+    found = prepare.examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         out.document(
@@ -259,7 +259,7 @@ def validate(
         return
     _show_notes(found.notes, [f for f in found.findings if f.level != "error"], least="unknown")
     if errors:
-        raise preparation.check_error(errors)
+        raise prepare.check_error(errors)
     files = "code that is uploaded already"
     if found.bundle:
         files = f"{output.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"

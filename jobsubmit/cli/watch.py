@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from jobsubmit import follow as following
 from jobsubmit.backends.protocol import JobStatus
 from jobsubmit.cli import job_status, output
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
-from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.settings import Settings, load_settings
 

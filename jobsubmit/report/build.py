@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobsubmit import follow
 from jobsubmit.backends.protocol import JobStatus
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import JobRecord
+from jobsubmit.jobs import monitor
+from jobsubmit.jobs.records import JobRecord
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import read_file
 from jobsubmit.report.measured import Process, processes
@@ -55,8 +55,8 @@ class Comparison:
 
 def report(record: JobRecord, settings: Settings) -> Report:
     """Return the report of a job, also of one that still runs or has failed."""
-    status = follow.status(record, settings)
-    measured = processes(follow.timings(record, settings)) if record.handle else []
+    status = monitor.status(record, settings)
+    measured = processes(monitor.timings(record, settings)) if record.handle else []
     found = syncs(measured)
     return Report(
         record,

@@ -224,7 +224,7 @@ DEFECTS = (
     ),
     # ── before and after
     Defect(
-        "jobsubmit.jobs.JobRecords.find",
+        "jobsubmit.jobs.records.JobRecords.find",
         "for record in [record for record in named if not record.problem] or named:",
         "for record in named:",
         "a name means a submission that was refused, not the job before it",

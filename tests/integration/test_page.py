@@ -13,7 +13,7 @@ import pytest
 from timing_files import timing_file
 
 from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
-from jobsubmit.jobs import JobRecord
+from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.build import Report, compare, notes
 from jobsubmit.report.measured import processes
 from jobsubmit.report.page import page

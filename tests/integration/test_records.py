@@ -30,9 +30,9 @@ from command import (
     wait_until,
 )
 
-from jobsubmit import follow
 from jobsubmit.cli import logs
-from jobsubmit.jobs import JobRecords
+from jobsubmit.jobs import monitor
+from jobsubmit.jobs.records import JobRecords
 from jobsubmit.settings import load_settings
 
 
@@ -310,7 +310,7 @@ def test_why_a_job_waits_is_told_after_a_while(
     record = replace(record, handle="")
     with (job_dir(job) / "submitting").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        now = follow.wait(record, load_settings(), 1.5, on_wait=logs.say_why_it_waits(record))
+        now = monitor.wait(record, load_settings(), 1.5, on_wait=logs.say_why_it_waits(record))
     assert now.state.value == "PENDING"
     assert capsys.readouterr().err.count("PENDING for 1 s: it is being submitted") == 1
 

@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far, timing_files
+from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.node import agent
-from jobsubmit.preparation import Demands, prepare
 from jobsubmit.report.measured import processes
 from jobsubmit.report.sync import Sync, syncs
 from jobsubmit.settings import load_settings

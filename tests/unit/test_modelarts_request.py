@@ -14,7 +14,7 @@ from modelarts_jobs import DATA, JOBS, SPAWN, TORCHRUN, body_of, job
 
 from jobsubmit.common.finding import Finding
 from jobsubmit.errors import CheckError
-from jobsubmit.preparation import Demands, examine
+from jobsubmit.jobs.prepare import Demands, examine
 from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobsubmit import follow
 from jobsubmit.backends.protocol import State
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.jobs import monitor
+from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import read_file, replace_file
 from jobsubmit.settings import Settings
@@ -84,8 +84,8 @@ def _directories(settings: Settings) -> list[tuple[str, int]]:
 def _summary(record: JobRecord, settings: Settings) -> Summary:
     known = record
     try:
-        known = follow.with_handle(record, settings)
-        now = follow.status(known, settings)
+        known = monitor.with_handle(record, settings)
+        now = monitor.status(known, settings)
         state, reason, message = now.state.value, now.reason, now.message
     except (BackendError, JobNotFoundError, OSError) as error:  # one engine that is down must not hide all other jobs
         text = error.strerror if isinstance(error, OSError) else error.message

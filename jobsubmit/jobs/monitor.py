@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
-from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.settings import Settings
 
 _POLL_SECONDS = 0.1

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jobsubmit.again import code_of
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError, UsageError
-from jobsubmit.jobs import JobRecord, JobRecords
+from jobsubmit.jobs.prepare import Prepared
+from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.jobs.rerun import code_of
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.preparation import Prepared
 from jobsubmit.settings import Settings
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest

@@ -21,7 +21,7 @@ from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, without_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.errors import CheckError, Problem, SpecError
-from jobsubmit.jobs import job_id_for
+from jobsubmit.jobs.records import job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.launch_plan import LaunchPlan

@@ -16,12 +16,12 @@ from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
-from jobsubmit.follow import with_handle
-from jobsubmit.jobs import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
+from jobsubmit.jobs.monitor import with_handle
+from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
+from jobsubmit.jobs.records import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.node.gang.files import make_private
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.preparation import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.settings import PLAN_NAME, Settings
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file

@@ -9,13 +9,13 @@ from pathlib import Path
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import UsageError
-from jobsubmit.follow import status
-from jobsubmit.jobs import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
+from jobsubmit.jobs.monitor import status
+from jobsubmit.jobs.prepare import Prepared, stop_at_errors
+from jobsubmit.jobs.records import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
 from jobsubmit.node.gang.files import read_file
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.script import SCRIPT_NAME, Script, render
-from jobsubmit.preparation import Prepared, stop_at_errors
 from jobsubmit.settings import Settings
 from jobsubmit.spec.loader import Override, load
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
