@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
+from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs import prepare as preparation
 from jobsubmit.jobs import submit
@@ -17,7 +18,6 @@ from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.script import Script, render
 from jobsubmit.report import build as reporting
 from jobsubmit.report.build import Report
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import LoadedSpec, Override, load_mapping
 from jobsubmit.spec.loader import load as load_file
 

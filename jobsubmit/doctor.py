@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.config import Settings
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.jobs.prepare import prepare
 from jobsubmit.node.gang.environment import visible_gpus
@@ -30,7 +31,6 @@ from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.gang.network import lease_port
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.processes import DEFAULT_PORT
-from jobsubmit.settings import Settings
 from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.stores.protocol import open_store
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 
 SPAWN: dict[str, Any] = {"mode": "spawn", "framework": {"name": "PyTorch", "version": "pytorch_2.1.0-cuda_12.1"}}

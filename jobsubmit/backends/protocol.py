@@ -13,9 +13,9 @@ from jobsubmit.errors import BackendError
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
+    from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.stores.protocol import ObjectStore

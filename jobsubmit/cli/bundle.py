@@ -13,9 +13,9 @@ from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, re
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.finding import Finding
+from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import prepare
-from jobsubmit.settings import load_settings
 
 
 def bundle(

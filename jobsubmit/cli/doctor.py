@@ -11,8 +11,8 @@ from jobsubmit import doctor as examination
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
+from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
-from jobsubmit.settings import load_settings
 
 
 def doctor(

@@ -17,10 +17,10 @@ from jobsubmit.cli import job_status, output
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
 from jobsubmit.cli.output import out
 from jobsubmit.common.durations import time_text
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.records import JobRecord, JobRecords
-from jobsubmit.settings import Settings, load_settings
 
 _PENDING_SECONDS = 30.0
 

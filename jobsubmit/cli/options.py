@@ -66,8 +66,8 @@ Debug: TypeAlias = Annotated[
 
 def _known_jobs(incomplete: str) -> list[str]:
     """Return the names and ids that a shell may complete, the newest first."""
+    from jobsubmit.config import load_settings
     from jobsubmit.jobs.records import JobRecords
-    from jobsubmit.settings import load_settings
 
     records = JobRecords(load_settings()).all()
     words = dict.fromkeys([*(record.name for record in records), *(record.id for record in records)])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import columns, out
+from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from jobsubmit.cli.job_file import (
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out, printable
 from jobsubmit.common.resources import starter_job
+from jobsubmit.config import BUILT_IN, load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import Demands, examine
 from jobsubmit.jobs.records import JobRecords, new_job_id
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import paste_commands
 from jobsubmit.plan.script import render as render_script
-from jobsubmit.settings import BUILT_IN, load_settings
 from jobsubmit.spec.loader import LoadedSpec
 
 

@@ -12,11 +12,11 @@ from jobsubmit.backends.protocol import State
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.cli.output import columns, counted, out, readable
 from jobsubmit.common.durations import time_text
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.listing import Filter, Summary, summaries
 from jobsubmit.jobs.records import JobRecords
-from jobsubmit.settings import Settings, load_settings
 
 _SHOWN = 50
 _WATCH_SECONDS = 1.0

@@ -12,9 +12,9 @@ import typer
 
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out, readable
+from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecords
-from jobsubmit.settings import load_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

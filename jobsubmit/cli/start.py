@@ -15,7 +15,7 @@ from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import UsageError
-from jobsubmit.samples import Sample, code_of, find_sample, samples
+from jobsubmit.scaffold.samples import Sample, code_of, find_sample, samples
 from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
@@ -120,9 +120,9 @@ def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[
 
 def _say_next(job: Path) -> None:
     """Say what to type next: what has to be mended first, or the submission."""
+    from jobsubmit.config import load_settings
     from jobsubmit.errors import JobSubmitError
     from jobsubmit.jobs.prepare import examine
-    from jobsubmit.settings import load_settings
     from jobsubmit.spec.loader import load
 
     try:
@@ -138,7 +138,7 @@ def _say_next(job: Path) -> None:
 
 
 def _from_command(command: str, directory: Path) -> str:
-    from jobsubmit.commandline import job_name, translated
+    from jobsubmit.scaffold.from_command import job_name, translated
 
     found = translated(command)
     for note in found.notes:
@@ -149,8 +149,8 @@ def _from_command(command: str, directory: Path) -> str:
 
 def _proposed(directory: Path, mode: ModeOption | None) -> str:
     """Return a job file for the code that lies in a directory, or nothing where none trains."""
-    from jobsubmit.commandline import job_name
-    from jobsubmit.proposal import propose
+    from jobsubmit.scaffold.from_code import propose
+    from jobsubmit.scaffold.from_command import job_name
 
     found = propose(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
     if found is None:
@@ -199,7 +199,7 @@ def import_(
 
     Example: jobsubmit import job.json > job.yaml && jobsubmit validate
     """
-    from jobsubmit.platform_job import imported, read
+    from jobsubmit.scaffold.from_modelarts import imported, read
 
     try:
         with file.open(encoding="utf-8-sig") as stream:

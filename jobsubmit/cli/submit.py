@@ -33,6 +33,7 @@ from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
 from jobsubmit.cli.output import out
 from jobsubmit.cli.watch import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs import prepare, submit
@@ -40,7 +41,6 @@ from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.records import JobRecords
 from jobsubmit.jobs.rerun import prepare_again
 from jobsubmit.plan.fault_injection import Fault
-from jobsubmit.settings import Settings, load_settings
 
 _LONGEST_LINE = 4000
 _LEVELS: tuple[Level, ...] = ("error", "warning", "hint", "unknown")

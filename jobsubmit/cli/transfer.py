@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from jobsubmit import settings as configuration
+from jobsubmit import config as configuration
 from jobsubmit.bundle.model import NOT_REGULAR, Bundle, Known
 from jobsubmit.bundle.scan_cache import load_known, save_known
 from jobsubmit.bundle.scanner import scan

@@ -16,11 +16,11 @@ from jobsubmit.cli import job_status, output
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
 from jobsubmit.cli.output import out
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.settings import Settings, load_settings
 
 _CANCEL_SECONDS = 30.0
 _SECOND_CTRL_C_SECONDS = 2.0

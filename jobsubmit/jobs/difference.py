@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.config import Settings
 from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs.prepare import Prepared
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.jobs.rerun import code_of
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.settings import Settings
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest
 

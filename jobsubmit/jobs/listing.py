@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jobsubmit.backends.protocol import State
+from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import read_file, replace_file
-from jobsubmit.settings import Settings
 
 _REMEMBERED = "ended-jobs.json"
 _SUMMARY = (str, str, str, str, int, stored.TIME, str, str, str, str)  # what each field of one is

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
 from jobsubmit.backends.shared.polling import Patience
+from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs.records import JobRecord, JobRecords
-from jobsubmit.settings import Settings
 
 _POLL_SECONDS = 0.1
 _LONGEST_POLL_SECONDS, _SLOWER = 0.5, 1.05  # so that watching a long job costs next to nothing

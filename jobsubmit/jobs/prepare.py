@@ -20,13 +20,13 @@ from jobsubmit.check.data import check_data
 from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, without_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
+from jobsubmit.config import Settings
 from jobsubmit.errors import CheckError, Problem, SpecError
 from jobsubmit.jobs.records import job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import Script, render
-from jobsubmit.settings import Settings
 from jobsubmit.spec.json_schema import SCHEMA_NAME
 from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobsubmit.backends.protocol import Step
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import held, is_locked
+from jobsubmit.config import STATE_VARIABLE, Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import LOCK, make_private, read_file, replace_file
-from jobsubmit.settings import STATE_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.config import Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.monitor import status
 from jobsubmit.jobs.prepare import Prepared, stop_at_errors
@@ -16,7 +17,6 @@ from jobsubmit.node.gang.files import read_file
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.script import SCRIPT_NAME, Script, render
-from jobsubmit.settings import Settings
 from jobsubmit.spec.loader import Override, load
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
 

@@ -15,6 +15,7 @@ from jobsubmit.backends.shared.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
+from jobsubmit.config import PLAN_NAME, Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
@@ -22,7 +23,6 @@ from jobsubmit.jobs.records import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecor
 from jobsubmit.node.gang.files import make_private
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.settings import PLAN_NAME, Settings
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress

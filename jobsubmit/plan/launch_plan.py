@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
+from jobsubmit.config import Settings
 from jobsubmit.plan import launch
 from jobsubmit.plan.fault_injection import Fault, require_fit
 from jobsubmit.plan.launch import Mount, Rendezvous
-from jobsubmit.settings import Settings
 from jobsubmit.spec.backends import BackendSpec
 from jobsubmit.spec.model import (
     FrameworkSpec,

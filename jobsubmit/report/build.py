@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobsubmit.backends.protocol import JobStatus
+from jobsubmit.config import PLAN_NAME, Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
@@ -18,7 +19,6 @@ from jobsubmit.report.spread import Ratio, ratio
 from jobsubmit.report.straggler import FEWEST_STEPS
 from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.text import percent_text
-from jobsubmit.settings import PLAN_NAME, Settings
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ def _fetch_program() -> Path:
 
 def _order(job: Path) -> dict[str, Any]:
     """Upload a job's code and script, and return what a node needs to fetch them."""
+    from jobsubmit.config import load_settings
     from jobsubmit.jobs.prepare import prepare
-    from jobsubmit.settings import load_settings
     from jobsubmit.spec.loader import load
     from jobsubmit.stores.protocol import open_store
     from jobsubmit.transfer.fetch_plan import fetch_order

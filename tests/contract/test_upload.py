@@ -20,11 +20,11 @@ from jobsubmit.bundle.model import Bundle
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import starter_job
 from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.config import load_settings
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.node import fetch as fetching
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import Script, render
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout
 from jobsubmit.stores.protocol import ObjectStore, open_store

@@ -13,10 +13,10 @@ import pytest
 from hostile import HOSTILE
 
 from jobsubmit.common.resources import SAMPLE_CODE, TEMPLATES, starter_job
+from jobsubmit.config import load_settings
 from jobsubmit.errors import SpecError
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import paste_commands, render
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.spec.model import JobSpec
 

@@ -130,9 +130,9 @@ def test_every_value_says_who_gives_it(jobsubmit: Command, tmp_path: Path) -> No
 
 
 def test_all_processes_of_4096_nodes_take_less_than_two_seconds(tmp_path: Path) -> None:
+    from jobsubmit.config import BUILT_IN
     from jobsubmit.plan import launch_plan as planning
     from jobsubmit.plan.processes import expand
-    from jobsubmit.settings import BUILT_IN
     from jobsubmit.spec.loader import load
 
     job = job_file(tmp_path, "torchrun", resources={"nodes": 4096, "nproc_per_node": 8})

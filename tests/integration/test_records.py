@@ -31,9 +31,9 @@ from command import (
 )
 
 from jobsubmit.cli import logs
+from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecords
-from jobsubmit.settings import load_settings
 
 
 def write_job(folder: Path, boot: str = "print('hello')\n", name: str = "kept", extra: str = "") -> Path:

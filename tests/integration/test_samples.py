@@ -10,7 +10,7 @@ import pytest
 from command import Command, job_id
 from tiers import slow
 
-from jobsubmit.samples import samples
+from jobsubmit.scaffold.samples import samples
 from jobsubmit.spec.model import MODES
 
 # By sample, what every rank must say: N is its number, and \\1 what all must say alike.

@@ -228,7 +228,7 @@ def test_without_locks_a_heartbeat_decides(jobsubmit: Command, tmp_path: Path, m
     """The client and the keeper are told that the file system has no locks."""
     from jobsubmit.backends.local import liveness
     from jobsubmit.backends.local.backend import LocalBackend
-    from jobsubmit.settings import load_settings
+    from jobsubmit.config import load_settings
 
     job = started(jobsubmit, tmp_path)
     monkeypatch.setattr(liveness, "is_locked", lambda file: None)

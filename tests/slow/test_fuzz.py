@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from jobsubmit.common.resources import starter_job
+from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError, StoreError
 from jobsubmit.node.gang import files
 from jobsubmit.node.gang.logs import IndexWriter, LineReader
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.transfer.lease import read_claim
 from jobsubmit.transfer.manifest import read_manifest

@@ -18,11 +18,11 @@ from ruamel.yaml import YAML
 
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far, timing_files
+from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.node import agent
 from jobsubmit.report.measured import processes
 from jobsubmit.report.sync import Sync, syncs
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.fetch_plan import fetch_order

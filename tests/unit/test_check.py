@@ -12,8 +12,8 @@ import yaml
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
+from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
-from jobsubmit.settings import BUILT_IN
 from jobsubmit.spec.loader import load_mapping
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"

@@ -21,11 +21,11 @@ from jobsubmit.backends.protocol import Request, open_backend
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name
+from jobsubmit.config import load_settings
 from jobsubmit.node import agent, sign
 from jobsubmit.node.gang import together
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
 

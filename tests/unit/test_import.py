@@ -10,7 +10,7 @@ from command import Command
 from modelarts_jobs import JOBS, body_of
 from ruamel.yaml import YAML
 
-from jobsubmit.platform_job import imported
+from jobsubmit.scaffold.from_modelarts import imported
 from jobsubmit.spec.loader import load_mapping
 
 MA_CLI = """

@@ -13,9 +13,9 @@ from huaweicloudsdkmodelarts import v1 as sdk
 from modelarts_jobs import DATA, JOBS, SPAWN, TORCHRUN, body_of, job
 
 from jobsubmit.common.finding import Finding
+from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 from jobsubmit.jobs.prepare import Demands, examine
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 
 

@@ -16,10 +16,10 @@ from node_status import ended, failed
 from jobsubmit.backends.protocol import Delivery, JobHandle, Request, State
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
+from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.node.gang import files
 from jobsubmit.plan.script import Script
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.backends import SlurmBackendSpec
 from jobsubmit.transfer.code_ref import CodeRef
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from command import Command
 
-from jobsubmit.commandline import translated
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
+from jobsubmit.scaffold.from_command import translated
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.model import MODES
 

@@ -13,12 +13,12 @@ from clock import Clock
 
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.backends.shared.agent_request import told_status
+from jobsubmit.config import load_settings
 from jobsubmit.node.gang import attempt, carrier, elastic, faults, files, hang, job, logs, processes, setup, supervisor
 from jobsubmit.node.gang.environment import NodeEnvironments
 from jobsubmit.node.gang.supervisor import Supervisor
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
-from jobsubmit.settings import load_settings
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
 

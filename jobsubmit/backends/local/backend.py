@@ -32,9 +32,9 @@ from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
+    from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 

@@ -24,18 +24,18 @@ from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.config import PLAN_NAME
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.node.gang.files import make_private
 from jobsubmit.node.task import REQUEST_VARIABLE
-from jobsubmit.settings import PLAN_NAME
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 from jobsubmit.stores.protocol import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
+    from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.settings import Settings
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 

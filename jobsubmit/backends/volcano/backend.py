@@ -37,9 +37,9 @@ from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
+    from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.settings import Settings
     from jobsubmit.spec.backends import VolcanoBackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.code_ref import CodeRef
