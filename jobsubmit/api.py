@@ -16,8 +16,8 @@ from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.jobs.rerun import prepare_again
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.script import Script, render
-from jobsubmit.report import build as reporting
-from jobsubmit.report.build import Report
+from jobsubmit.report import report as reporting
+from jobsubmit.report.report import Report
 from jobsubmit.spec.loader import LoadedSpec, Override, load_mapping
 from jobsubmit.spec.loader import load as load_file
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from jobsubmit.report.build import Comparison, Report
-    from jobsubmit.report.sync import Sync
+    from jobsubmit.report.report import Comparison, Report
+    from jobsubmit.report.steps import Sync
 
 _BAR, _SHORTEST_BAR, _LONGEST_BAR = 40, 12, 80
 _OTHER_COLUMNS = 52  # beside a bar
@@ -58,7 +58,7 @@ def report(
     Examples: jobsubmit create job.yaml --profile-sync --follow && jobsubmit report my-job --html report.html ·
     jobsubmit report job-a job-b
     """
-    from jobsubmit.report import build
+    from jobsubmit.report import report as build
 
     settings = load_settings()
     records = JobRecords(settings)
@@ -79,7 +79,7 @@ def report(
 
 
 def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison]) -> None:
-    from jobsubmit.report.page import page
+    from jobsubmit.report.html import page
 
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:

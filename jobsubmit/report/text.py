@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobsubmit.report.build import Comparison, Report
-    from jobsubmit.report.phases import Phase
-    from jobsubmit.report.spread import Ratio
-    from jobsubmit.report.sync import Sync
+    from jobsubmit.report.job_phases import Phase
+    from jobsubmit.report.report import Comparison, Report
+    from jobsubmit.report.statistics import Ratio
+    from jobsubmit.report.steps import Sync
 
 _MINUTE, _HOUR = 60, 3600
 _SCALE = 1000

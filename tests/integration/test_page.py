@@ -14,11 +14,11 @@ from timing_files import timing_file
 
 from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
 from jobsubmit.jobs.records import JobRecord
-from jobsubmit.report.build import Report, compare, notes
-from jobsubmit.report.measured import processes
-from jobsubmit.report.page import page
-from jobsubmit.report.phases import marks, phases
-from jobsubmit.report.sync import syncs
+from jobsubmit.report.html import page
+from jobsubmit.report.job_phases import marks, phases
+from jobsubmit.report.report import Report, compare, notes
+from jobsubmit.report.steps import syncs
+from jobsubmit.report.timing_files import processes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

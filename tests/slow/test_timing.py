@@ -21,8 +21,8 @@ from jobsubmit.backends.shared.agent_request import asked_far, timing_files
 from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.node import agent
-from jobsubmit.report.measured import processes
-from jobsubmit.report.sync import Sync, syncs
+from jobsubmit.report.steps import Sync, syncs
+from jobsubmit.report.timing_files import processes
 from jobsubmit.spec.loader import load
 from jobsubmit.stores.protocol import open_store
 from jobsubmit.transfer.fetch_plan import fetch_order

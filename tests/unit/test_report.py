@@ -12,13 +12,13 @@ from timing_files import Times, timing_file
 from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
-from jobsubmit.report.build import Report, compare, notes
-from jobsubmit.report.measured import processes
-from jobsubmit.report.page import page
-from jobsubmit.report.phases import marks, phases
-from jobsubmit.report.spread import ratio
-from jobsubmit.report.sync import Sync, syncs
+from jobsubmit.report.html import page
+from jobsubmit.report.job_phases import marks, phases
+from jobsubmit.report.report import Report, compare, notes
+from jobsubmit.report.statistics import ratio
+from jobsubmit.report.steps import Sync, syncs
 from jobsubmit.report.text import bytes_text, percent_text, ratio_rows, seconds_text, straggler_text
+from jobsubmit.report.timing_files import processes
 
 
 def even(rank: int, step: int) -> tuple[int, int, int, int, int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jobsubmit.backends.protocol import JobStatus, State, Step
-from jobsubmit.report.measured import Process
+from jobsubmit.report.timing_files import Process
 
 _FIRST, _TRAINING, _EXIT = "first_output", "training", "exit"  # as backends call them
 _NAMES = {"rendezvous": "launcher, rendezvous"}

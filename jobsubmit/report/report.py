@@ -13,12 +13,12 @@ from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.node.gang import stored
 from jobsubmit.node.gang.files import read_file
-from jobsubmit.report.measured import Process, processes
-from jobsubmit.report.phases import Mark, Phase, marks, phases
-from jobsubmit.report.spread import Ratio, ratio
+from jobsubmit.report.job_phases import Mark, Phase, marks, phases
+from jobsubmit.report.statistics import Ratio, ratio
+from jobsubmit.report.steps import METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.straggler import FEWEST_STEPS
-from jobsubmit.report.sync import METRICS, WARM_UP, Sync, syncs
 from jobsubmit.report.text import percent_text
+from jobsubmit.report.timing_files import Process, processes
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from jobsubmit import __version__
 from jobsubmit.backends.protocol import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
-from jobsubmit.report.build import Comparison, Report
-from jobsubmit.report.phases import CHECKPOINT, TRAINING
-from jobsubmit.report.spread import percentile
-from jobsubmit.report.sync import RankTimes, Sync
+from jobsubmit.report.job_phases import CHECKPOINT, TRAINING
+from jobsubmit.report.report import Comparison, Report
+from jobsubmit.report.statistics import percentile
+from jobsubmit.report.steps import RankTimes, Sync
 from jobsubmit.report.text import (
     bytes_text,
     facts,

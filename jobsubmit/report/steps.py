@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from jobsubmit.report.measured import Process, Reduction, Row, Series
-from jobsubmit.report.spread import Spread, spread
+from jobsubmit.report.statistics import Spread, spread
 from jobsubmit.report.straggler import Step, Straggler, find_straggler, last_rank
+from jobsubmit.report.timing_files import Process, Reduction, Row, Series
 
 WARM_UP = 3  # steps of each process that do not count: torch orders its buckets anew, caches fill
 METRICS = ("step", "forward", "backward", "communication", "exposed", "rest")
