@@ -68,7 +68,7 @@ fuzz: $(DEV)
 defects: $(DEV) engines
 	$(BIN)/python tests/bench/defects.py
 
-# Nodes start Python without site-packages (-I -S), where nothing is measured: jobsubmit/node counts by its unit tests.
+# Nodes start Python without site-packages (-I -S), where nothing is measured: jobsubmit/agent counts by its unit tests.
 coverage: $(DEV) engines
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 -m 'not slow'

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_ddp import finish, pick_device
 
 try:
-    from jobsubmit.node import sync  # times the block for `jobsubmit report`
+    from jobsubmit.profiling import sync  # times the block for `jobsubmit report`
 except ImportError:
 
     def sync(name, nbytes=0):

@@ -21,14 +21,14 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from jobsubmit.agent.files import make_private
+from jobsubmit.agent.supervisor.environment import visible_gpus
+from jobsubmit.agent.supervisor.network import lease_port
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.jobs.prepare import prepare
-from jobsubmit.node.gang.environment import visible_gpus
-from jobsubmit.node.gang.files import make_private
-from jobsubmit.node.gang.network import lease_port
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.processes import DEFAULT_PORT
 from jobsubmit.spec.loader import LoadedSpec

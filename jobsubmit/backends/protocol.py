@@ -247,7 +247,7 @@ class Backend(Protocol):
         """Yield what is recorded of the job: each has "t", seconds since the epoch, and "event", a word."""
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
-        """Yield the timing file of each process that was profiled (see node/timing/recorder.py), in any order.
+        """Yield the timing file of each process that was profiled (see agent/timing/recorder.py), in any order.
 
         Also while the job runs, and what is left of attempts that were killed; the last line of a file may be cut off.
         """

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from jobsubmit.agent.files import make_private, private
 from jobsubmit.bundle.model import Bundle, Known
-from jobsubmit.node.gang.files import make_private, private
 
 _FORMAT = "jobsubmit-stat-cache-2"
 # A file that changed this short before the scan may change again without a new time stamp: it is always read.

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from jobsubmit.agent.fetch import tree_digest
 from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
 from jobsubmit.bundle.model import (
     BLOCK,
@@ -23,7 +24,6 @@ from jobsubmit.bundle.model import (
     stamp_of,
 )
 from jobsubmit.errors import BundleError
-from jobsubmit.node.fetch import tree_digest
 
 _READ_ATTEMPTS = 3
 _LARGE = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jobsubmit.node.gang.environment import share_gpus, visible_gpus
+from jobsubmit.agent.supervisor.environment import share_gpus, visible_gpus
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.backends import LocalBackendSpec, ModelArtsBackendSpec, SlurmBackendSpec, VolcanoBackendSpec
 

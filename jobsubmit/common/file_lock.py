@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from jobsubmit.agent.files import make_private, regular
 from jobsubmit.errors import UsageError
-from jobsubmit.node.gang.files import make_private, regular
 
 
 def is_locked(file: Path) -> bool | None:

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobsubmit.agent import protocol
+from jobsubmit.agent.files import LOCK, make_private, read_file, replace_file
 from jobsubmit.backends.protocol import Step
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import held, is_locked
 from jobsubmit.config import STATE_VARIABLE, Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
-from jobsubmit.node.gang import stored
-from jobsubmit.node.gang.files import LOCK, make_private, read_file, replace_file
 
 if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
@@ -37,7 +37,7 @@ _FOREIGN = re.compile(r"(slurm|volcano|modelarts)://.+/.+")  # an engine's handl
 _FORMAT = 1  # of record.json
 _LONGEST_SUBMISSION_SECONDS = 3600.0
 _BEGINNING_SECONDS = 60.0  # a directory that is younger and has no record is being made
-_STEP = {"name": str, "start": stored.TIME, "end": (stored.TIME, None), "attempt": int}
+_STEP = {"name": str, "start": protocol.TIME, "end": (protocol.TIME, None), "attempt": int}
 _FORM = {
     "format?": int,
     "id": str,
@@ -45,7 +45,7 @@ _FORM = {
     "mode": str,
     "backend": str,
     "nodes": int,
-    "created": stored.TIME,
+    "created": protocol.TIME,
     "code": str,
     "digest": (str, None),
     "script_sha256": str,
@@ -300,10 +300,10 @@ def _unknown(name: str, backend: str, handle: str, created: float = 0.0, damage:
 
 def _record_of(data: bytes, job_id: str) -> JobRecord:
     """Return the record that a file holds; raise ValueError where it does not hold the one of this job."""
-    values = stored.mapping(data, {"format?": int})
+    values = protocol.mapping(data, {"format?": int})
     if values.get("format", _FORMAT) > _FORMAT:
         raise ValueError("it was written by a newer version of jobsubmit")
-    if wrong := stored.misfit(values, _FORM):
+    if wrong := protocol.misfit(values, _FORM):
         raise ValueError(f"its field `{wrong}` is missing or wrong")
     if values["id"] != job_id:
         raise ValueError(f"it is the one of {values['id']!r}")

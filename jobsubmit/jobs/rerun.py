@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jobsubmit.agent.files import read_file
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
@@ -13,7 +14,6 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs.monitor import status
 from jobsubmit.jobs.prepare import Prepared, stop_at_errors
 from jobsubmit.jobs.records import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
-from jobsubmit.node.gang.files import read_file
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.script import SCRIPT_NAME, Script, render

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pydantic import BaseModel
 
+from jobsubmit.agent.files import make_private
 from jobsubmit.backends.protocol import Delivery, JobHandle, Step, open_backend
 from jobsubmit.backends.shared.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
@@ -20,7 +21,6 @@ from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecE
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.jobs.records import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
-from jobsubmit.node.gang.files import make_private
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.stores.protocol import ObjectStore, open_store

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jobsubmit.agent import protocol
+from jobsubmit.agent.files import read_file
 from jobsubmit.backends.protocol import JobStatus
 from jobsubmit.config import PLAN_NAME, Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
-from jobsubmit.node.gang import stored
-from jobsubmit.node.gang.files import read_file
 from jobsubmit.report.job_phases import Mark, Phase, marks, phases
 from jobsubmit.report.statistics import Ratio, ratio
 from jobsubmit.report.steps import METRICS, WARM_UP, Sync, syncs
@@ -99,7 +99,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
     try:
-        plan = stored.parsed(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
+        plan = protocol.parsed(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
         return isinstance(plan, dict) and plan.get("profile") is not None
     except (OSError, ValueError):
         return False
@@ -123,7 +123,7 @@ def notes(
         yield f"{what} is used, which is not measured"
     if not found:
         yield (
-            "no step was timed: that takes DistributedDataParallel (or jobsubmit.node.sync), and more than "
+            "no step was timed: that takes DistributedDataParallel (or jobsubmit.profiling.sync), and more than "
             f"{WARM_UP + 1} steps"
         )
     for sync in found:

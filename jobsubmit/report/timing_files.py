@@ -1,4 +1,4 @@
-"""The timing files of a job's processes → values, in seconds; their form is said in node/timing/recorder.py."""
+"""The timing files of a job's processes → values, in seconds; their form is said in agent/timing/recorder.py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.node.gang import stored
+from jobsubmit.agent import protocol
 
 _MICRO = 1e-6
 _ROW_LENGTH = 9
-_BEGUN = {"rank": int, "node": int, "attempt": int, "restart": int, "world": int, "t": stored.TIME}
-_MOMENT = {"t": stored.TIME, "seconds": float}
+_BEGUN = {"rank": int, "node": int, "attempt": int, "restart": int, "world": int, "t": protocol.TIME}
+_MOMENT = {"t": protocol.TIME, "seconds": float}
 _EVENTS: dict[str, dict[str, Any]] = {
     "joined": {**_MOMENT, "world": int},
     "saved": _MOMENT,
@@ -109,7 +109,7 @@ def _processes(data: bytes) -> Iterator[Process]:
     process: Process | None = None
     for line in data.splitlines():
         try:
-            value = stored.parsed(line)
+            value = protocol.parsed(line)
             if isinstance(value, dict) and "timing" in value:
                 if process is not None:
                     yield process
@@ -125,7 +125,7 @@ def _processes(data: bytes) -> Iterator[Process]:
 
 
 def _require(value: Mapping[str, Any], form: dict[str, Any]) -> None:
-    if wrong := stored.misfit(dict(value), form):
+    if wrong := protocol.misfit(dict(value), form):
         raise ValueError(wrong)
 
 
@@ -168,14 +168,16 @@ def _take_event(process: Process, value: Mapping[str, Any]) -> None:
 def _take_row(process: Process, values: list[Any]) -> None:
     if values[0] == "buckets":
         _, number, step, reductions = values
-        if not stored.fits([step, *itertools.chain.from_iterable(reductions)], [(float, None)]):
+        if not protocol.fits([step, *itertools.chain.from_iterable(reductions)], [(float, None)]):
             raise ValueError("not numbers")
         process.series[number].reductions[step] = [
             Reduction(bucket, size, process.began + start * _MICRO, process.began + end * _MICRO)
             for bucket, size, start, end in reductions
             if end is not None
         ]
-    elif len(values) == _ROW_LENGTH and stored.fits(values[:3], [float]) and stored.fits(values[3:], [(float, None)]):
+    elif (
+        len(values) == _ROW_LENGTH and protocol.fits(values[:3], [float]) and protocol.fits(values[3:], [(float, None)])
+    ):
         number, step, end, *times = values
         seconds = [(time or 0) * _MICRO for time in times]
         process.series[number].rows.append(Row(step, process.began + end * _MICRO, *seconds))

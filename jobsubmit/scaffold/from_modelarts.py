@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
 from jobsubmit.errors import UsageError
-from jobsubmit.node.task import REQUEST_VARIABLE
 
 _RANKS = ("world_size", "rank")
 _SOME_BOOT_FILE = "train.py"

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from jobsubmit.agent import node_contract
 from jobsubmit.common.durations import seconds_of
 from jobsubmit.common.store_address import BUCKET, SIGNED, endpoint_problem, store_uri_problem
-from jobsubmit.node.gang import reserved
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
@@ -89,14 +89,14 @@ def _env_name(value: object) -> str:
 
 def env_name_problem(text: str) -> str:
     """Return why a job must not set a variable of this name, or nothing."""
-    prefix = next((prefix for prefix in reserved.PREFIXES if text.startswith(prefix)), "")
-    if prefix in reserved.PLATFORM_PREFIXES:
+    prefix = next((prefix for prefix in node_contract.PREFIXES if text.startswith(prefix)), "")
+    if prefix in node_contract.PLATFORM_PREFIXES:
         return f"names that start with `{prefix}` are reserved for the platform"
-    if prefix in reserved.LAUNCHER_PREFIXES:
+    if prefix in node_contract.LAUNCHER_PREFIXES:
         return f"names that start with `{prefix}` are options of the launcher, which jobsubmit sets; a job must not"
-    if text in reserved.LAUNCHER:
+    if text in node_contract.LAUNCHER:
         return "is set by the launcher on every node; a job must not set it"
-    if prefix or text in reserved.SHELL:
+    if prefix or text in node_contract.SHELL:
         return "belongs to the shell that runs the start script; a job cannot set it"
     return ""
 
@@ -225,9 +225,9 @@ def _duration_schema(shortest: int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
 
 
-_RESERVED = "|".join(sorted((*reserved.LAUNCHER, *reserved.SHELL)))
+_RESERVED = "|".join(sorted((*node_contract.LAUNCHER, *node_contract.SHELL)))
 # A variable that a job may set.
-FREE_ENV_NAME = rf"(?!{'|'.join(reserved.PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
+FREE_ENV_NAME = rf"(?!{'|'.join(node_contract.PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
 WITHOUT_NUL = r"^[^\x00]*$"
 _REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
 

@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
+from jobsubmit.agent.files import regular
 from jobsubmit.bundle.model import changed
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import LARGEST_MANIFEST, write
-from jobsubmit.node.gang.files import regular
 from jobsubmit.stores.protocol import (
     FREELY,
     ObjectInfo,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
+from jobsubmit.agent.fetch import LARGEST_MANIFEST
 from jobsubmit.bundle.model import read_blocks, size_of, vanished
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.node.fetch import LARGEST_MANIFEST
 
 Source: TypeAlias = bytes | Path
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
+from jobsubmit.agent.fetch import LARGEST_MANIFEST
 from jobsubmit.bundle.model import changed, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import LARGEST_MANIFEST
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
 from jobsubmit.stores.s3_transport import (
     PASSING_CODES,

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from jobsubmit.agent.files import replace_file
 from jobsubmit.bundle.model import Bundle
-from jobsubmit.node.gang.files import replace_file
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef
 

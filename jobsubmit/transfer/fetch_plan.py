@@ -1,4 +1,4 @@
-"""What a node needs to fetch its code and start script, as `node/fetch.py` reads it."""
+"""What a node needs to fetch its code and start script, as `agent/fetch.py` reads it."""
 
 from __future__ import annotations
 

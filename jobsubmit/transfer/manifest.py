@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobsubmit.agent.fetch import DEEPEST, FetchError, entries, tree_digest
 from jobsubmit.errors import StoreError
-from jobsubmit.node.fetch import DEEPEST, FetchError, entries, tree_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

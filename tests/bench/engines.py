@@ -110,7 +110,7 @@ def _slurm(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
 
 
 def _fetch_program() -> Path:
-    from jobsubmit import node
+    from jobsubmit import agent as node
 
     return Path(node.__path__[0]) / "fetch.py"
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
+from jobsubmit.agent import fetch as fetching
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import starter_job
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.node import fetch as fetching
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import Script, render
 from jobsubmit.spec.loader import load

@@ -19,7 +19,7 @@ import pytest
 from command import Command, job_dir, wait_for_line
 from other_user import NOBODY, needs_root
 
-from jobsubmit.node.gang import processes
+from jobsubmit.agent import processes
 
 RUNS = ("STARTING", "RUNNING")
 BOOT = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n"

@@ -21,11 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from jobsubmit.agent import files
+from jobsubmit.agent.logs.index import IndexWriter, LineReader
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError, StoreError
-from jobsubmit.node.gang import files
-from jobsubmit.node.gang.logs import IndexWriter, LineReader
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load, load_mapping

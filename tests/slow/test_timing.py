@@ -16,11 +16,11 @@ import pytest
 from command import Command, job_dir, job_id
 from ruamel.yaml import YAML
 
+from jobsubmit.agent import run
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far, timing_files
 from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
-from jobsubmit.node import agent
 from jobsubmit.report.steps import Sync, syncs
 from jobsubmit.report.timing_files import processes
 from jobsubmit.spec.loader import load
@@ -192,7 +192,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
     upload_script(store, prepared.plan.name, prepared.script)
     order = fetch_order(store, store, prepared.code, prepared.plan.name, prepared.script, prepared.bundle)
     request = asked_far(prepared.plan, prepared.script, prepared.code, folder.name)
-    (folder / agent.REQUEST).write_text(json.dumps(request))
+    (folder / run.REQUEST).write_text(json.dumps(request))
     (folder / "agent.pyz").write_bytes(nodeware())
     running = []
     for node, (name, _) in enumerate(hosts):
@@ -209,7 +209,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
         command = ["ip", "netns", "exec", name, sys.executable, str(folder / "agent.pyz"), "node", str(folder)]
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     codes = [process.wait(timeout=150) for process in running]
-    nodes = [Path(agent.node_dir(str(folder), 0, node)) for node in range(len(hosts))]
+    nodes = [Path(run.node_dir(str(folder), 0, node)) for node in range(len(hosts))]
     assert codes == [0, 0], [(path / "logs/rank-0.stderr.log").read_text() for path in nodes[:1]]
     return syncs(processes(timing_files(nodes)))[0]
 

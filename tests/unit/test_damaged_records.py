@@ -18,10 +18,11 @@ import pytest
 from command import Command
 from damage import copy_of, damage, files_of
 
+from jobsubmit.agent import files, processes
+from jobsubmit.agent.supervisor import containment
+from jobsubmit.agent.supervisor.watcher import watcher
 from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.output import printable, visible
-from jobsubmit.node.gang import containment, files, processes
-from jobsubmit.node.gang.watcher import watcher
 from jobsubmit.spec import yaml_document as documents
 
 LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())

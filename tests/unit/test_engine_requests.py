@@ -16,14 +16,14 @@ import pytest
 import yaml
 from hostile import HOSTILE
 
-from jobsubmit import node
+from jobsubmit import agent as node
+from jobsubmit.agent import run, sigv4
+from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.protocol import Request, open_backend
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name
 from jobsubmit.config import load_settings
-from jobsubmit.node import agent, sign
-from jobsubmit.node.gang import together
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load_mapping
@@ -206,7 +206,7 @@ def test_code_whose_addresses_have_expired(tmp_path: Path, monkeypatch: Any, cap
     for name, value in {"VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "h", "JOBSUBMIT_MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "order.json").write_text(json.dumps({"expires": time.time() - 1}))
-    assert agent.fetch(str(tmp_path), str(tmp_path)) == 1
+    assert run.fetch(str(tmp_path), str(tmp_path)) == 1
     assert "have expired; submit the job again" in capfd.readouterr().err
 
 
@@ -223,7 +223,7 @@ def test_our_signatures_are_those_of_boto3(monkeypatch: pytest.MonkeyPatch) -> N
     for method, operation in (("GET", "get_object"), ("PUT", "put_object")):
         theirs = client.generate_presigned_url(operation, Params={"Bucket": "b", "Key": "a/b c+d.gz"}, ExpiresIn=3600)
         now = re.findall(r"X-Amz-Date=(\w+)", theirs)[0]
-        ours = sign.signed(theirs.partition("?")[0], method, "eu-west-1", now)
+        ours = sigv4.signed(theirs.partition("?")[0], method, "eu-west-1", now)
         assert sorted(ours.partition("?")[2].split("&")) == sorted(theirs.partition("?")[2].split("&"))
     client.close()
 
@@ -237,16 +237,16 @@ def failed(node_index: int, rank: int | None, at: float, **evidence: Any) -> dic
 def test_nodes_together_name_the_cause_and_not_its_victims() -> None:
     told = {"state": "CANCELLED", "reason": "STOPPED_BY_ENGINE", "failure": None}
     victim, cause = failed(0, 0, 1.0, is_victim=True), failed(1, 3, 2.0)
-    outcome = together.judged([victim, cause, told], 3)
+    outcome = job_outcome.judged([victim, cause, told], 3)
     assert outcome is not None
     assert outcome.failure is not None
     assert (outcome.message, outcome.failure["victims"]) == ("node 1", [0])
-    later = together.judged([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
+    later = job_outcome.judged([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
     assert later is not None
     assert later.message == "node 1"
-    assert together.judged([told], 2) is None
+    assert job_outcome.judged([told], 2) is None
     ended = {"state": "SUCCEEDED", "reason": "", "failure": None}
-    assert together.judged([ended], 2) is None
-    whole = together.judged([ended, ended], 2)
+    assert job_outcome.judged([ended], 2) is None
+    whole = job_outcome.judged([ended, ended], 2)
     assert whole is not None
     assert whole.state == "SUCCEEDED"

@@ -11,10 +11,11 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from jobsubmit.node.gang import files, network
-from jobsubmit.node.gang.environment import NodeEnvironments, share_gpus
-from jobsubmit.node.gang.job import Job
-from jobsubmit.node.gang.verdict import Gang, is_clear
+from jobsubmit.agent import files
+from jobsubmit.agent.recovery.first_failure import Gang, is_clear
+from jobsubmit.agent.supervisor import network
+from jobsubmit.agent.supervisor.environment import NodeEnvironments, share_gpus
+from jobsubmit.agent.supervisor.job import Job
 from jobsubmit.spec.fields import env_name_problem
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from jobsubmit.agent.recovery.oom_detector import OutOfMemory
+from jobsubmit.agent.recovery.outcome import Outcome
+from jobsubmit.agent.recovery.restart_policy import pause_before, restarts_after
+from jobsubmit.agent.recovery.step_parser import Progress
+from jobsubmit.agent.supervisor import hang_watch as hang
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
-from jobsubmit.node.gang import hang
-from jobsubmit.node.gang.memory import OutOfMemory
-from jobsubmit.node.gang.outcome import Outcome
-from jobsubmit.node.gang.policy import pause_before, restarts_after
-from jobsubmit.node.gang.progress import Progress
 from jobsubmit.plan.fault_injection import Fault, require_fit
 
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 from command import Command
 
+from jobsubmit.agent import fetch
+from jobsubmit.agent.fetch import tree_digest
 from jobsubmit.errors import StoreError
-from jobsubmit.node import fetch
-from jobsubmit.node.fetch import tree_digest
 from jobsubmit.stores.folder import FolderStore
 from jobsubmit.transfer.manifest import read_manifest
 

@@ -13,12 +13,12 @@ import pytest
 from memory_store import MemoryStore
 from node_status import ended, failed
 
+from jobsubmit.agent import files
 from jobsubmit.backends.protocol import Delivery, JobHandle, Request, State
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.node.gang import files
 from jobsubmit.plan.script import Script
 from jobsubmit.spec.backends import SlurmBackendSpec
 from jobsubmit.transfer.code_ref import CodeRef

@@ -11,19 +11,22 @@ from typing import Any
 import pytest
 from clock import Clock
 
+from jobsubmit.agent import files, processes
+from jobsubmit.agent.logs import index
+from jobsubmit.agent.recovery import elastic
+from jobsubmit.agent.supervisor import attempt, data_carrier, faults, hang_watch, job, setup, supervisor
+from jobsubmit.agent.supervisor.environment import NodeEnvironments
+from jobsubmit.agent.supervisor.supervisor import Supervisor
 from jobsubmit.backends.protocol import open_backend
 from jobsubmit.backends.shared.agent_request import told_status
 from jobsubmit.config import load_settings
-from jobsubmit.node.gang import attempt, carrier, elastic, faults, files, hang, job, logs, processes, setup, supervisor
-from jobsubmit.node.gang.environment import NodeEnvironments
-from jobsubmit.node.gang.supervisor import Supervisor
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
 
 NODES = NPROC = 2
-TIMED = (attempt, carrier, elastic, faults, files, hang, job, logs, supervisor)
+TIMED = (attempt, data_carrier, elastic, faults, files, hang_watch, job, index, supervisor)
 
 
 class Leader:
@@ -336,7 +339,7 @@ def test_a_clock_that_jumps_ends_no_job(hours: int, world: Callable[..., World],
 
 
 def test_silence_is_a_hang_and_each_line_puts_it_off(world: Callable[..., World], monkeypatch: Any) -> None:
-    monkeypatch.setattr(hang, "dump_stacks", lambda folder, ranks: {})
+    monkeypatch.setattr(hang_watch, "dump_stacks", lambda folder, ranks: {})
     found = world(hang_after="1m")
     found.attempt((1, found.begin()), (50, found.say(1, "step 1")), (100, found.say(2, "step 2")))
     status = found.run()
@@ -352,7 +355,7 @@ def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkey
     def dump(folder: str, ranks: dict[int, int]) -> dict[int, list[str]]:
         return {rank: stacks(7, "load") if rank == 2 else stacks(30, "step") for rank in ranks}
 
-    monkeypatch.setattr(hang, "dump_stacks", dump)
+    monkeypatch.setattr(hang_watch, "dump_stacks", dump)
     found = world(hang_after="1m")
     found.attempt((1, found.begin()))
     status = found.run()
@@ -361,7 +364,7 @@ def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkey
 
 
 def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable[..., World], monkeypatch: Any) -> None:
-    monkeypatch.setattr(hang, "dump_stacks", lambda folder, ranks: {})
+    monkeypatch.setattr(hang_watch, "dump_stacks", lambda folder, ranks: {})
     found = world(hang_after="1h")
     found.attempt((1, found.begin()), (10, found.say(0, "step 1")), (11, found.end(0, 0)))
     status = found.run()

@@ -16,7 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit import node
+from jobsubmit import agent
+from jobsubmit.agent import files, processes
+from jobsubmit.agent.isolated_python import isolated
+from jobsubmit.agent.supervisor import containment
 from jobsubmit.backends.local.liveness import watched
 from jobsubmit.backends.local.survivors import survivors, watchers
 from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
@@ -27,8 +30,6 @@ from jobsubmit.common.file_lock import is_locked
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.isolation import python_command
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.node.gang import containment, files, processes
-from jobsubmit.node.gang.python import isolated
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
@@ -47,7 +48,11 @@ from importlib.machinery import PathFinder
 places = [site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
 sys.exit(not (importlib.util.find_spec("torch") or PathFinder.find_spec("torch", places)))
 """
-_KEEPER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gang.keeper import main; main()"
+# Only the agent can be imported, and of this version: nothing is added to the path.
+_GUARDIAN = (
+    "import sys; agent = sys.modules['agent'] = type(sys)('agent'); agent.__path__ = [sys.argv.pop(1)]; "
+    "from agent.supervisor.guardian import main; main()"
+)
 
 
 class LocalBackend:
@@ -96,7 +101,7 @@ class LocalBackend:
         log_descriptor = os.open(job_dir / files.GANG_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(log_descriptor, "ab") as log:
             keeper = subprocess.Popen(
-                isolated("-c", _KEEPER, node.__path__[0], str(job_dir)),
+                isolated("-c", _GUARDIAN, agent.__path__[0], str(job_dir)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent.files import REQUEST
+from jobsubmit.agent.supervisor.environment import mount_path
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError
-from jobsubmit.node.gang.environment import mount_path
-from jobsubmit.node.gang.files import REQUEST
 from jobsubmit.stores.protocol import ObjectStore, open_store
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
 from jobsubmit.transfer.download import download

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobsubmit.agent import files
+from jobsubmit.agent.supervisor.watcher import watcher
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import is_locked
-from jobsubmit.node.gang import files
-from jobsubmit.node.gang.watcher import watcher
 
 _STALE_SECONDS = 60.0  # a supervisor sets the time stamp of its lock once a second
 

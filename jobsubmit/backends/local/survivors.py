@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jobsubmit.node.gang import containment, processes
+from jobsubmit.agent import processes
+from jobsubmit.agent.supervisor import containment
 
 
 def survivors(job_dir: Path) -> list[int]:
@@ -30,7 +31,7 @@ def watchers(job_dir: Path) -> list[int]:
             words = (process / "cmdline").read_bytes()
         except OSError:
             continue
-        if words.endswith(b"\0" + end) and b"gang.keeper" in words:
+        if words.endswith(b"\0" + end) and b"supervisor.guardian" in words:
             found.append(int(process.name))
     return found
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
+from jobsubmit.agent.files import make_private
 from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
@@ -26,8 +28,6 @@ from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import PLAN_NAME
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
-from jobsubmit.node.gang.files import make_private
-from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 from jobsubmit.stores.protocol import ObjectStore, open_store
 

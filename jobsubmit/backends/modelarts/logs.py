@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jobsubmit.agent.log_forwarder import END, TAGGED
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
 from jobsubmit.backends.protocol import LogLine, LogQuery
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.errors import BackendError, StoreError
-from jobsubmit.node.teller import END, TAGGED
 
 if TYPE_CHECKING:
     from jobsubmit.stores.protocol import ObjectStore

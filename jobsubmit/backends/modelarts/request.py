@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
+from jobsubmit.agent.node_contract import RESERVED
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far
 from jobsubmit.common.resources import TEMPLATES
-from jobsubmit.node.gang.reserved import RESERVED
-from jobsubmit.node.task import REQUEST_VARIABLE
 from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from jobsubmit.agent.recovery import job_outcome
+from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.backends.protocol import Failure, JobStatus, State, Step
 from jobsubmit.backends.shared import agent_request
 from jobsubmit.backends.shared.failure_hints import diagnose
-from jobsubmit.node.gang import together
-from jobsubmit.node.gang.outcome import Outcome
 
 # The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
 PHASES = {
@@ -45,7 +45,7 @@ def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None]) -> 
         for task, end in ends.items()
         if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
-    outcome = together.judged(statuses, len(ends))
+    outcome = job_outcome.judged(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
         return told
     status = agent_request.told_status(outcome.as_status(), ())
@@ -54,7 +54,7 @@ def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None]) -> 
 
 def _agents_code(end: Mapping[str, Any]) -> int:
     """Return the exit code of an agent that said this at its end."""
-    return together.exit_code(together.judged([dict(end)], 1) or Outcome("CANCELLED"))
+    return job_outcome.exit_code(job_outcome.judged([dict(end)], 1) or Outcome("CANCELLED"))
 
 
 def explained(told: JobStatus, words: Sequence[str]) -> JobStatus:

@@ -8,20 +8,22 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from jobsubmit import node
+import jobsubmit
 
+_FOR_USERS = ("__init__.py", "node.py", "profiling.py")  # what training code may import
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 @cache
 def nodeware() -> bytes:
     """Return the program: the same bytes wherever this version of jobsubmit is installed."""
-    root = Path(node.__path__[0])
+    root = Path(jobsubmit.__path__[0])
+    agent = sorted((root / "agent").rglob("*.py"))
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as program:
-        for file in sorted(root.rglob("*.py")):
+        for file in [*(root / name for name in _FOR_USERS), *agent]:
             path = file.relative_to(root).as_posix()
-            name = path if path == "__main__.py" else f"node/{path}"
+            name = "__main__.py" if path == "agent/__main__.py" else f"jobsubmit/{path}"
             program.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return made.getvalue()
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.timing import recorder
 from jobsubmit.backends.protocol import Failure, JobStatus, Recovery, State, Step
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
-from jobsubmit.node.timing import recorder
 
 if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from jobsubmit.agent.logs.index import LineReader
 from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
-from jobsubmit.node.gang.logs import LineReader
 
 if TYPE_CHECKING:
-    from jobsubmit.node.gang.logs import Line
+    from jobsubmit.agent.logs.index import Line
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
 _LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent import files
+from jobsubmit.agent.files import make_private
 from jobsubmit.backends.protocol import (
     EVERYTHING,
     Delivery,
@@ -32,8 +34,6 @@ from jobsubmit.backends.slurm.result import completed
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
 from jobsubmit.common.finding import IGNORED, Finding
 from jobsubmit.errors import BackendError, JobNotFoundError
-from jobsubmit.node.gang import files
-from jobsubmit.node.gang.files import make_private
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle

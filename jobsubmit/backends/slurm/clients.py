@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from jobsubmit.agent.node_contract import RESERVED
 from jobsubmit.backends.shared.client_process import ask, refusal
 from jobsubmit.backends.slurm.document import LOG, MARK
 from jobsubmit.errors import BackendError
-from jobsubmit.node.gang.reserved import RESERVED
 
 HINT = "run it where Slurm's clients work: `sinfo` must answer"
 _UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)

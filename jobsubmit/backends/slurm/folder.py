@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent import files, protocol
+from jobsubmit.agent.recovery import job_outcome
+from jobsubmit.agent.recovery.outcome import Outcome
+from jobsubmit.agent.run import REQUEST, node_dir
+from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
 from jobsubmit.backends.protocol import LogLine, LogQuery
 from jobsubmit.backends.shared.agent_request import timing_files
 from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.backends.slurm.document import LOG
-from jobsubmit.node.agent import REQUEST, node_dir
-from jobsubmit.node.gang import files, stored, together
-from jobsubmit.node.gang.job import USUAL_GRACE_SECONDS
-from jobsubmit.node.gang.outcome import Outcome
 
 _OVERDUE_SECONDS = 5.0
 
@@ -49,11 +50,11 @@ class Folder:
 
     def outcome(self, attempt: int) -> Outcome | None:
         """Return what became of an attempt, or None where the nodes cannot tell."""
-        return together.judged(self.statuses(attempt), self._nodes())
+        return job_outcome.judged(self.statuses(attempt), self._nodes())
 
     def _nodes(self) -> int:
         try:
-            return int(stored.mapping((self.directory / REQUEST).read_bytes(), {"nodes": int})["nodes"])
+            return int(protocol.mapping((self.directory / REQUEST).read_bytes(), {"nodes": int})["nodes"])
         except (OSError, ValueError):
             return 0
 
@@ -68,7 +69,7 @@ class Folder:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return False
         try:
-            return bool(stored.mapping(request, {"job_id": str})["job_id"] == self.directory.name)
+            return bool(protocol.mapping(request, {"job_id": str})["job_id"] == self.directory.name)
         except ValueError:
             return names <= {LOG, files.CANCEL}  # it never started
 

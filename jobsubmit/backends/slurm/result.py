@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent import files
 from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
 from jobsubmit.backends.shared.agent_request import told_status, told_steps
-from jobsubmit.node.gang import files
 
 if TYPE_CHECKING:
     from jobsubmit.backends.slurm.folder import Folder

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ruamel.yaml import YAML
 
+from jobsubmit.agent.entrypoints.pod import COLLECT
+from jobsubmit.agent.run import ORDER
 from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
 from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
@@ -29,8 +31,6 @@ from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
 from jobsubmit.backends.volcano.limits import LARGEST_DATA, cluster_limits
 from jobsubmit.backends.volcano.result import PHASES, status_of
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
-from jobsubmit.node.agent import ORDER
-from jobsubmit.node.pod import COLLECT
 from jobsubmit.spec.yaml_document import as_yaml
 from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 

@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.entrypoints.pod import PIECE, STATUS, TIMING
+from jobsubmit.agent.log_forwarder import TAGGED
 from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
-from jobsubmit.node.pod import PIECE, STATUS, TIMING
-from jobsubmit.node.teller import TAGGED
 
 if TYPE_CHECKING:
     from jobsubmit.backends.volcano.pods import Pod

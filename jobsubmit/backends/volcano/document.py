@@ -8,11 +8,11 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.entrypoints.pod import COLLECT
+from jobsubmit.agent.recovery.job_outcome import KILLED, STOPPED
+from jobsubmit.agent.run import ORDER, REQUEST, RESTART
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.volcano.names import TASK, object_name
-from jobsubmit.node.agent import ORDER, REQUEST, RESTART
-from jobsubmit.node.gang.together import KILLED, STOPPED
-from jobsubmit.node.pod import COLLECT
 
 if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from jobsubmit.agent import files
 from jobsubmit.backends.protocol import Step
-from jobsubmit.node.gang import files
 
 # Why a container does not start, by Kubernetes' word; the reason and what it means.
 _WAITING = {

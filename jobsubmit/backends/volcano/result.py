@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.protocol import JobStatus, State
 from jobsubmit.backends.shared.agent_request import told_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
 from jobsubmit.common.durations import time_text
-from jobsubmit.node.gang import together
 
 Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
@@ -100,7 +100,7 @@ def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, stored: Stored, *, 
     told_by = {pod.node: dict(pod.told) for pod in pods if pod.told}
     silent = [node for node in range(nodes) if node not in told_by]
     told_by.update({node: dict(told) for node, told in stored(base.details["attempt"], silent).items()})
-    outcome = together.judged([with_words(told) for told in told_by.values()], nodes)
+    outcome = job_outcome.judged([with_words(told) for told in told_by.values()], nodes)
     if outcome is not None and outcome.state == "FAILED":
         told = told_status(outcome.as_status(), ())
         return replace(told, steps=base.steps, details={**base.details, **told.details})

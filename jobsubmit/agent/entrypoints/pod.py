@@ -1,0 +1,179 @@
+"""A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
+
+How a line of the pod's log looks, teller.py says. Pieces of the same lines are put into the store, for a pod that is
+gone, or started again, takes its log with it, and so are the pod's end, as status.json, and what its ranks measured if
+they are timed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import sys
+import time
+import urllib.parse
+import uuid
+
+from .. import files, sigv4
+from .. import run as agent
+from ..log_forwarder import Teller, shortened
+from ..recovery import job_outcome
+from ..timing import recorder
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+COLLECT = "collect.json"
+PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
+_TERMINATION_LOG = "/dev/termination-log"
+_PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
+_TRIES, _ANSWER_SECONDS = 2, 10
+_REFUSED = 300  # and higher: statuses of an answer that is no success
+
+
+def run(folder: str, job: str, request: dict[str, Any]) -> int:
+    """Run this node's part of the job, and tell of it; return the exit code for the engine."""
+    job_dir = agent.own_dir(folder)
+    os.makedirs(job_dir, exist_ok=True)
+    teller = _PodTeller(job_dir, _collector(job))
+    teller.start()
+    agent.run_node(folder, request, None)
+    outcome, attempt = agent.outcome_of(folder), agent.place_from_environment()["attempt"]
+    told = shortened(files.read_status(job_dir))
+    teller.finish_with(told)
+    _write_termination_message(told)
+    code = agent.final_code(outcome, request, attempt)
+    # These two mean to Volcano that the pod was taken away; the rank's own code stands in the status.
+    return 1 if outcome.state == "FAILED" and code in (job_outcome.STOPPED, job_outcome.KILLED) else code
+
+
+def _collector(job: str) -> _Collector | None:
+    path = os.path.join(job, COLLECT)
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as stream:
+        return _Collector(json.load(stream))
+
+
+class _PodTeller(Teller):
+    """Tell each line, and collect pieces of them."""
+
+    def __init__(self, job_dir: str, collector: _Collector | None) -> None:
+        super().__init__(job_dir)
+        self.collector = collector
+
+    def told(self, data: bytes) -> None:
+        """Collect the line, too."""
+        if self.collector:
+            self.collector.add(data, self.number)
+
+    def pause(self) -> None:
+        """Send a piece if one is due."""
+        if self.collector and self.collector.is_due():
+            self._collect(self.collector)
+
+    def _collect(self, collector: _Collector) -> None:
+        collector.send()
+        for name, data in recorder.files_of(self.job_dir):
+            collector.store(name + TIMING, gzip.compress(data, 1))
+
+    def finish_with(self, status: bytes) -> None:
+        """Tell the rest, and the end; return when all is told."""
+        self.finish()
+        if self.collector:
+            self._collect(self.collector)
+            self.collector.store(STATUS, status)
+
+
+class _Collector:
+    """Put pieces of the lines into the store: by a form that allows nothing else, {"url", "fields", "prefix"}, or with
+    keys of our own, {"url", "region", "prefix"}."""
+
+    def __init__(self, form: dict[str, Any]) -> None:
+        self.form = form
+        place = agent.place_from_environment()
+        self.prefix = "%s%d/%d/" % (form["prefix"], place["attempt"], place["node"])
+        self.lines: list[bytes] = []
+        self.size, self.first, self.began = 0, 1, time.monotonic()
+
+    def add(self, line: bytes, number: int) -> None:
+        """Take a line."""
+        if not self.lines:
+            self.first = number
+        self.lines.append(line)
+        self.size += len(line)
+        if self.size > _PIECE_BYTES:
+            self.send()
+
+    def is_due(self) -> bool:
+        """Tell whether the last piece is a while ago."""
+        return time.monotonic() - self.began > _PIECE_SECONDS
+
+    def send(self) -> None:
+        """Send what there is; a store that does not take it costs these lines, but not the job."""
+        self.began = time.monotonic()
+        if not self.lines:
+            return
+        data, self.lines, self.size = gzip.compress(b"".join(self.lines), 1), [], 0
+        self.store("%012d%s" % (self.first, PIECE), data)
+
+    def store(self, name: str, data: bytes) -> None:
+        """Put one object into the store, if it takes it."""
+        key, problem = self.prefix + name, ""
+        for attempt in range(_TRIES):
+            try:
+                if "region" in self.form:
+                    url = "%s/%s" % (self.form["url"].rstrip("/"), urllib.parse.quote(key))
+                    put(sigv4.signed(url, "PUT", self.form["region"]), data)
+                else:
+                    post(self.form["url"], {**self.form["fields"], "key": key}, data)
+                return
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                problem = str(error)
+                time.sleep(0.5 * 2**attempt)
+        sys.stderr.write("jobsubmit: %s could not be put into the store: %s\n" % (name, problem))
+
+
+def post(url: str, fields: dict[str, str], data: bytes) -> None:
+    """Send a form with a file, as browsers do; raise OSError unless it was taken."""
+    boundary = uuid.uuid4().hex
+    parts = [
+        '--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary, name, value)
+        for name, value in fields.items()
+    ]
+    head = "".join(parts) + '--%s\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' % boundary
+    body = head.encode() + data + ("\r\n--%s--\r\n" % boundary).encode()
+    _send("POST", url, body, {"Content-Type": "multipart/form-data; boundary=%s" % boundary})
+
+
+def put(url: str, data: bytes) -> None:
+    """Store an object at a signed address; raise OSError unless it was taken."""
+    _send("PUT", url, data, {})
+
+
+def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
+    address = urllib.parse.urlsplit(url)
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.netloc, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request(
+            method, (address.path or "/") + ("?" + address.query if address.query else ""), body, headers
+        )
+        answer = connection.getresponse()
+        text = answer.read(500).decode("utf-8", "replace")
+    finally:
+        connection.close()
+    if answer.status >= _REFUSED:
+        raise OSError("the store answered %d: %s" % (answer.status, text))
+
+
+def _write_termination_message(data: bytes) -> None:
+    """Leave the status where Kubernetes takes it into the pod's own."""
+    try:
+        with open(_TERMINATION_LOG, "wb") as stream:
+            stream.write(data)
+    except OSError as error:
+        sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)

@@ -1,0 +1,46 @@
+"""Begin to report what happens in this process (see ../rank_reporter.py); Python imports this through PYTHONPATH.
+
+PYTHONPATH holds folders of the user's, too. Until the program is loaded only the standard library can be found, so that
+a `json.py` there is imported when the user's code asks for it, and not before. No `__future__` here: it is a file, too.
+"""
+
+import os
+import sys
+
+
+def _install(path: str) -> None:
+    """Run a file as a module that `import` cannot find; `_frozen_importlib_external` is how Python itself loads."""
+    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader("_jobsubmit_rank_reporter", path)
+    module = type(sys)(loader.name)
+    module.__file__ = path
+    exec(loader.get_code(loader.name), module.__dict__)  # noqa: S102 - it is our own file
+    module.__dict__["install"]()
+
+
+def _standard_library() -> "list[str]":
+    """Return the part of the path that is Python's own; what PYTHONPATH adds comes before it."""
+    library = os.path.dirname(os.__file__)
+    own = sys.path[sys.path.index(library) :] if library in sys.path else sys.path
+    return [library, *(path for path in own if os.path.basename(path) == "lib-dynload")]
+
+
+def _chain() -> None:
+    """Run the sitecustomize that this one hides, if there is one."""
+    finder = sys.modules["_frozen_importlib_external"].PathFinder
+    spec = finder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path or ".") != _HERE])
+    if spec is not None and spec.loader is not None:
+        module = type(sys)("sitecustomize")
+        module.__spec__, module.__file__ = spec, spec.origin
+        spec.loader.exec_module(module)
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_path = sys.path[:]
+try:
+    sys.path[:] = _standard_library()
+    _install(os.path.join(os.path.dirname(_HERE), "rank_reporter.py"))
+except Exception:  # noqa: S110 - the job runs, and its launcher still says how it ended
+    pass
+finally:
+    sys.path[:] = _path
+_chain()

@@ -1,0 +1,358 @@
+"""Report what happens inside a node's Python processes; hook/sitecustomize.py loads this file by its path.
+
+A launcher (torchrun, the boot file of mp.spawn, …) reports the exact exit status of every child it collects. A rank
+gets a log of its own and reports its start and an uncaught exception. The user's code sees nothing of it, and whatever
+goes wrong here is swallowed: a job must run as it would without.
+
+While `install` runs, only the standard library can be found. What is imported later must be loaded already, or be
+built in: it might be a module of the user's instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing import process
+    from typing import Any
+
+_PRIVATE = "_jobsubmit_agent"
+_RANK_PID = "JOBSUBMIT_GANG_RANK_PID"  # set in a rank, for its own children are no ranks
+_SPAWN_RANK = "JOBSUBMIT_GANG_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
+_SPAWN_COUNT = "JOBSUBMIT_GANG_SPAWN_COUNT"  # how many mp.spawn starts, which need not be what the job file says
+_ASSUMED = "JOBSUBMIT_GANG_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
+_GLOO_SECONDS = 0.3
+_VICTIM_SIGNS = (
+    "closed by peer",
+    "reset by peer",
+    "recv operation",
+    "send operation",
+    "broken pipe",
+    "read error",
+    "write error",
+    "socket timeout",
+    "remote process exited",
+    "connection was likely closed",
+)
+
+
+def _load(name: str) -> Any:
+    """Load a module of the agent under a name that no module of the user's can have."""
+    from importlib import import_module
+
+    if _PRIVATE not in sys.modules:
+        _load_agent()
+    return import_module(_PRIVATE + "." + name)
+
+
+def _report(event: str, **fields: object) -> None:
+    _load("files").append_event(os.environ["JOBSUBMIT_GANG_DIR"], event, node=_node(), **fields)
+
+
+def _node() -> int:
+    return int(os.environ["JOBSUBMIT_GANG_NODE"])
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            return None
+
+    return guarded
+
+
+@_guarded
+def install() -> None:
+    """Become what this process is: a rank, or a launcher that may start ranks."""
+    sys.meta_path.append(_ProfilingFinder())
+    if "JOBSUBMIT_GANG_DIR" not in os.environ or _RANK_PID in os.environ:
+        return
+    _load("files")
+    if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
+        _become_rank(int(os.environ["RANK"]))
+        _die_with_launcher()
+    elif _SPAWN_RANK in os.environ:
+        if "spawn_main" in _command_line():
+            _become_spawned_rank()
+    else:
+        _become_launcher()
+
+
+def _command_line() -> str:
+    if hasattr(sys, "orig_argv"):
+        return " ".join(sys.orig_argv)
+    with open("/proc/self/cmdline", "rb") as stream:
+        return stream.read().decode("utf-8", "replace")
+
+
+def _become_spawned_rank() -> None:
+    # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
+    local_rank = int(os.environ.pop(_SPAWN_RANK))
+    count = os.environ.pop(_SPAWN_COUNT, "") or os.environ["NPROC_PER_NODE"]
+    rank = int(os.environ["NODE_RANK"]) * int(count) + local_rank
+    _become_rank(rank, is_assumed=bool(os.environ.pop(_ASSUMED, "")))
+    from multiprocessing import process
+
+    _load("processes")
+    run = process.BaseProcess.run
+
+    def reporting_run(self: process.BaseProcess) -> None:
+        _die_with_launcher_for_sure(self)
+        try:
+            run(self)
+        except BaseException as error:
+            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+                _report_exception(error)
+                _print_cause(error)
+            raise
+
+    process.BaseProcess.run = reporting_run  # type: ignore[method-assign]
+
+
+def _become_rank(rank: int, is_assumed: bool = False) -> None:
+    files = _load("files")
+    os.environ[_RANK_PID] = str(os.getpid())
+    job_dir = os.environ["JOBSUBMIT_GANG_DIR"]
+    for descriptor, stream in enumerate(files.STREAMS, start=1):
+        ours = os.stat(files.log_of(job_dir, _node(), None, stream))
+        # Only what still is our own file: a redirection of the user's is respected.
+        if os.path.samestat(os.fstat(descriptor), ours):
+            log = os.open(files.log_of(job_dir, _node(), rank, stream), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.dup2(log, descriptor)
+            os.close(log)
+    _show_stacks_when_asked(files.stacks_of(job_dir, rank))
+    _report(
+        "rank_start",
+        rank=rank,
+        pid=os.getpid(),
+        is_assumed=is_assumed,
+        world=int(os.environ.get("WORLD_SIZE") or 0),
+        error_file=os.environ.get("TORCHELASTIC_ERROR_FILE"),
+    )
+    show = sys.excepthook
+
+    def reporting_hook(kind: Any, error: BaseException, traceback: Any) -> None:
+        _report_exception(error)
+        show(kind, error, traceback)
+
+    sys.excepthook = reporting_hook
+    _let_gloo_finish_at_exit()
+    _report_asked_exit()
+    _time_if_asked(job_dir, rank)
+
+
+@_guarded
+def _time_if_asked(job_dir: str, rank: int) -> None:
+    """Time the process where the job file has `profile`."""
+    kind = os.environ.get("JOBSUBMIT_PROFILE")
+    if kind:
+        _load("timing.install").install(job_dir, rank, _node(), kind)
+
+
+def _load_agent() -> None:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    place = os.path.join(_AGENT, "__init__.py")
+    spec = spec_from_file_location(_PRIVATE, place, submodule_search_locations=[_AGENT])
+    assert spec and spec.loader
+    sys.modules[_PRIVATE] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[_PRIVATE])
+
+
+class _ProfilingFinder:
+    """Find `jobsubmit.profiling`, which training code may use, where jobsubmit itself is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        from importlib.util import spec_from_file_location
+
+        if name != "jobsubmit":
+            return None
+        folder = os.path.dirname(_AGENT)
+        return spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+
+
+@_guarded
+def _show_stacks_when_asked(path: str) -> None:
+    """Write what every thread is doing when the supervisor asks; it does when the job shows no sign of life."""
+    import faulthandler
+
+    stacks = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    faulthandler.register(_load("files").STACK_SIGNAL, file=stacks, all_threads=True)
+
+
+def _let_gloo_finish_at_exit() -> None:
+    """Leave Gloo's threads a moment before Python ends.
+
+    They free the tensors of the last collectives, for which they need Python; one that comes too late aborts the
+    process, which would be reported as a failure of a training that had none, or hide a rank's exit code.
+    """
+    import atexit
+    import time
+
+    @atexit.register
+    def wait() -> None:
+        if any(_thread_name(thread).startswith("pt_gloo") for thread in _threads()):
+            time.sleep(_GLOO_SECONDS)
+
+
+def _threads() -> list[str]:
+    tasks = "/proc/self/task"
+    return os.listdir(tasks) if os.path.isdir(tasks) else []
+
+
+def _thread_name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _die_with_launcher() -> None:
+    _load("processes").die_with_parent(9)
+
+
+@_guarded
+def _die_with_launcher_for_sure(child: Any) -> None:
+    """Have a rank die with its launcher: mp.spawn asks the kernel for a signal that a collective call sits out."""
+    if _is_torch_spawn(child):
+        function, *arguments = child._args
+
+        def dying(*args: Any) -> Any:
+            _guarded(_die_with_launcher)()
+            return function(*args)
+
+        child._args = (dying, *arguments)
+
+
+@_guarded
+def _report_asked_exit() -> None:
+    """Report the code a rank asks to exit with: torch may abort while it shuts down, and hide it behind a signal."""
+    leave = sys.exit
+
+    def reporting_exit(status: Any = None) -> None:
+        if status:
+            _guarded(_report)("rank_asked_exit", pid=os.getpid(), code=status if isinstance(status, int) else 1)
+        leave(status)
+
+    sys.exit = reporting_exit  # type: ignore[assignment]
+
+
+@_guarded
+def _print_cause(error: BaseException) -> None:
+    """Show a spawned rank's traceback in its own log; mp.spawn shows it only in its parent's."""
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    if cause is not None:
+        sys.__excepthook__(type(cause), cause, cause.__traceback__)
+        sys.stderr.flush()
+
+
+@_guarded
+def _report_exception(error: BaseException | None) -> None:
+    names, text, seen = [], "", set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if not isinstance(error, SystemExit):
+            names.append(type(error).__name__)
+            text += str(error).lower()
+        error = error.__cause__ or error.__context__
+    if names:  # texts may hold anything, secrets too: only the kinds are written down
+        _report("rank_exception", pid=os.getpid(), kinds=names, is_victim=any(sign in text for sign in _VICTIM_SIGNS))
+
+
+def _become_launcher() -> None:
+    waitpid = os.waitpid
+
+    def reporting_waitpid(pid: int, options: int) -> tuple[int, int]:
+        result = waitpid(pid, options)
+        _report_exit(*result)
+        return result
+
+    os.waitpid = reporting_waitpid
+    if os.environ.get("JOBSUBMIT_GANG_MODE") == "spawn":
+        _hand_over_spawn_ranks()
+
+
+@_guarded
+def _report_exit(pid: int, status: int) -> None:
+    if pid and os.WIFSIGNALED(status):
+        _report("child_exit", pid=pid, code=-os.WTERMSIG(status))
+    elif pid and os.WIFEXITED(status):
+        _report("child_exit", pid=pid, code=os.WEXITSTATUS(status))
+
+
+def _hand_over_spawn_ranks() -> None:
+    """Tell each process that mp.spawn (or a loop over Process) starts which rank it is; outlive a SIGTERM with it."""
+    import signal
+    from multiprocessing import process
+
+    _load("processes")
+    start = process.BaseProcess.start
+    started: list[process.BaseProcess] = []
+    nproc = int(os.environ.get("NPROC_PER_NODE", "0"))
+
+    def handing_start(self: process.BaseProcess) -> None:
+        local_rank = _spawn_rank(self, len(started))
+        if local_rank is None or local_rank >= nproc:
+            return start(self)
+        started.append(self)
+        os.environ[_SPAWN_RANK] = str(local_rank)
+        os.environ[_SPAWN_COUNT] = str(_spawn_count() or "")
+        os.environ[_ASSUMED] = "" if _is_torch_spawn(self) else "1"
+        try:
+            return start(self)
+        finally:
+            for name in (_SPAWN_RANK, _SPAWN_COUNT, _ASSUMED):
+                os.environ.pop(name, None)
+
+    def wait_for_ranks(number: int, frame: object) -> None:
+        # The ranks got the signal too and may be saving a checkpoint; the join of the launcher ends when they have.
+        if not any(_runs(child.pid) for child in started):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def become_forked_rank() -> None:
+        if _SPAWN_RANK in os.environ and _RANK_PID not in os.environ:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _guarded(_become_spawned_rank)()
+
+    process.BaseProcess.start = handing_start  # type: ignore[method-assign]
+    os.register_at_fork(after_in_child=become_forked_rank)
+    signal.signal(signal.SIGTERM, wait_for_ranks)
+
+
+def _spawn_rank(child: Any, count: int) -> Any:
+    """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons."""
+    if _is_torch_spawn(child):
+        return child._args[1]  # _wrap(fn, i, args, error_file)
+    return None if child.daemon else count
+
+
+@_guarded
+def _spawn_count() -> Any:
+    """Return how many processes mp.spawn was asked for, from the frame of its that starts them; else None."""
+    caller: Any = sys._getframe()
+    while caller is not None and caller.f_code.co_name != "start_processes":
+        caller = caller.f_back
+    count = caller.f_locals.get("nprocs") if caller is not None else None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def _is_torch_spawn(child: Any) -> bool:
+    return getattr(getattr(child, "_target", None), "__module__", "") == "torch.multiprocessing.spawn"
+
+
+def _runs(pid: int | None) -> bool:
+    """Tell whether a child still runs, and leave its exit status to whoever waits for it."""
+    try:
+        return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except OSError:
+        return False
+
+
+_AGENT = os.path.dirname(os.path.abspath(__file__))

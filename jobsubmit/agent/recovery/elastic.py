@@ -1,0 +1,84 @@
+"""The nodes of an elastic job: it goes on without one that was lost, and with it once it is back."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from .. import processes
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..supervisor.job import Job
+    from .first_failure import Gang
+    from .step_parser import Progress
+
+_LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
+
+
+class Membership:
+    """Note which nodes were lost and came back, and when training went on with how many."""
+
+    def __init__(self, job: Job, gang: Gang, progress: Progress) -> None:
+        self.job, self.gang, self.progress = job, gang, progress
+        self.is_elastic = job.place is None and job.request["min_nodes"] < job.request["nodes"]
+        self.world = 0  # processes that met last
+        self.met: set[int] = set()  # their ranks so far
+
+    def can_lose(self, node: int, exit_code: int, alive: int) -> bool:
+        """Tell whether the job goes on without a node whose leader has ended; the first holds its meeting point."""
+        losses = sum(resize["what"] == _LOST for resize in self.job.status["resizes"])
+        return (
+            self.is_elastic
+            and node != 0
+            and exit_code < 0
+            and alive >= self.job.request["min_nodes"]
+            and losses < self.job.request["restarts"]["max"]
+        )
+
+    def lose(self, node: int, fault: dict[str, Any] | None) -> float:
+        """Go on without a node; return the seconds after which it comes back."""
+        backoff = float(self.job.request["restarts"]["backoff"])
+        for rank in self.gang.forget_node(node):
+            processes.send(rank["pid"], signal.SIGKILL)
+        self._note(_LOST, node, self._nodes(self.world), fault)
+        self.job.say(node, "this node was lost; the others go on, it comes back in %d s" % backoff)
+        return backoff
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take the start of a rank: the first of a new meeting tells how many processes go on."""
+        rank, world = event["rank"], event["world"]
+        if not self.is_elastic or (world == self.world and rank not in self.met):
+            self.met.add(rank)
+            return
+        before, self.world, self.met = self.world, world, {rank}
+        for gone in self.gang.forget_ranks_from(world):
+            self.job.node_of_rank.pop(gone, None)
+        if not before:
+            return
+        resizes = self.job.status["resizes"]
+        if not resizes or resizes[-1]["nodes"] is not None:
+            has_grown = world > before and resizes
+            what, node = (_BACK, resizes[-1]["node"]) if has_grown else (_RESTARTED, None)
+            self._note(what, node, self._nodes(before))
+        self.job.status["resizes"][-1]["nodes"] = self._nodes(world)
+        self.job.write_status()
+        self.progress.begin_attempt()
+
+    def note_training(self) -> None:
+        """Note that the training goes on, if it had stopped for want of a node or because of a new one."""
+        resizes = self.job.status["resizes"]
+        if resizes and resizes[-1]["nodes"] is not None and resizes[-1]["back_at"] is None:
+            resizes[-1]["back_at"] = time.time()
+            self.job.write_status()
+
+    def _nodes(self, world: int) -> int:
+        return world // self.job.environments.nproc
+
+    def _note(self, what: str, node: int | None, before: int, fault: dict[str, Any] | None = None) -> None:
+        """Write down a change of the nodes, and how many there were before; with how many it goes on is known later."""
+        resize = {"t": time.time(), "what": what, "node": node, "fault": fault, "before": before}
+        resize.update(nodes=None, back_at=None)
+        self.job.write_status(resizes=[*self.job.status["resizes"], resize])

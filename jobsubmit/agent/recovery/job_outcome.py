@@ -1,0 +1,72 @@
+"""Nodes that were watched one by one → what became of the job: who failed first, and whether it is started again."""
+
+from __future__ import annotations
+
+import signal
+
+from .. import files
+from . import restart_policy
+from .outcome import Outcome
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+
+STOPPED, KILLED = files.SIGNAL_BASE + signal.SIGTERM, files.SIGNAL_BASE + signal.SIGKILL  # exit codes
+
+
+def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
+    """Return what became of a job by the statuses of those nodes that left one, or None where they cannot tell."""
+    failed = [status for status in statuses if status["state"] == "FAILED"]
+    if failed:
+        return _failed(failed)
+    stopped = [status for status in statuses if status["state"] == "CANCELLED"]
+    asked = [status for status in stopped if status["reason"] != files.STOPPED_BY_ENGINE]
+    if asked:
+        return Outcome("CANCELLED")
+    if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
+        return Outcome("SUCCEEDED")
+    return None
+
+
+def _failed(failed: list[dict[str, Any]]) -> Outcome:
+    first, *others = sorted(failed, key=_order)
+    failure = first.get("failure")
+    if failure is not None:
+        victims = {rank for status in others for rank in _ranks(status.get("failure"))}
+        failure = {**failure, "victims": sorted(victims.union(failure.get("victims", ())))}
+    return Outcome("FAILED", first["reason"], first["message"], failure)
+
+
+def _order(status: dict[str, Any]) -> tuple[bool, bool, bool, float]:
+    """Order as a single gang orders its failures; what failed without a process, e.g. a fetch, is a cause."""
+    failure = status.get("failure") or {}
+    evidence = failure.get("evidence", {})
+    explained = bool(evidence.get("is_leader")) and (failure["exit_code"] or 0) > 0
+    moment = evidence.get("t") or status.get("ended") or 0.0
+    return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
+
+
+def _ranks(failure: dict[str, Any] | None) -> list[int]:
+    if failure is None:
+        return []
+    return [rank for rank in (failure["rank"], *failure.get("victims", ())) if rank is not None]
+
+
+def wants_restart(outcome: Outcome, restarts: dict[str, Any] | None, attempt: int) -> bool:
+    """Tell whether a job with this restart policy shall be started again after an attempt, the first being 0."""
+    return restart_policy.restarts_after(restarts, outcome, attempt, (outcome.failure or {}).get("words", []))
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Return the exit code that tells of an outcome as a shell would."""
+    if outcome.state == "SUCCEEDED":
+        return 0
+    if outcome.state == "CANCELLED":
+        return STOPPED
+    failure = outcome.failure or {}
+    if failure.get("signal"):
+        return files.SIGNAL_BASE + int(failure["signal"])
+    return int(failure.get("exit_code") or 1)

@@ -1,0 +1,270 @@
+"""One attempt at a job: every node is started, and watched until all have ended well or one thing went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from .. import files, processes
+from ..recovery import first_failure, oom_detector, rank_failure
+from ..recovery.elastic import Membership
+from ..recovery.outcome import Outcome
+from . import hang_watch, setup
+from .job import USUAL_GRACE_SECONDS
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..recovery.step_parser import Progress
+    from .data_carrier import Outputs
+    from .faults import Faults
+    from .job import Job
+
+# A victim's exception comes before its cause is collected by its launcher: wait that long for the cause. Launchers look
+# every 0.1 s; those of torch 2.1 and older every 5 s.
+SETTLE_SECONDS = 0.2
+SETTLE_UNCLEAR_SECONDS = 5.5
+_LATECOMER_SECONDS = 10.0
+_TO_BE_JUDGED = "a process failed"
+
+
+class Node:
+    """Hold one emulated node; its leader is its start script, which becomes the launcher."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.leader: subprocess.Popen[bytes] | None = None
+        self.exit_code: int | None = None
+        self.starts_at = time.monotonic()  # or starts again: it was lost
+
+
+class Attempt:
+    """Run all nodes once."""
+
+    def __init__(self, job: Job, number: int, faults: Faults, outputs: Outputs, progress: Progress) -> None:
+        self.job, self.number = job, number
+        self.faults, self.outputs, self.progress = faults, outputs, progress
+        self.nodes = [Node(index) for index in job.nodes]
+        self.gang = first_failure.Gang()
+        self.members = Membership(job, self.gang, progress)
+        self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
+        self.watch = hang_watch.HangWatch(job.request["hang_after"])
+        self.memory = oom_detector.OutOfMemory()
+        self.unclear_since: float | None = None
+        self.ready_since: float | None = None
+        self.first_ended_at: float | None = None
+        self.failed_at: float | None = None  # when the first failure showed, in seconds since the epoch
+        self.looked_at = 0.0  # at the steps that the logs tell
+        self.struck: list[dict[str, Any]] = []
+
+    def run(self) -> Outcome:
+        """Return how it ended; raises Outcome where the whole job shall end. Processes may be left."""
+        for node in self.nodes:
+            node.starts_at += self.faults.delay_of(node.index)
+        self.job.steps.start("rendezvous")
+        while True:
+            outcome = self._look()
+            if outcome is not None:
+                return outcome
+            self.job.pause()
+
+    def _look(self) -> Outcome | None:
+        for node in self.nodes:
+            if node.leader is not None and node.exit_code is None:
+                self._watch_leader(node)
+            elif node.leader is None and time.monotonic() >= node.starts_at:
+                self._start_leader(node)
+        self._take_events()
+        self._note_progress()
+        self._strike()
+        self.outputs.poll()
+        return self._success() or self._failure() or self._hang()
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_leader(self, node: Node) -> None:
+        script = setup.prove_script(self.job, node.index)
+        environment = self.job.environments.of(node.index, self.number)
+        try:
+            node.leader = self.job.start(["bash", script], node.index, stdin=subprocess.DEVNULL, env=environment)
+        except OSError as error:
+            raise Outcome("FAILED", "START_FAILED", "node %d could not start: %s" % (node.index, error)) from error
+        files.append_event(
+            self.job.dir,
+            "node_start",
+            node=node.index,
+            pid=node.leader.pid,
+            script=self.job.scripts[node.index],
+            attempt=self.number,
+        )
+
+    def _watch_leader(self, node: Node) -> None:
+        assert node.leader
+        node.exit_code = node.leader.poll()
+        if node.exit_code is None:
+            return
+        files.append_event(self.job.dir, "node_exit", node=node.index, code=node.exit_code, attempt=self.number)
+        if node.exit_code == 0:
+            self.first_ended_at = self.first_ended_at or time.monotonic()
+        alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
+        if self.first_ended_at and not self.gang.ranks_of(node.index) and self.members.is_elastic:
+            return  # it came back when the others had done the work: whatever it says, it is not needed
+        if self.members.can_lose(node.index, node.exit_code, alive):
+            backoff = self.members.lose(node.index, self.struck.pop() if self.struck else None)
+            node.leader, node.exit_code, node.starts_at = None, None, time.monotonic() + backoff
+        else:
+            self.gang.leader_exited(node.index, node.exit_code, time.time())
+
+    # ── what the processes tell ─────────────────────────────────────────────────────────────────────────────────
+
+    def _take_events(self) -> None:
+        for event in self.job.events.new():
+            self.gang.take(event)
+            if event["event"] == "rank_start":
+                self.job.node_of_rank[event["rank"]] = event["node"]
+                self.members.take(event)
+
+    def _note_progress(self) -> None:
+        steps, ranks = self.job.steps, self.job.node_of_rank
+        expected = self.members.world or len(self.nodes) * self.job.environments.nproc
+        if self.gang.ranks and self.job.status["state"] != "RUNNING":
+            self.job.write_status(state="RUNNING", message="")
+        if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
+            self.ready_since = time.monotonic()
+            steps.start("first_output")
+        has_grown = self.job.logs.grown_at > self.looked_at
+        told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(ranks)  # a fault waits for its step
+        self.looked_at = self.job.logs.grown_at
+        if self.gang.ranks and not steps.ended("first_output") and self._any_output():
+            steps.end("first_output")
+            steps.start("training")
+        if told_step:
+            self._note_recovery()
+            self.members.note_training()
+
+    def _any_output(self) -> bool:
+        logs = (
+            files.log_of(self.job.dir, rank["node"], number, stream)
+            for number, rank in self.gang.ranks.items()
+            for stream in files.STREAMS
+        )
+        return any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs)
+
+    def _note_recovery(self) -> None:
+        """Note when the training was back after a restart, and what it had to do again."""
+        restarts = self.job.status["restarts"]
+        if restarts and restarts[-1]["back_at"] is None:
+            back = restarts[-1]
+            back["back_at"] = time.time()
+            if back["last_step"] is not None and self.progress.first is not None:
+                back["steps_lost"] = max(0, back["last_step"] - self.progress.first + 1)
+            self.job.write_status()
+
+    def _strike(self) -> None:
+        for fault in self.faults.due(self.progress.last, self.ready_since):
+            leader = self.nodes[fault["number"]].leader if fault["target"] == "node" else None
+            running = self.gang.running()
+            if self.faults.strike(fault, leader.pid if leader else None, running):
+                self.struck.append({"text": fault["text"], "t": time.time()})
+            else:
+                self.job.add_note("the fault `%s` did not strike: what it was meant for had ended" % fault["text"])
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _success(self) -> Outcome | None:
+        if all(node.exit_code == 0 for node in self.nodes):
+            return Outcome("SUCCEEDED")
+        if not self.members.is_elastic or self.first_ended_at is None or self.gang.failures():
+            return None
+        others = [node for node in self.nodes if node.exit_code is None]
+        waited = time.monotonic() - self.first_ended_at >= _LATECOMER_SECONDS
+        if all(node.leader is None for node in others) or (waited and not self.gang.running()):
+            return Outcome("SUCCEEDED")
+        return None
+
+    def _failure(self) -> Outcome | None:
+        failures = self.gang.failures(ranks_count=self.ranks_count)
+        if not failures:
+            return None
+        now = time.monotonic()
+        self.unclear_since = self.unclear_since or now
+        self.failed_at = self.failed_at or min(failure["t"] for failure in failures)
+        if now - self.unclear_since < self._settle_seconds(failures[0]):
+            return None
+        for failure in failures:
+            if failure["rank"] is not None:
+                rank_failure.keep_error_file(self.job, self.gang.ranks[failure["rank"]])
+        return Outcome("FAILED", _TO_BE_JUDGED)
+
+    def _settle_seconds(self, first: dict[str, Any]) -> float:
+        """Return how long to wait for a better explanation; it may come from a node of another machine."""
+        if first_failure.is_clear(first):
+            return SETTLE_SECONDS
+        if self.job.place is not None and self.job.request["nodes"] > 1:
+            return SETTLE_UNCLEAR_SECONDS + USUAL_GRACE_SECONDS
+        return SETTLE_UNCLEAR_SECONDS if self.gang.running() else SETTLE_SECONDS
+
+    def _hang(self) -> Outcome | None:
+        if not self.watch.seconds:
+            return None
+        ended = sorted(number for number, rank in self.gang.ranks.items() if rank.get("exit", {}).get("code") == 0)
+        limit = min(self.watch.seconds, hang_watch.EXIT_SECONDS) if ended else self.watch.seconds
+        others = set(self.outputs.pids())
+        if self.gang.ranks:  # a launcher that waits for its ranks does so by looking, again and again
+            others |= {node.leader.pid for node in self.nodes if node.leader}
+        silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.descendants()) - others)
+        if silence < limit:
+            return None
+        self.failed_at = time.time() - silence
+        return self._hanging(silence, ended)
+
+    def _hanging(self, silence: float, ended: list[int]) -> Outcome:
+        stacks = hang_watch.dump_stacks(self.job.dir, self.gang.running())
+        places = {rank: hang_watch.place(lines) for rank, lines in stacks.items()}
+        message = "no output and no CPU time for %d s" % silence
+        if ended:
+            message += " after rank %d had ended well" % ended[0]
+        odd = hang_watch.odd_one_out(places)
+        others = sorted(set(places) - {odd})
+        for rank, (where, called, _) in sorted(places.items()):
+            if odd is not None and rank not in (odd, others[0]):
+                continue
+            name = "rank %d" % rank if odd in (None, rank) or len(others) == 1 else "the others"
+            message += "; %s: %s%s" % (name, where or "unknown", " → " + called if called else "")
+        if not stacks:
+            return Outcome("FAILED", "HANG", message)
+        rank = odd if odd is not None else min(stacks)
+        failure = {
+            "node": self.gang.ranks[rank]["node"],
+            "rank": rank,
+            "exit_code": None,
+            "signal": None,
+            "message": message,
+            "quoted": "rank %d" % rank,
+            "last_lines": [
+                self.job.without_secrets(line) for line in hang_watch.main_thread(stacks[rank])[: rank_failure.LINES]
+            ],
+        }
+        return Outcome("FAILED", "HANG", message, failure)
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with who failed first, by all that came in while the gang was stopping."""
+        for event in self.job.events.new():
+            self.gang.take(event)
+        failures = self.gang.failures()
+        if outcome.reason == files.STOPPED_BY_ENGINE and failures and not failures[0]["was_told"]:
+            outcome = Outcome("FAILED", _TO_BE_JUDGED)  # the engine came first: it saw a victim, or this failure
+        if outcome.reason != _TO_BE_JUDGED:
+            return outcome
+        first, *others = failures
+        failure = rank_failure.failure(self.job, first)
+        failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
+        reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
+        if first["rank"] is None and first["code"] == -signal.SIGKILL:
+            reason = "NODE_FAILED"
+        if first["code"] == -signal.SIGKILL and self.memory.has_struck():
+            reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
+        return Outcome("FAILED", reason, failure["message"], failure)

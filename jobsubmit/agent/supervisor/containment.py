@@ -1,0 +1,167 @@
+"""What holds all processes of a local job together, those that have turned into daemons included.
+
+A control group, where one can be had, knows every process that was started in it. Elsewhere the supervisor writes down
+each process that it sees, with its start time, which no later process of the same number shares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+from .. import files, processes, protocol
+from ..recovery.oom_detector import GROUP_PREFIX
+from .watcher import watcher
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GROUP = "control-group"  # in the job's directory: the path of the group
+SEEN = "processes.json"  # in the job's directory: by whom, and [pid, start time] of each process that was seen
+_ROOT = "/sys/fs/cgroup"
+_V1 = ("pids", "name=systemd", "freezer")
+_SECONDS = 5.0
+_SCOPE_SECONDS = 1.0  # a submission waits for it
+
+
+def enter(job_dir: str) -> None:
+    """Put this process, and so all that it will start, into a control group of the job, if that is possible."""
+    name = _name(job_dir)
+    for parent in _own_groups():
+        group = os.path.join(parent, name)
+        try:
+            os.mkdir(group)
+            with open(os.path.join(group, "cgroup.procs"), "w") as stream:
+                stream.write(str(os.getpid()))
+            break
+        except OSError:
+            _remove(group)
+    else:
+        group = _systemd_scope(name)
+        if not group:
+            return
+    with open(os.path.join(job_dir, GROUP), "w", encoding="utf-8") as stream:
+        stream.write(group)
+
+
+def _name(job_dir: str) -> str:
+    return GROUP_PREFIX + hashlib.sha256(os.path.realpath(job_dir).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _own_groups() -> Iterator[str]:
+    """Yield the folders of the groups that this process is in: version 2 first, then those of version 1."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as stream:
+            entries = [line.rstrip("\n").split(":", 2) for line in stream]
+    except (OSError, UnicodeDecodeError):
+        return
+    for number, controllers, path in entries:
+        if number == "0" and not controllers:
+            for root in (_ROOT, os.path.join(_ROOT, "unified")):
+                if os.path.exists(os.path.join(root, "cgroup.procs")):
+                    yield os.path.join(root, path.lstrip("/"))
+    for wanted in _V1:
+        for _, controllers, path in entries:
+            if wanted in controllers.split(","):
+                yield os.path.join(_ROOT, wanted.replace("name=", ""), path.lstrip("/"))
+
+
+def _systemd_scope(name: str) -> str:
+    """Have the user's systemd put this process into a scope of its own; return the scope's folder, or nothing."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.exists(os.path.join(runtime, "systemd", "private")):
+        return ""
+    scope = name + ".scope"
+    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+    call = ["StartTransientUnit", "ssa(sv)a(sa(sv))", scope, "fail", "1", "PIDs", "au", "1", str(os.getpid()), "0"]
+    try:
+        subprocess.run(
+            ["busctl", "--user", "call", *manager, *call], capture_output=True, timeout=_SCOPE_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    deadline = time.monotonic() + _SCOPE_SECONDS
+    while time.monotonic() < deadline:
+        for group in _own_groups():
+            if os.path.basename(group) == scope:
+                return group
+        time.sleep(0.02)
+    return ""
+
+
+def group_of(job_dir: str) -> str:
+    """Return the folder of the job's control group, or nothing; a record that names another folder is not believed."""
+    try:
+        group = files.read_file(os.path.join(job_dir, GROUP), 4096).decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
+    return group if is_one and os.path.basename(group) in (_name(job_dir), _name(job_dir) + ".scope") else ""
+
+
+def members(job_dir: str) -> set[int]:
+    """Return the pids of the processes in the job's control group."""
+    group = group_of(job_dir)
+    try:
+        with open(os.path.join(group, "cgroup.procs")) as stream:
+            return {int(line) for line in stream if int(line) > 1} if group else set()  # 0 is one of another namespace
+    except (OSError, ValueError):
+        return set()
+
+
+def end(job_dir: str, seconds: float = _SECONDS) -> None:
+    """SIGKILL all that is left in the job's control group, and remove it."""
+    deadline = time.monotonic() + seconds
+    while members(job_dir) and time.monotonic() < deadline:
+        for pid in members(job_dir):
+            processes.send(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    if group_of(job_dir):
+        _remove(group_of(job_dir))
+
+
+def _remove(group: str) -> None:
+    try:
+        os.rmdir(group)
+    except OSError:
+        pass
+
+
+class Register:
+    """Write down the processes below this one, whenever there are others than before."""
+
+    def __init__(self, job_dir: str) -> None:
+        self.path, self.watcher = os.path.join(job_dir, SEEN), watcher(job_dir)
+        self.seen: dict[int, int] = {}
+
+    def note(self) -> None:
+        """Look which processes there are now, and keep the earlier ones that still run."""
+        now = {pid: start for pid in {*processes.descendants(), *self.seen} if (start := processes.start_of(pid))}
+        now = {pid: start for pid, start in now.items() if self.seen.get(pid, start) == start}
+        if now == self.seen:
+            return
+        self.seen = now
+        temporary = self.path + ".new"
+        try:
+            with open(temporary, "w") as stream:
+                json.dump({"watcher": self.watcher, "seen": sorted(now.items())}, stream)
+            os.replace(temporary, self.path)
+        except OSError:
+            pass  # a full disk: the next look may find room
+
+
+def registered(job_dir: str) -> set[int]:
+    """Return the pids that were written down and still are the same processes."""
+    try:
+        found = protocol.mapping(files.read_file(os.path.join(job_dir, SEEN)), {"watcher": dict, "seen": [[int]]})
+    except (OSError, ValueError):
+        return set()
+    if found["watcher"] != watcher(job_dir):  # a copy, or of another machine: these are not our processes
+        return set()
+    pairs = [pair for pair in found["seen"] if len(pair) == 2 and pair[0] > 1]  # noqa: PLR2004
+    return {pid for pid, start in pairs if processes.start_of(pid) == start}

@@ -1,0 +1,74 @@
+"""Have data carried between a job's directories and its stores, by a process that has the client's libraries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+from .. import files, processes
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from .job import Job
+
+_POLL_SECONDS = 0.05
+
+
+def start(job: Job, what: str) -> subprocess.Popen[bytes]:
+    """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
+    folder = job.order["client_folder"]  # relative paths in the environment are meant from there
+    return job.start(
+        [*job.order["carrier"], what, job.dir],
+        0,
+        is_ours=True,
+        stdin=subprocess.DEVNULL,
+        cwd=folder if os.path.isdir(folder) else job.dir,
+    )
+
+
+class Outputs:
+    """Upload what a job writes: now and then, and whenever its processes have ended."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        pauses = [mount["every"] for mount in job.request["mounts"] if mount["every"] and 0 in job.nodes]
+        self.every = min(pauses) if pauses else 0
+        self.due = time.monotonic() + self.every
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def poll(self) -> None:
+        """Start an upload when it is time, if none runs."""
+        if self.running is not None and self.running.poll() is not None:
+            self.running = None
+        if self.every and self.running is None and time.monotonic() >= self.due:
+            self.due = time.monotonic() + self.every
+            self.running = start(self.job, "outputs")
+
+    def flush(self) -> bool:
+        """Upload what there is, now; return whether it worked. Whoever cancels the job once more ends it."""
+        if not self.every:
+            return True
+        asked = self._asked()
+        if self.running is not None:
+            self._wait(self.running, asked)
+        self.running = None
+        return self._wait(start(self.job, "outputs"), asked)
+
+    def pids(self) -> list[int]:
+        """Return the process that carries now, which is no part of the training."""
+        return [self.running.pid] if self.running is not None else []
+
+    def _wait(self, carrying: subprocess.Popen[bytes], asked: float) -> bool:
+        while carrying.poll() is None:
+            if self._asked() > asked:
+                processes.send(carrying.pid, 9)
+            self.job.note_logs()
+            time.sleep(_POLL_SECONDS)
+        return carrying.returncode == 0
+
+    def _asked(self) -> float:
+        try:
+            return os.stat(os.path.join(self.job.shared_dir, files.CANCEL)).st_mtime
+        except FileNotFoundError:
+            return 0.0

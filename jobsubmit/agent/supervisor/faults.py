@@ -1,0 +1,63 @@
+"""Faults on purpose: each strikes once, when its moment has come."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .. import files, processes
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+class Faults:
+    """Hold the faults of a job that have not struck yet.
+
+    Each is {"text", "action": kill or delay, "target": node or rank, "number", "signal", "at_step" or "after" seconds
+    (counted from when all ranks have started), "by" seconds}.
+    """
+
+    def __init__(self, job_dir: str, faults: list[dict[str, Any]]) -> None:
+        self.job_dir, self.waiting = job_dir, list(faults)
+
+    def delay_of(self, node: int) -> float:
+        """Return how many seconds the start of a node is put off, once."""
+        for fault in self.waiting:
+            if fault["action"] == "delay" and fault["number"] == node:
+                self.waiting.remove(fault)
+                self._struck(fault)
+                return float(fault["by"])
+        return 0.0
+
+    def due(self, step: int | None, ready_since: float | None) -> list[dict[str, Any]]:
+        """Return the kills whose moment has come; `ready_since` is when all ranks had started (monotonic)."""
+        found = []
+        for fault in list(self.waiting):
+            if fault["action"] != "kill" or ready_since is None:
+                continue
+            if fault["at_step"] is not None:
+                has_come = step is not None and step >= fault["at_step"]
+            else:
+                has_come = time.monotonic() - ready_since >= fault["after"]
+            if has_come:
+                self.waiting.remove(fault)
+                found.append(fault)
+        return found
+
+    def strike(self, fault: dict[str, Any], leader: int | None, ranks: Mapping[int, int]) -> bool:
+        """Send the signal to one rank, or to all processes of a node; `ranks` are the pids of those that run."""
+        if fault["target"] == "rank":
+            pids = [ranks[fault["number"]]] if fault["number"] in ranks else []
+        else:
+            pids = [leader, *processes.descendants([leader])] if leader is not None else []
+        if pids:
+            self._struck(fault)
+        for pid in pids:
+            processes.send(pid, fault["signal"])
+        return bool(pids)
+
+    def _struck(self, fault: dict[str, Any]) -> None:
+        files.append_event(self.job_dir, "fault", text=fault["text"], pid=os.getpid())

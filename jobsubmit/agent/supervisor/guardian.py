@@ -1,0 +1,135 @@
+"""Outlive the supervisor: whatever happens to it, nothing of the job stays behind and the status tells the truth."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+
+from .. import files, processes
+from . import containment
+from .job import USUAL_GRACE_SECONDS
+from .supervisor import Supervisor
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_LOOK_SECONDS = 0.5
+_LATE_SECONDS = 20.0  # beyond the grace of a cancelled job, until a supervisor that shows no sign of life is killed
+
+
+def main() -> None:
+    """Read the order from standard input, take the job's lock, say `ready`, and see the job through."""
+    job_dir = sys.argv[1]
+    order = json.load(sys.stdin)
+    order["umask"] = os.umask(0o077)  # of the user's processes; what we write ourselves is for the owner only
+    lock = os.open(os.path.join(job_dir, files.LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("the job is running already")
+    except OSError:
+        pass  # a file system without locks: the time stamp of the file shows that we live
+    processes.adopt_orphans()
+    keeper = os.getpid()
+    supervisor = os.fork()
+    if supervisor == 0:
+        _supervise(job_dir, order, keeper)
+    _let_go_of_client()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    was_late, wait_status = _wait_for(supervisor, job_dir)
+    processes.kill_all()
+    containment.end(job_dir)
+    _write_end(job_dir, was_late, wait_status)
+
+
+def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
+    """Return once the supervisor has ended: whether it had to be killed, for it did not end a cancelled job, and how.
+
+    One that was stopped goes on when its job is cancelled.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    beat, alive_at = 0, time.monotonic()
+    while True:
+        pid, wait_status = os.waitpid(supervisor, os.WNOHANG)
+        if pid:
+            return False, wait_status
+        grace = files.cancel_grace(job_dir, USUAL_GRACE_SECONDS)
+        if grace is None or _beat_of(job_dir) != beat:
+            beat, alive_at = _beat_of(job_dir), time.monotonic()
+        else:
+            processes.send(supervisor, signal.SIGCONT)
+            if time.monotonic() - alive_at > grace + _LATE_SECONDS:
+                processes.send(supervisor, signal.SIGKILL)
+                return True, os.waitpid(supervisor, 0)[1]
+        if hasattr(signal, "sigtimedwait"):
+            signal.sigtimedwait([signal.SIGCHLD], _LOOK_SECONDS)
+        else:  # macOS
+            time.sleep(_LOOK_SECONDS / 10)
+
+
+def _beat_of(job_dir: str) -> int:
+    """Return the time stamp that a living supervisor sets again and again."""
+    try:
+        return os.stat(os.path.join(job_dir, files.LOCK)).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _write_end(job_dir: str, was_late: bool, wait_status: int) -> None:
+    """Write down how the job ended, if its supervisor has not; where there is no room, wait for it."""
+    status = files.read_status(job_dir)
+    if "ended" in status:
+        return
+    state, reason = ("CANCELLED", "") if was_late else ("LOST", "SUPERVISOR_DIED")
+    message = "the process that watched the job %s" % (
+        "did not end it, and was killed" if was_late else "died (%s)" % _spelled(wait_status)
+    )
+    status.update(state=state, reason=reason, message=message, ended=time.time())
+    files.append_event(job_dir, "end", state=state, reason=reason)
+    files.when_there_is_room(lambda: files.write_status(job_dir, status))
+    files.when_there_is_room(lambda: files.write_events(job_dir))
+
+
+def _supervise(job_dir: str, order: dict[str, Any], keeper: int) -> None:
+    processes.die_with_parent(signal.SIGTERM)
+    if os.getppid() != keeper:
+        os._exit(1)
+    processes.adopt_orphans()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        containment.enter(job_dir)
+        supervisor = Supervisor(job_dir, order)
+        supervisor.prepare()
+    except BaseException as error:
+        os.write(1, ("%s\n" % error).encode("utf-8", "replace"))
+        traceback.print_exc()
+        os._exit(1)
+    os.write(1, b"ready\n")
+    _let_go_of_client()
+    try:
+        supervisor.run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _let_go_of_client() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def _spelled(wait_status: int) -> str:
+    if os.WIFSIGNALED(wait_status):
+        return "signal %d" % os.WTERMSIG(wait_status)
+    return "exit code %d, see %s" % (os.WEXITSTATUS(wait_status), files.GANG_LOG)

@@ -1,0 +1,135 @@
+"""Whether a job still shows a sign of life, and where each rank is when it does not."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from .. import files, processes
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long without a sign of life
+_BUSY = 0.01  # of one core; threads that only wait use less
+_SAMPLES = 10
+_SHORTEST_SAMPLE, _LONGEST_SAMPLE = 0.5, 15.0
+_DUMP_SECONDS = 2.0
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class HangWatch:
+    """Notice that nothing has been written and no process has worked for some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.alive_at = self.sampled_at = time.monotonic()
+        self.used: dict[int, float] = {}
+
+    def silent_for(self, wrote_at: float, workers: Callable[[], Iterable[int]]) -> float:
+        """Return the seconds since the last sign of life; `wrote_at` is when a log grew last (time.monotonic()).
+
+        `workers` returns the pids whose CPU time counts; it is asked now and then.
+        """
+        now = time.monotonic()
+        self.alive_at = max(self.alive_at, min(now, wrote_at))
+        window = now - self.sampled_at
+        if window >= min(max(self.seconds / _SAMPLES, _SHORTEST_SAMPLE), _LONGEST_SAMPLE):
+            used = {pid: seconds for pid in workers() for seconds in _cpu_seconds(pid)}
+            least = _BUSY * window + 1.5 / _TICK  # time is counted in ticks: one alone says nothing
+            if any(seconds - self.used.get(pid, 0.0) > least for pid, seconds in used.items()):
+                self.alive_at = now
+            self.used, self.sampled_at = used, now
+        return now - self.alive_at
+
+
+def _cpu_seconds(pid: int) -> list[float]:
+    """Return the CPU time a process has used, or nothing where that cannot be told."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+        return [(int(fields[11]) + int(fields[12])) / _TICK]
+    except (OSError, IndexError, ValueError):
+        return []
+
+
+def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
+    """Ask each rank (rank → pid) for its stacks; return the lines of those that answered."""
+    before = {rank: _size(files.stacks_of(job_dir, rank)) for rank in ranks}
+    for pid in ranks.values():
+        if _catches(pid):
+            processes.send(pid, files.STACK_SIGNAL)
+    deadline = time.monotonic() + _DUMP_SECONDS
+    while time.monotonic() < deadline and any(_size(files.stacks_of(job_dir, r)) == size for r, size in before.items()):
+        time.sleep(0.05)
+    time.sleep(0.1)  # a dump is many small writes
+    return {rank: lines for rank, size in before.items() if (lines := _lines(files.stacks_of(job_dir, rank), size))}
+
+
+def _catches(pid: int) -> bool:
+    """Tell whether a process handles the signal: one that does not would be ended by it."""
+    try:
+        with open("/proc/%d/status" % pid) as stream:
+            caught = next(line for line in stream if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return not os.path.isdir("/proc/self")
+    return bool(int(caught.split()[1], 16) >> (files.STACK_SIGNAL - 1) & 1)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _lines(path: str, start: int) -> list[str]:
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(start)
+            return stream.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def main_thread(lines: list[str]) -> list[str]:
+    """Return the frames of the main thread, the innermost first: it is the last that is listed."""
+    starts = [index for index, line in enumerate(lines) if "most recent call first" in line]
+    return lines[starts[-1] + 1 :] if starts else []
+
+
+def place(lines: list[str]) -> tuple[str, str, bool]:
+    """Return where a rank is in the user's own code, what it calls there, and whether it waits in torch for others.
+
+    The first is `file:line in function`; what cannot be told is empty.
+    """
+    frames = [found for line in main_thread(lines) if (found := _FRAME.match(line))]
+    if not frames:
+        return "", "", False
+    own = next((frame for frame in frames if not _is_library(frame["file"])), frames[0])
+    where = "%s:%s in %s" % (os.path.basename(own["file"]), own["line"], own["function"])
+    inner = [frame["function"] for frame in frames[: frames.index(own)] if frame["function"] != "wrapper"]
+    return where, inner[-1] if inner else "", own is not frames[0] and "/torch/" in frames[0]["file"]
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file or file.startswith("<") or file.startswith(_STDLIB)
+
+
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
+
+def odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
+    """Return the one rank that does not wait while all others do, or is somewhere else than all others, or None."""
+    busy = [rank for rank, (_, _, waits) in places.items() if not waits]
+    if len(busy) == 1 and len(places) > 1:
+        return busy[0]
+    where: dict[str, list[int]] = {}
+    for rank, (own, _, _) in places.items():
+        where.setdefault(own, []).append(rank)
+    if [len(ranks) == 1 for ranks in sorted(where.values(), key=len)] != [True, False]:
+        return None
+    return min(where.values(), key=len)[0]

@@ -1,0 +1,96 @@
+"""What happens once, before a node's script may run: the code is fetched and proven, the data is brought."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+
+from ..isolated_python import isolated
+from ..recovery import rank_failure
+from ..recovery.outcome import Outcome
+from . import data_carrier, environment
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from .job import Job
+
+_FETCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fetch.py")
+
+
+def fetch_code(job: Job) -> dict[int, str]:
+    """Fetch code and start script onto every node, at once; return the digest of each node's script."""
+    if job.order["order"] is None:  # somebody has done so before we came
+        return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
+    job.steps.start("fetch")
+    fetchers = {node: _start_fetch(job, node) for node in job.nodes}
+    scripts: dict[int, str] = {}
+    while len(scripts) < len(fetchers):
+        for node, fetcher in fetchers.items():
+            if node not in scripts and fetcher.poll() is not None:
+                scripts[node] = _fetched(job, node, fetcher)
+        if len(scripts) < len(fetchers):
+            job.pause()
+    job.steps.end("fetch")
+    return scripts
+
+
+def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
+    folder = job.environments.job_folder(node)
+    os.makedirs(folder, exist_ok=True)
+    fetcher = job.start(isolated(_FETCH, folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert fetcher.stdin
+    try:
+        fetcher.stdin.write(json.dumps(job.order["order"]).encode())
+        fetcher.stdin.close()
+    except BrokenPipeError:
+        pass  # its own message and exit code say why
+    return fetcher
+
+
+def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
+    if fetcher.returncode != 0:
+        failure = rank_failure.failure(job, {"node": node, "rank": None, "code": fetcher.returncode})
+        raise Outcome("FAILED", "FETCH_FAILED", "node %d could not fetch the code" % node, failure)
+    assert fetcher.stdout
+    with fetcher.stdout as told:
+        return str(json.load(told)["script"])
+
+
+def prove_script(job: Job, node: int) -> str:
+    """Return the path of a node's start script; raise Outcome unless it is, at this start too, what was submitted."""
+    path = job.environments.script(node)
+    try:
+        with open(path, "rb") as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+    except OSError as error:
+        raise Outcome("FAILED", "START_FAILED", "%s cannot be read: %s" % (path, error.strerror)) from error
+    if digest != job.request["script"]["sha256"]:
+        text = "%s is not the start script that was submitted: somebody has changed it" % path
+        raise Outcome("FAILED", "START_FAILED", text)
+    return path
+
+
+def bring_data(job: Job) -> None:
+    """Make the directory of every input, output and checkpoint; download the inputs."""
+    for mount in job.request["mounts"]:
+        path = environment.mount_path(job.request, job.shared_dir, mount)
+        try:
+            os.makedirs(path if mount["kind"] != "input" else os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            problem = "%s cannot be made: %s" % (path, error.strerror)
+            raise Outcome("FAILED", "START_FAILED", problem) from error
+    if job.place is not None:
+        return  # only folders that the nodes see
+    resumes = job.request["checkpoints_of"] != job.request["job_id"]
+    if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
+        return
+    job.steps.start("inputs")
+    bringer = data_carrier.start(job, "inputs")
+    while bringer.poll() is None:
+        job.pause()
+    if bringer.returncode != 0:
+        failure = rank_failure.failure(job, {"node": 0, "rank": None, "code": bringer.returncode})
+        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be brought", failure)
+    job.steps.end("inputs")

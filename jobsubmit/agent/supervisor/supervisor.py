@@ -1,0 +1,162 @@
+"""See a job through: set it up, make attempts at it, end the gang each time, and write down the result."""
+
+from __future__ import annotations
+
+import time
+
+from .. import files, processes
+from ..recovery import restart_policy
+from ..recovery.outcome import Outcome
+from ..recovery.step_parser import Progress
+from . import setup
+from .attempt import Attempt
+from .data_carrier import Outputs
+from .faults import Faults
+from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+_FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
+_NO_RANKS = (
+    "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
+    "none; NPROC_PER_NODE says how many are meant"
+)
+
+
+def _spelled(error: OSError) -> str:
+    return "the job cannot go on here: %s%s" % (
+        error.strerror or error,
+        ": %s" % error.filename if error.filename else "",
+    )
+
+
+class Supervisor:
+    """Run one job to its end."""
+
+    def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
+        self.job = Job(job_dir, order)
+        self.faults = Faults(job_dir, self.job.request["faults"])
+        self.outputs = Outputs(self.job)
+        self.progress = Progress(job_dir)
+        self.attempt: Attempt | None = None
+
+    def prepare(self) -> None:
+        """Take what the job needs of this machine; whatever fails here is the submitter's error."""
+        self.job.prepare()
+
+    def run(self) -> None:
+        """Run the job; return nothing, for the result is in status.json."""
+        try:
+            outcome = self._try()
+        except Outcome as early:
+            self._stop(early)
+            outcome = early
+        except OSError as error:
+            outcome = Outcome("FAILED", "DISK_FULL" if files.is_full(error) else "AGENT_FAILED", _spelled(error))
+            self._stop(outcome)
+        self._finish(outcome)
+
+    def _try(self) -> Outcome:
+        self.job.scripts = setup.fetch_code(self.job)
+        setup.bring_data(self.job)
+        number = self.job.status["attempt"]
+        while True:
+            outcome = self._attempt(number)
+            restarts = self.job.request["restarts"] if self.job.place is None else None  # else the engine restarts
+            if not restart_policy.restarts_after(restarts, outcome, number, (outcome.failure or {}).get("words", [])):
+                return outcome
+            number += 1
+            self._recover(outcome, number)
+
+    def _attempt(self, number: int) -> Outcome:
+        self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)
+        try:
+            outcome = attempt.run()
+        except Outcome as early:
+            outcome = early
+        self.job.steps.end("training")
+        self.job.steps.start("exit")
+        self._stop(outcome)
+        self.job.steps.end("exit")
+        return attempt.judged(outcome)
+
+    def _recover(self, outcome: Outcome, number: int) -> None:
+        """Pause, and make ready for the next attempt."""
+        assert self.attempt
+        self.progress.look(self.job.node_of_rank)  # what was told while the gang was stopping
+        restarts = self.job.request["restarts"]
+        pause = restart_policy.pause_before(restarts, number)
+        entry = {
+            "attempt": number,
+            "failed_at": self.attempt.failed_at or time.time(),
+            "detected_at": self.detected_at,
+            "reason": outcome.reason,
+            "message": outcome.message,
+            "fault": self.attempt.struck[-1] if self.attempt.struck else None,
+            "back_at": None,
+            "last_step": self.progress.last,
+            "steps_lost": None,
+        }
+        text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
+        self.job.write_status(state="RECOVERING", message=text, restarts=[*self.job.status["restarts"], entry])
+        for node in self.job.nodes:
+            self.job.say(node, text)
+        self.outputs.flush()
+        until = time.monotonic() + pause
+        while time.monotonic() < until:
+            self.job.pause()
+        self.progress.begin_attempt()
+        self.job.begin_attempt(number)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self, outcome: Outcome) -> None:
+        if self.job.lease:
+            self.job.lease.close()
+        if not self.outputs.flush():
+            outcome = self._without_outputs(outcome)
+        for fault in self.faults.waiting:
+            self.job.add_note("the fault `%s` did not strike" % fault["text"])
+        if outcome.state == "SUCCEEDED" and self.job.request["mode"] == "spawn" and not self.job.node_of_rank:
+            self.job.add_note(_NO_RANKS)
+        self.job.note_logs(now=True)
+        files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
+        self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)
+        self.job.write_at_last()
+
+    def _without_outputs(self, outcome: Outcome) -> Outcome:
+        text = "the outputs could not be uploaded; they are in %s/outputs" % self.job.dir
+        if outcome.state != "SUCCEEDED":
+            self.job.add_note(text)
+            return outcome
+        return Outcome("FAILED", "OUTPUTS_FAILED", text)
+
+    def _stop(self, outcome: Outcome) -> None:
+        """SIGTERM once to every node, a grace time, then SIGKILL until the kernel knows no descendant of ours."""
+        self.detected_at = time.time()
+        if self.attempt:
+            self.attempt.gang.stopped_at = self.detected_at
+        if outcome.state == "CANCELLED":
+            self.job.write_status(state="CANCELLING")
+        running = [process.pid for process in self.job.started if process.poll() is None]
+        for leader in running:
+            processes.send_group(leader, 15)
+        for orphan in set(processes.children()) - set(running):
+            processes.send(orphan, 15)
+        begun, usual = time.monotonic(), self._grace(outcome)
+        while processes.reap():
+            wanted = self.job.cancel_grace()
+            if time.monotonic() - begun >= (usual if wanted is None else wanted):
+                break
+            self.job.note_logs()
+            time.sleep(POLL_SECONDS)
+        processes.kill_all(known=[rank["pid"] for rank in self.attempt.gang.ranks.values()] if self.attempt else ())
+        self.job.started.clear()
+
+    def _grace(self, outcome: Outcome) -> float:
+        may_save = self.job.request["restarts"] or any(m["kind"] == "checkpoint" for m in self.job.request["mounts"])
+        if outcome.state == "CANCELLED" or outcome.reason == "TIMEOUT" or may_save:
+            return USUAL_GRACE_SECONDS
+        return _FAILURE_GRACE_SECONDS

@@ -1,0 +1,146 @@
+"""What a process measured, in a file of its own: one JSON document a line, written at once, so that no crash loses it.
+
+The first line says whose the file is. Each further one is a mapping with "event", or a row about one step:
+
+    [series, number, end, step, forward, backward, communication, overlap, own]
+
+in whole microseconds; `end` counts from the first line's "t", `step` is the mean since the step measured before. A
+series is one DistributedDataParallel, or one `jobsubmit.profiling.sync`. `own` is what the timing itself has cost since
+the row before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+FOLDER = "timing"
+_INSTALLED = "_jobsubmit_agent.timing.install"  # the name under which the rank reporter loads it
+_ROWS_A_STRIDE = 10_000  # then every tenth step is written, then every hundredth, …: a file stays below some MB
+_STRIDE_FACTOR = 10
+_MOST_EVENTS = 3000
+
+
+class Recorder:
+    """Write the file of this process; whatever goes wrong with that is said once, and never raised."""
+
+    def __init__(self, job_dir: str, rank: int, node: int, kind: str) -> None:
+        folder = os.path.join(job_dir, FOLDER)
+        os.makedirs(folder, exist_ok=True)
+        self.pid = os.getpid()
+        path = os.path.join(folder, "rank-%d.%d.jsonl" % (rank, self.pid))
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.rank, self.kind = rank, kind
+        self.began, self.began_ns = time.time(), time.perf_counter_ns()
+        self.is_on = True
+        self.series = self.events = 0
+        self._write(
+            {
+                "timing": 1,
+                "t": self.began,
+                "rank": rank,
+                "node": node,
+                "attempt": int(os.environ.get("JOBSUBMIT_RESTART_COUNT") or 0),
+                "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
+                "world": int(os.environ.get("WORLD_SIZE") or 0),
+            }
+        )
+
+    def now(self) -> int:
+        """Return the microseconds since the first line."""
+        return (time.perf_counter_ns() - self.began_ns) // 1000
+
+    def event(self, event: str, **fields: object) -> None:
+        """Note that something happened, now."""
+        self.events += 1
+        if self.events <= _MOST_EVENTS:
+            self._write({"event": event, "t": time.time(), **fields})
+
+    def new_series(self, **fields: object) -> Series:
+        """Return a new series of steps; its fields say what is measured."""
+        number, self.series = self.series, self.series + 1
+        self.event("series", series=number, **fields)
+        return Series(self, number)
+
+    def off(self, why: str) -> None:
+        """End the timing, and say so once a node: the training goes on."""
+        if not self.is_on:
+            return
+        self._write({"event": "off", "t": time.time(), "why": why})
+        self.is_on = False
+        if _is_first_of_node(self.rank):
+            with suppress(AttributeError, OSError, ValueError):  # it may be closed
+                sys.stderr.write("jobsubmit: the timing is off: %s; the training goes on without it\n" % why)
+
+    def row(self, values: list[Any]) -> None:
+        """Write a row."""
+        self._write(values)
+
+    def _write(self, value: Any) -> None:
+        if not self.is_on or os.getpid() != self.pid:  # a helper that was forked has the same file open
+            return
+        try:
+            os.write(self.descriptor, json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            self.descriptor = os.open(os.devnull, os.O_WRONLY)
+            self.off("its file cannot be written: %s" % error)
+
+
+def _is_first_of_node(rank: int) -> bool:
+    local_rank = os.environ.get("LOCAL_RANK")
+    return int(local_rank) == 0 if local_rank else rank % int(os.environ.get("NPROC_PER_NODE") or 1) == 0
+
+
+class Series:
+    """Write the rows of one series, of a long one only some: the same ones in every process."""
+
+    def __init__(self, recorder: Recorder, number: int) -> None:
+        self.recorder, self.number = recorder, number
+        self.written, self.stride = 0, 1
+        self.own_ns = 0
+
+    def wants(self, step: int) -> bool:
+        """Tell whether a step is one that is written."""
+        return step % self.stride == 0
+
+    def row(self, step: int, *values: int | None) -> None:
+        """Write what was measured of a step: step, forward, backward, communication, overlap, in microseconds."""
+        if self.wants(step):
+            self.recorder.row([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
+            self.own_ns = 0
+            self.count(1)
+
+    def count(self, parts: int) -> None:
+        """Count what was written of a step, in parts of the size of a row."""
+        self.written += parts
+        if self.written >= _ROWS_A_STRIDE:
+            self.written = 0
+            self.stride *= _STRIDE_FACTOR
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that lies in its place keeps nobody."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def files_of(job_dir: str) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files that the processes of a node wrote."""
+    folder = os.path.join(job_dir, FOLDER)
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        with suppress(OSError), open(os.path.join(folder, name), "rb", opener=_without_waiting) as stream:
+            yield name, stream.read()
+
+
+def current() -> Recorder | None:
+    """Return the recorder of this process, if it has one that is on."""
+    module = sys.modules.get(_INSTALLED)
+    found: Recorder | None = getattr(module, "recorder", None)
+    return found if found is not None and found.is_on and found.pid == os.getpid() else None
