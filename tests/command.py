@@ -15,7 +15,7 @@ from typing import IO, Any, NoReturn
 import pytest
 
 from jobsubmit.cli import main
-from jobsubmit.cli.output import out
+from jobsubmit.cli.console import out
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
 

@@ -10,11 +10,11 @@ import typer
 from typer.exceptions import TyperException
 
 import jobsubmit
+from jobsubmit.cli.console import out
 from jobsubmit.cli.options import Debug
-from jobsubmit.cli.output import out
 from jobsubmit.errors import UsageError
 
-# See transfer.py for why.
+# See upload.py for why.
 _OWN_PARSER: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
@@ -31,38 +31,38 @@ class _Command(NamedTuple):
 
 # Only what is called is loaded, and to show what there is nothing is, for start-up time.
 COMMANDS = {
-    "create": _Command("submit", "create", "Submit a job and follow it."),
-    "submit": _Command("submit", "create", "Submit a job and follow it."),
-    "render": _Command("preview", "render", "Print the start script of a job."),
-    "validate": _Command("submit", "validate", "Check a job file and its code, and tell what cannot work."),
+    "create": _Command("create", "create", "Submit a job and follow it."),
+    "submit": _Command("create", "create", "Submit a job and follow it."),
+    "render": _Command("render", "render", "Print the start script of a job."),
+    "validate": _Command("create", "validate", "Check a job file and its code, and tell what cannot work."),
     "bundle": _Command("bundle", "bundle", "Show what of the code directory would be uploaded."),
     "upload": _Command("app", "upload", "Upload a directory, whole or what changed of it."),
     "download": _Command("app", "download", "Download what was uploaded, proven file by file."),
-    "rerun": _Command("submit", "rerun", "Submit an earlier job again, exactly as it was."),
-    "status": _Command("watch", "status", "Show how a job is, and who failed first."),
-    "describe": _Command("watch", "describe", "Show everything that is known of a job."),
+    "rerun": _Command("create", "rerun", "Submit an earlier job again, exactly as it was."),
+    "status": _Command("status", "status", "Show how a job is, and who failed first."),
+    "describe": _Command("status", "describe", "Show everything that is known of a job."),
     "logs": _Command("logs", "logs", "Print what the nodes and ranks said, in the order of time."),
     "events": _Command(
-        "watch", "events", "Print what happened to a job, with times: steps, processes, failures, restarts."
+        "status", "events", "Print what happened to a job, with times: steps, processes, failures, restarts."
     ),
     "report": _Command(
         "report", "report", "Show what became of a job's time: its phases, and what each training step spent on what."
     ),
-    "list": _Command("records", "list_", "List the jobs of this machine, newest first."),
-    "ls": _Command("records", "list_", "List the jobs of this machine, newest first."),
-    "wait": _Command("watch", "wait", "Wait until a job has ended."),
-    "cancel": _Command("watch", "cancel", "End a job."),
-    "stop": _Command("watch", "cancel", "End a job."),
+    "list": _Command("list", "list_", "List the jobs of this machine, newest first."),
+    "ls": _Command("list", "list_", "List the jobs of this machine, newest first."),
+    "wait": _Command("status", "wait", "Wait until a job has ended."),
+    "cancel": _Command("status", "cancel", "End a job."),
+    "stop": _Command("status", "cancel", "End a job."),
     "delete": _Command(
-        "records", "delete", "Remove jobs that have ended: their logs and all else this machine keeps of them."
+        "list", "delete", "Remove jobs that have ended: their logs and all else this machine keeps of them."
     ),
-    "prune": _Command("records", "prune", "Remove the jobs that were submitted before a time and have ended."),
+    "prune": _Command("list", "prune", "Remove the jobs that were submitted before a time and have ended."),
     "doctor": _Command("doctor", "doctor", "Try out what a submission from here needs."),
-    "flavors": _Command("platform", "flavors", "List the machine types that ModelArts has for training jobs."),
-    "engines": _Command("platform", "engines", "List the preset frameworks that ModelArts has for jobs of mode spawn."),
-    "init": _Command("start", "init", "Write a first job.yaml."),
-    "import": _Command("start", "import_", "Print the job file that says what a job of ModelArts' own tools says."),
-    "schema": _Command("start", "schema", "Print the JSON Schema of a job file."),
+    "flavors": _Command("modelarts", "flavors", "List the machine types that ModelArts has for training jobs."),
+    "engines": _Command("modelarts", "engines", "List the preset frameworks that ModelArts has for mode spawn."),
+    "init": _Command("init", "init", "Write a first job.yaml."),
+    "import": _Command("import_", "import_", "Print the job file that says what a job of ModelArts' own tools says."),
+    "schema": _Command("schema", "schema", "Print the JSON Schema of a job file."),
 }
 _ALIASES = ("submit", "ls", "stop")
 
@@ -93,14 +93,14 @@ def root(
 
 def upload(context: typer.Context) -> int:
     """Upload a directory, whole or what changed of it."""
-    from jobsubmit.cli import transfer
+    from jobsubmit.cli import upload as transfer
 
     return transfer.run("upload", context.args)
 
 
 def download(context: typer.Context) -> int:
     """Download what was uploaded, proven file by file."""
-    from jobsubmit.cli import transfer
+    from jobsubmit.cli import upload as transfer
 
     return transfer.run("download", context.args)
 

@@ -9,9 +9,9 @@ import typer
 
 from jobsubmit.bundle.git import Revision
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
+from jobsubmit.cli.console import counted, out, printable
+from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import counted, out, printable
 from jobsubmit.common.finding import Finding
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError

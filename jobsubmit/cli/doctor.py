@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from jobsubmit import doctor as examination
-from jobsubmit.cli.job_file import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
+from jobsubmit.cli.console import out
+from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 

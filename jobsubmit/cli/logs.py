@@ -13,9 +13,9 @@ from typing import Annotated, TextIO
 import typer
 
 from jobsubmit.backends.protocol import JobStatus, LogLine, LogQuery
-from jobsubmit.cli import job_status, output
+from jobsubmit.cli import console, formatting
+from jobsubmit.cli.console import out
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
-from jobsubmit.cli.output import out
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, UsageError
@@ -60,7 +60,7 @@ def logs(
     settings = load_settings()
     record = JobRecords(settings).find(job)
     if node is not None and node >= record.nodes and not record.damage:
-        raise UsageError(f"--node {node}: {record.id} has {output.counted(record.nodes, 'node')}, counted from 0")
+        raise UsageError(f"--node {node}: {record.id} has {console.counted(record.nodes, 'node')}, counted from 0")
     query = LogQuery(node, rank, stream.value if stream else None, moment("--since", since), tail, _pattern(grep))
     lines = 0
     try:
@@ -72,7 +72,7 @@ def logs(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     if download:
-        out.talk(f"{output.counted(lines, 'line')} in {download}")
+        out.talk(f"{console.counted(lines, 'line')} in {download}")
     elif not lines:
         _explain_silence(record, settings, query)
 
@@ -116,7 +116,7 @@ def _printer(timestamps: bool, *, raw: bool) -> Callable[[LogLine], None]:
 
     def show_text(line: LogLine) -> None:
         moment_text = f"{line_time(line.time)} " if timestamps else ""
-        out.coloured_data(moment_text + job_status.log_text(line, colour=colour, raw=raw))
+        out.coloured_data(moment_text + formatting.log_text(line, colour=colour, raw=raw))
 
     return show_json if out.json else show_text
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TextIO
 
-from jobsubmit.cli.output import OutputError, discard, out, show_error
+from jobsubmit.cli.console import OutputError, discard, out, show_error
 from jobsubmit.errors import INTERRUPTED, BackendError, JobSubmitError
 
 _READER_GONE = 128 + signal.SIGPIPE
@@ -112,9 +112,9 @@ def _bug(error: Exception) -> JobSubmitError:
 
 def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in ("upload", "download"):
-        from jobsubmit.cli import transfer
+        from jobsubmit.cli import upload
 
-        return transfer.run(arguments[0], arguments[1:])
+        return upload.run(arguments[0], arguments[1:])
     from jobsubmit.cli import app
 
     return app.run(arguments)

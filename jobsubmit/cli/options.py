@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from jobsubmit.cli.output import out
+from jobsubmit.cli.console import out
 from jobsubmit.common.durations import seconds_of
 from jobsubmit.errors import UsageError
 

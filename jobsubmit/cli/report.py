@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobsubmit.cli.console import out, readable
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
-from jobsubmit.cli.output import out, readable
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecords
@@ -93,11 +93,11 @@ def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison])
 def _show(found: Report) -> None:
     from rich.text import Text
 
-    from jobsubmit.cli import job_status
+    from jobsubmit.cli import formatting
 
     console = out.stdout
     status = found.status
-    console.print(Text.assemble(f"job {found.record.id} ", job_status.state_text(status.state.value, status.reason)))
+    console.print(Text.assemble(f"job {found.record.id} ", formatting.state_text(status.state.value, status.reason)))
     for part in [_phases(found), *(part for sync in found.syncs for part in _sync(sync))]:
         console.print()
         console.print(part)

@@ -5,28 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobsubmit.bundle.model import Bundle, read_whole
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program.modules import Program, load_program
 from jobsubmit.errors import BundleError
+from jobsubmit.scaffold.draft import JobDraft
 
 _TRAINS = re.compile(rb"torch\.distributed|torch\.multiprocessing|DistributedDataParallel|init_process_group")
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
 _MOST_CANDIDATES = 50
 
 
-class Proposal(NamedTuple):
-    """Name a boot file and the fields that fit it, and say why."""
-
-    fields: dict[str, Any]
-    why: str
-    others: tuple[str, ...]
-
-
-def propose(root: Path) -> Proposal | None:
+def draft_from_code(root: Path) -> JobDraft | None:
     """Return how the code in a directory may be started; None where nothing in it trains on several processes."""
     try:
         bundle = scan(root)
@@ -36,8 +29,9 @@ def propose(root: Path) -> Proposal | None:
     if not programs:
         return None
     program = programs[0]
-    fields, why = _mode(program)
-    return Proposal({**fields, "boot_file": program.boot.path}, why, tuple(other.boot.path for other in programs[1:]))
+    fields, reason = _mode(program)
+    others = tuple(other.boot.path for other in programs[1:])
+    return JobDraft({**fields, "boot_file": program.boot.path}, reason=reason, others=others)
 
 
 def _programs(bundle: Bundle) -> Iterator[Program]:

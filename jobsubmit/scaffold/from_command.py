@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobsubmit.errors import UsageError
+from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.fields import env_name_problem
 
@@ -28,15 +28,7 @@ _UNDERSTOOD = ("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backen
 _NOT_NEEDED = ("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr")
 
 
-@dataclass(frozen=True)
-class Translated:
-    """Hold the fields of a job, and what was not carried over."""
-
-    fields: dict[str, Any]
-    notes: tuple[str, ...]
-
-
-def translated(text: str) -> Translated:
+def draft_from_command(text: str) -> JobDraft:
     """Return the job that a command line means; raise UsageError where it is no launcher's."""
     try:
         words = shlex.split(text)
@@ -84,7 +76,7 @@ def translated(text: str) -> Translated:
     fields |= {"args": args} if args else {}
     fields |= {"env": env} if env else {}
     fields |= {"secrets": secrets} if secrets else {}
-    return Translated(fields, tuple(notes))
+    return JobDraft(fields, tuple(notes))
 
 
 def job_name(text: str) -> str:

@@ -7,10 +7,11 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
 from jobsubmit.errors import UsageError
+from jobsubmit.scaffold.draft import JobDraft
 
 _RANKS = ("world_size", "rank")
 _SOME_BOOT_FILE = "train.py"
@@ -19,14 +20,7 @@ _MANAGED = "fault-tolerance/"
 _OURS = re.compile("^JOBSUBMIT_(INPUT|OUTPUT)_")  # before the names that our own requests give channels
 
 
-class Imported(NamedTuple):
-    """Hold the fields of a job file, and what of the original is not in them."""
-
-    fields: dict[str, Any]
-    notes: tuple[str, ...]
-
-
-def imported(document: Mapping[str, Any]) -> Imported:
+def draft_from_modelarts(document: Mapping[str, Any]) -> JobDraft:
     """Return the fields of a job file that says what a document says; raise UsageError for another kind of document."""
     if "algorithm" in document:
         return _from_body(document)
@@ -125,7 +119,7 @@ def _pairs(value: Any) -> dict[str, Any]:
 # ── the API ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_body(body: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Imported:
+def _from_body(body: Mapping[str, Any], notes: tuple[str, ...] = ()) -> JobDraft:
     metadata, algorithm, spec = (body.get(part) or {} for part in ("metadata", "algorithm", "spec"))
     code_dir = _uri(str(algorithm.get("code_dir") or "")).rstrip("/")
     fields: dict[str, Any] = {"name": _NAME.sub("-", str(metadata.get("name") or "imported")).strip("-")}
@@ -140,7 +134,7 @@ def _from_body(body: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Imported
     fields["resources"] = _filled({"nodes": int(resource.get("node_count") or 1), "flavor": resource.get("flavor_id")})
     fields["backend"] = _backend(metadata, resource, spec)
     more = [] if code_dir else ["code_dir: the original names none; `.` is this folder"]
-    return Imported(_filled(fields), (*notes, *more, *_notes(body)))
+    return JobDraft(_filled(fields), (*notes, *more, *_notes(body)))
 
 
 def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
@@ -231,7 +225,7 @@ def _notes(body: Mapping[str, Any]) -> Iterator[str]:
             yield f"{part}: has no counterpart here, and is left out"
 
 
-def read(text: str, source: str) -> Any:
+def read_document(text: str, source: str) -> Any:
     """Return what a JSON or YAML text holds; raise UsageError where it is neither. `source` names it for people."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError

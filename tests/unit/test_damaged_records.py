@@ -22,7 +22,7 @@ from jobsubmit.agent import files, processes
 from jobsubmit.agent.supervisor import containment
 from jobsubmit.agent.supervisor.watcher import watcher
 from jobsubmit.backends.slurm import clients
-from jobsubmit.cli.output import printable, visible
+from jobsubmit.cli.console import printable, visible
 from jobsubmit.spec import yaml_document as documents
 
 LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())

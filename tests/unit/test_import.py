@@ -10,7 +10,7 @@ from command import Command
 from modelarts_jobs import JOBS, body_of
 from ruamel.yaml import YAML
 
-from jobsubmit.scaffold.from_modelarts import imported
+from jobsubmit.scaffold.from_modelarts import draft_from_modelarts
 from jobsubmit.spec.loader import load_mapping
 
 MA_CLI = """
@@ -32,10 +32,10 @@ uid: 1000
 
 
 @pytest.mark.parametrize("name", [name for name in JOBS if "checkpoints" not in name])
-def test_what_we_send_can_be_imported(name: str, tmp_path: Path) -> None:
+def test_what_we_send_can_be_draft_from_modelarts(name: str, tmp_path: Path) -> None:
     """The code is in the bucket then; the start script of an image is made anew."""
     body = body_of(tmp_path, JOBS[name])
-    fields = imported(body).fields
+    fields = draft_from_modelarts(body).fields
     again = {**fields, "store": {"uri": "obs://bucket/jobs", "endpoint_url": "https://obs.example.com"}}
     again["backend"] = {**fields["backend"], "region": "r", "project_id": "p"}
     if fields["mode"] == "spawn":
@@ -51,7 +51,7 @@ def test_what_we_send_can_be_imported(name: str, tmp_path: Path) -> None:
 def test_the_command_of_somebody_elses_image_is_kept(tmp_path: Path) -> None:
     body = body_of(tmp_path, JOBS["torchrun"])
     body["algorithm"]["command"] = "bash ${MA_JOB_DIR}/code/run.sh"
-    assert imported(body).fields["command"] == ["bash", "${MA_JOB_DIR}/code/run.sh"]
+    assert draft_from_modelarts(body).fields["command"] == ["bash", "${MA_JOB_DIR}/code/run.sh"]
 
 
 def test_a_file_of_ma_cli(jobsubmit: Command, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from command import Command
 
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
-from jobsubmit.scaffold.from_command import translated
+from jobsubmit.scaffold.from_command import draft_from_command
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.model import MODES
 
@@ -69,7 +69,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_line_becomes_a_job(command: str) -> None:
-    fields = translated(command).fields
+    fields = draft_from_command(command).fields
     assert {name: fields.get(name) for name in COMMANDS[command]} == COMMANDS[command]
     assert "RANK" not in fields.get("env", {})
 
@@ -87,7 +87,7 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
 )
 def test_what_is_no_launchers_command_is_refused(command: str) -> None:
     with pytest.raises(UsageError, match="--from"):
-        translated(command)
+        draft_from_command(command)
 
 
 def test_from_writes_a_job_that_renders_the_same_words(jobsubmit: Command, tmp_path: Path) -> None:

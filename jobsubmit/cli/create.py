@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit.cli import job_status, output
-from jobsubmit.cli.job_file import (
+from jobsubmit.cli import console, formatting
+from jobsubmit.cli.console import out
+from jobsubmit.cli.job_file_options import (
     DEFAULT_JOB_FILE,
     BackendKind,
     Env,
@@ -30,8 +31,7 @@ from jobsubmit.cli.job_file import (
     read_job,
 )
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
-from jobsubmit.cli.output import out
-from jobsubmit.cli.watch import follow_to_the_end
+from jobsubmit.cli.status import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, CheckError
@@ -142,7 +142,7 @@ def _submit(
     prepared: Prepared, settings: Settings, *, follow: bool | None, propagate: bool, key: str | None = None
 ) -> None:
     try:
-        with output.transfer_progress() as progress:
+        with console.transfer_progress() as progress:
             if key is None:
                 submission = submit.submit(prepared, settings, progress=progress)
             else:
@@ -159,14 +159,14 @@ def _submit(
         out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
     if submission.summary.copied:
         out.talk(
-            f"{output.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
+            f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
         )
     if prepared.plan.profile:
         out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
-        out.document(job_status.job_document(submission.record, following.status(submission.record, settings)))
+        out.document(formatting.job_document(submission.record, following.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
 
@@ -262,6 +262,6 @@ def validate(
         raise prepare.check_error(errors)
     files = "code that is uploaded already"
     if found.bundle:
-        files = f"{output.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"
-    out.data(f"{job} is valid: mode {found.plan.mode}, {output.counted(found.plan.nodes, 'node')}, {files}")
+        files = f"{console.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"
+    out.data(f"{job} is valid: mode {found.plan.mode}, {console.counted(found.plan.nodes, 'node')}, {files}")
     out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))

@@ -20,8 +20,8 @@ from jobsubmit import config as configuration
 from jobsubmit.bundle.model import NOT_REGULAR, Bundle, Known
 from jobsubmit.bundle.scan_cache import load_known, save_known
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.cli import output
-from jobsubmit.cli.output import counted, out, printable
+from jobsubmit.cli import console
+from jobsubmit.cli.console import counted, out, printable
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.stores.protocol import ObjectStore, open_store
@@ -185,7 +185,7 @@ def _upload(options: argparse.Namespace) -> int:
         _show_changes(changes, code, bundle)
         return 0
     try:
-        with output.transfer_progress() as progress:
+        with console.transfer_progress() as progress:
             summary = uploading.upload(
                 store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
             )
@@ -263,7 +263,7 @@ def _download(options: argparse.Namespace) -> int:
     store, root = open_store(address), Path(options.directory)
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is not a directory", "choose another DIR")
-    with output.transfer_progress() as progress:
+    with console.transfer_progress() as progress:
         summary = download(store, code, root, progress)
     seconds = time.monotonic() - started
     if out.json:

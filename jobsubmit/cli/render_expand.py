@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobsubmit.cli.output import out
+from jobsubmit.cli.console import out
 from jobsubmit.errors import UsageError
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.processes import Environment, Expansion, Process, Value, expand

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from jobsubmit.backends.protocol import JobStatus
-from jobsubmit.cli import job_status, output
+from jobsubmit.cli import console, formatting
+from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
-from jobsubmit.cli.output import out
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
@@ -31,14 +31,14 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         for line in following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record)):
-            out.line(job_status.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
+            out.line(formatting.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
         status = _detach_or_cancel(record, settings)
-    job_status.show_report(out.stderr, record, status)
+    formatting.show_report(out.stderr, record, status)
     if out.json:
-        out.document(job_status.job_document(record, status))
-    raise typer.Exit(job_status.exit_code(status, propagate=propagate))
+        out.document(formatting.job_document(record, status))
+    raise typer.Exit(formatting.exit_code(status, propagate=propagate))
 
 
 def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
@@ -54,7 +54,7 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
         out.talk(f"asked {record.id} to end")
         return following.wait(record, settings)
     if out.json:
-        out.document(job_status.job_document(record, following.status(record, settings)))
+        out.document(formatting.job_document(record, following.status(record, settings)))
     raise typer.Exit(INTERRUPTED)
 
 
@@ -70,17 +70,17 @@ def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = Fal
     record = records.find(job)
     now = following.status(record, settings)
     if out.json:
-        out.document(job_status.job_document(record, now))
+        out.document(formatting.job_document(record, now))
         return
     _show_status(record, now, str(records.directory(record.id)))
 
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
-    record, now = output.readable(record), output.readable(now)
-    job_status.show_report(out.stdout, record, now)
+    record, now = console.readable(record), console.readable(now)
+    formatting.show_report(out.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
-        "mode": f"{record.mode}, {output.counted(record.nodes, 'node')}",
+        "mode": f"{record.mode}, {console.counted(record.nodes, 'node')}",
         "created": record.created_at,
         "code": record.code,
         "folder": directory,
@@ -90,7 +90,7 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     timeline = Table("step", box=None, pad_edge=False, header_style="bold")
     timeline.add_column("began after", justify="right")
     timeline.add_column("took", justify="right")
-    for row in job_status.step_rows(record, now):
+    for row in formatting.step_rows(record, now):
         timeline.add_row(*row)
     out.stdout.print(timeline)
 
@@ -105,15 +105,15 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     """
     settings = load_settings()
     records = JobRecords(settings)
-    record = output.readable(records.find(job))
-    now = output.readable(following.status(record, settings))
+    record = console.readable(records.find(job))
+    now = console.readable(following.status(record, settings))
     directory = records.directory(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
-    files = output.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
+    files = console.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
     told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
     ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
     if out.json:
-        document = job_status.job_document(record, now)
+        document = formatting.job_document(record, now)
         out.document(
             {
                 **document,
@@ -187,10 +187,10 @@ def wait(
         out.talk(f"stopped waiting: {record.id} goes on")
         raise typer.Exit(INTERRUPTED) from None
     if out.json:
-        out.document(job_status.job_document(record, now))
+        out.document(formatting.job_document(record, now))
     else:
-        job_status.show_report(out.stdout, record, now)
-    raise typer.Exit(job_status.exit_code(now, propagate=propagate))
+        formatting.show_report(out.stdout, record, now)
+    raise typer.Exit(formatting.exit_code(now, propagate=propagate))
 
 
 def cancel(
@@ -220,8 +220,8 @@ def cancel(
     following.cancel(record, settings, within)
     now = following.wait(record, settings, _CANCEL_SECONDS + (within or 0))
     if out.json:
-        out.document(job_status.job_document(record, now))
+        out.document(formatting.job_document(record, now))
     else:
-        job_status.show_report(out.stdout, record, now)
+        formatting.show_report(out.stdout, record, now)
     if not now.state.is_final:
         raise typer.Exit(NOT_FINISHED)

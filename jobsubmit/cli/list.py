@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from jobsubmit.backends.protocol import State
+from jobsubmit.cli.console import columns, counted, out, readable
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
-from jobsubmit.cli.output import columns, counted, out, readable
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
@@ -87,11 +87,11 @@ def _plain(jobs: list[Summary]) -> str:
 def _table(jobs: list[Summary]) -> Any:
     from rich.table import Table
 
-    from jobsubmit.cli import job_status
+    from jobsubmit.cli import formatting
 
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for job in readable(jobs):
-        state = job_status.state_text(job.state, job.reason)
+        state = formatting.state_text(job.state, job.reason)
         table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
     return table
 

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from jobsubmit.backends.protocol import JobStatus, LogLine, Recovery, State
-from jobsubmit.cli.output import readable, without_steering
+from jobsubmit.cli.console import readable, without_steering
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord
 

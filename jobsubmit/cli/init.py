@@ -5,14 +5,15 @@ from __future__ import annotations
 import filecmp
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from jobsubmit.cli.job_file import ModeOption
+from jobsubmit.cli.console import out
+from jobsubmit.cli.job_file_options import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.samples import Sample, code_of, find_sample, samples
@@ -138,81 +139,30 @@ def _say_next(job: Path) -> None:
 
 
 def _from_command(command: str, directory: Path) -> str:
-    from jobsubmit.scaffold.from_command import job_name, translated
+    from jobsubmit.scaffold.from_command import draft_from_command, job_name
 
-    found = translated(command)
-    for note in found.notes:
+    draft = draft_from_command(command)
+    for note in draft.notes:
         out.talk(f"note: {note}")
-    fields = {**found.fields, "name": job_name(directory.resolve().name) or found.fields["name"]}
-    return f"# From a command line of {fields['mode']}.\n{_written(fields)}"
+    fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
+    return f"# From a command line of {fields['mode']}.\n{replace(draft, fields=fields).text()}"
 
 
 def _proposed(directory: Path, mode: ModeOption | None) -> str:
     """Return a job file for the code that lies in a directory, or nothing where none trains."""
-    from jobsubmit.scaffold.from_code import propose
+    from jobsubmit.scaffold.from_code import draft_from_code
     from jobsubmit.scaffold.from_command import job_name
 
-    found = propose(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
-    if found is None:
+    draft = draft_from_code(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
+    if draft is None:
         return ""
-    fields = {"name": job_name(directory.resolve().name) or "training", **found.fields, "code_dir": "."}
+    fields = {"name": job_name(directory.resolve().name) or "training", **draft.fields, "code_dir": "."}
     if mode is not None:
         fields = {**fields, "mode": mode.value}
         fields.pop("local_rank", None)
     fields["resources"] = {"nodes": 1, "nproc_per_node": 2}
-    why = f"mode {mode.value}, as you said" if mode else f"mode {fields['mode']}: {found.why}"
+    why = f"mode {mode.value}, as you said" if mode else f"mode {fields['mode']}: {draft.reason}"
     out.talk(f"found {fields['boot_file']}; {why}")
-    if found.others:
-        out.talk(f"  others that could be started: {', '.join(found.others[:5])}")
-    return f"# Proposed from the code here: {fields['boot_file']}; {why}.\n{_written(fields)}"
-
-
-def _written(fields: dict[str, Any]) -> str:
-    from jobsubmit.spec.loader import load_mapping
-    from jobsubmit.spec.yaml_document import as_yaml
-
-    load_mapping(fields)  # what it refuses, nobody should find in a file that we wrote
-    order = ["name", "mode", "code_dir", "boot_file"]
-    return as_yaml({**{name: fields[name] for name in order}, **fields})
-
-
-def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
-    """Print the JSON Schema of a job file.
-
-    An editor that knows YAML schemas completes and checks a job file whose first line names it:
-    # yaml-language-server: $schema=job.schema.json
-
-    Example: jobsubmit schema > job.schema.json
-    """
-    out.document(json_schema())
-
-
-def import_(
-    file: Annotated[Path, typer.Argument(help="JSON of a training job, or YAML of ma-cli.", metavar="FILE")],
-    format_: Format = OutputFormat.text,
-    debug: Debug = False,
-) -> None:
-    """Print the job file that says what a job of ModelArts' own tools says.
-
-    Reads the JSON of a training job, as the console and the API show it, or a YAML file for `ma-cli ma-job submit`.
-    What has no counterpart is named.
-
-    Example: jobsubmit import job.json > job.yaml && jobsubmit validate
-    """
-    from jobsubmit.scaffold.from_modelarts import imported, read
-
-    try:
-        with file.open(encoding="utf-8-sig") as stream:
-            document = read(stream.read(_LONGEST_IMPORT), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", "give a file of ModelArts' own tools") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{file}: this says nothing of a training job", "give a JSON object, or a YAML mapping")
-    found = imported(document)
-    text = _written(found.fields)
-    for note in found.notes:
-        out.talk(f"note: {note}")
-    if out.json:
-        out.document(found.fields)
-        return
-    out.data(f"# From {file.name}.\n{text.rstrip()}")
+    if draft.others:
+        out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")
+    return f"# Proposed from the code here: {fields['boot_file']}; {why}.\n{replace(draft, fields=fields).text()}"

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit.cli.expansion import show_expansion
-from jobsubmit.cli.job_file import (
+from jobsubmit.cli.console import out, printable
+from jobsubmit.cli.job_file_options import (
     DEFAULT_JOB_FILE,
     BackendKind,
     Env,
@@ -24,7 +24,7 @@ from jobsubmit.cli.job_file import (
     read_job,
 )
 from jobsubmit.cli.options import Debug, Format, OutputFormat
-from jobsubmit.cli.output import out, printable
+from jobsubmit.cli.render_expand import show_expansion
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import BUILT_IN, load_settings
 from jobsubmit.errors import UsageError

@@ -1,0 +1,45 @@
+"""The command that reads the job files of ModelArts' own tools: import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobsubmit.cli.console import out
+from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.errors import UsageError
+
+_LONGEST_IMPORT = 4 << 20  # characters
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="JSON of a training job, or YAML of ma-cli.", metavar="FILE")],
+    format_: Format = OutputFormat.text,
+    debug: Debug = False,
+) -> None:
+    """Print the job file that says what a job of ModelArts' own tools says.
+
+    Reads the JSON of a training job, as the console and the API show it, or a YAML file for `ma-cli ma-job submit`.
+    What has no counterpart is named.
+
+    Example: jobsubmit import job.json > job.yaml && jobsubmit validate
+    """
+    from jobsubmit.scaffold.from_modelarts import draft_from_modelarts, read_document
+
+    try:
+        with file.open(encoding="utf-8-sig") as stream:
+            document = read_document(stream.read(_LONGEST_IMPORT), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", "give a file of ModelArts' own tools") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{file}: this says nothing of a training job", "give a JSON object, or a YAML mapping")
+    draft = draft_from_modelarts(document)
+    text = draft.text()
+    for note in draft.notes:
+        out.talk(f"note: {note}")
+    if out.json:
+        out.document(draft.fields)
+        return
+    out.data(f"# From {file.name}.\n{text.rstrip()}")

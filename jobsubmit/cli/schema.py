@@ -1,0 +1,18 @@
+"""The command that prints the JSON Schema of a job file: schema."""
+
+from __future__ import annotations
+
+from jobsubmit.cli.console import out
+from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.spec.json_schema import json_schema
+
+
+def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
+    """Print the JSON Schema of a job file.
+
+    An editor that knows YAML schemas completes and checks a job file whose first line names it:
+    # yaml-language-server: $schema=job.schema.json
+
+    Example: jobsubmit schema > job.schema.json
+    """
+    out.document(json_schema())

@@ -1,0 +1,31 @@
+"""The draft of a job file, made of something else: code, a command line, a job of ModelArts' own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_FIRST = ("name", "mode", "code_dir", "boot_file")
+
+
+@dataclass(frozen=True)
+class JobDraft:
+    """The fields of a job file, before they are written.
+
+    `notes` name what was not taken over, `reason` says why this boot file and mode, `others` are further boot files.
+    """
+
+    fields: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    others: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """Return the job file. Raises SpecError for fields that no job file can have."""
+        from jobsubmit.spec.loader import load_mapping
+        from jobsubmit.spec.yaml_document import as_yaml
+
+        load_mapping(self.fields)
+        first = {name: self.fields[name] for name in _FIRST if name in self.fields}
+        return as_yaml({**first, **self.fields})
