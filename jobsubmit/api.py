@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs import prepare as preparation

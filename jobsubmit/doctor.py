@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from jobsubmit.agent.files import make_private
 from jobsubmit.agent.supervisor.environment import visible_gpus
 from jobsubmit.agent.supervisor.network import lease_port
-from jobsubmit.backends.protocol import open_backend
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
 from jobsubmit.errors import JobSubmitError
@@ -32,7 +32,7 @@ from jobsubmit.jobs.prepare import prepare
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.processes import DEFAULT_PORT
 from jobsubmit.spec.loader import LoadedSpec
-from jobsubmit.stores.protocol import open_store
+from jobsubmit.stores.opening import open_store
 
 Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 

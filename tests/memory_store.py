@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from jobsubmit.bundle.model import changed
+from jobsubmit.common.file_reading import changed
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.bundle.git import Revision
-from jobsubmit.errors import BundleError
+from jobsubmit.common.file_reading import changed
 
-BLOCK = 1 << 20
 NOT_REGULAR = "not a regular file"
 
 Stamp: TypeAlias = str
@@ -84,45 +82,3 @@ def require_unchanged(bundle: Bundle) -> None:
             same = False
         if not same:
             raise changed(file.source)
-
-
-def changed(what: object) -> BundleError:
-    """Return the error for a file that is not what it was when it was scanned."""
-    return BundleError(f"{what} changed while it was read", "let it be for a moment, and run again")
-
-
-def vanished(what: object, error: OSError) -> BundleError:
-    """Return the error for a file that could not be read although it was scanned."""
-    return BundleError(f"{what} changed or vanished while it was read: {error.strerror}", "run again")
-
-
-def hash_file(file: str) -> str:
-    """Return the sha256 of a file."""
-    digest = hashlib.sha256()
-    for block in read_blocks(file):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def read_blocks(file: str) -> Iterator[bytes]:
-    """Yield the bytes of a file, however large it is."""
-    with open(file, "rb", buffering=0) as stream:
-        while block := stream.read(BLOCK):
-            yield block
-
-
-def read_whole(file: Path) -> bytes:
-    """Return the bytes of a file that was scanned; raise BundleError where it cannot be read any more."""
-    try:
-        with open(file, "rb", buffering=0) as stream:
-            return stream.readall()
-    except OSError as error:
-        raise vanished(file, error) from error
-
-
-def size_of(file: Path) -> int:
-    """Return how many bytes a file has that was scanned; raise BundleError where it is gone."""
-    try:
-        return os.stat(file).st_size
-    except OSError as error:
-        raise vanished(file, error) from error

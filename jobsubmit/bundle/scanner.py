@@ -11,18 +11,8 @@ from typing import NamedTuple
 
 from jobsubmit.agent.fetch import tree_digest
 from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
-from jobsubmit.bundle.model import (
-    BLOCK,
-    NOT_REGULAR,
-    Bundle,
-    BundleFile,
-    Known,
-    LeftOut,
-    Stamp,
-    changed,
-    directory_problem,
-    stamp_of,
-)
+from jobsubmit.bundle.model import NOT_REGULAR, Bundle, BundleFile, Known, LeftOut, Stamp, directory_problem, stamp_of
+from jobsubmit.common.file_reading import BLOCK, changed
 from jobsubmit.errors import BundleError
 
 _READ_ATTEMPTS = 3

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from jobsubmit.backends.protocol import JobStatus, LogLine, Recovery, State
+from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.console import readable, without_steering
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord

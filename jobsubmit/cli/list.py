@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 from jobsubmit.cli.console import columns, counted, out, readable
 from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
 from jobsubmit.common.durations import time_text

@@ -12,7 +12,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from jobsubmit.backends.protocol import JobStatus, LogLine, LogQuery
+from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment

@@ -38,7 +38,7 @@ def flavors(
 def engines(
     job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = OutputFormat.text, debug: Debug = False
 ) -> None:
-    """List the preset frameworks that ModelArts has for jobs of mode spawn.
+    """List the preset frameworks that ModelArts has for mode spawn.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.
 

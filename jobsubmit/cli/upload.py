@@ -24,7 +24,8 @@ from jobsubmit.cli import console
 from jobsubmit.cli.console import counted, out, printable
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef, place_ref
 
 _COLUMNS = os.environ.get("COLUMNS", "")

@@ -14,7 +14,7 @@ from jobsubmit.jobs.prepare import Prepared
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.jobs.rerun import code_of
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.stores.protocol import open_store
+from jobsubmit.stores.opening import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jobsubmit.agent import protocol
 from jobsubmit.agent.files import read_file, replace_file
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import monitor

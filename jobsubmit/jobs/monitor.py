@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from jobsubmit.backends.protocol import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, open_backend
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.backends.protocol import Backend, Request, Step, open_backend
+from jobsubmit.backends.models import Step
+from jobsubmit.backends.protocol import Backend, Request
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
 from jobsubmit.bundle.model import Bundle, directory_problem
 from jobsubmit.bundle.scan_cache import load_clean, load_known

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent import protocol
 from jobsubmit.agent.files import LOCK, make_private, read_file, replace_file
-from jobsubmit.backends.protocol import Step
+from jobsubmit.backends.models import Step
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import held, is_locked
 from jobsubmit.config import STATE_VARIABLE, Settings

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobsubmit.agent.files import read_file
-from jobsubmit.backends.protocol import open_backend
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
 from jobsubmit.errors import UsageError

@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pydantic import BaseModel
 
 from jobsubmit.agent.files import make_private
-from jobsubmit.backends.protocol import Delivery, JobHandle, Step, open_backend
+from jobsubmit.backends.models import JobHandle, Step
+from jobsubmit.backends.protocol import Delivery
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
@@ -23,7 +25,8 @@ from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.jobs.records import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import SCRIPT_NAME
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.upload import UploadSummary, upload, upload_script

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from jobsubmit import __version__
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jobsubmit.backends.protocol import JobStatus, State, Step
+from jobsubmit.backends.models import JobStatus, State, Step
 from jobsubmit.report.timing_files import Process
 
 _FIRST, _TRAINING, _EXIT = "first_output", "training", "exit"  # as backends call them

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit.agent import protocol
 from jobsubmit.agent.files import read_file
-from jobsubmit.backends.protocol import JobStatus
+from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import PLAN_NAME, Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.bundle.model import Bundle, read_whole
+from jobsubmit.bundle.model import Bundle
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program.modules import Program, load_program
+from jobsubmit.common.file_reading import read_whole
 from jobsubmit.errors import BundleError
 from jobsubmit.scaffold.draft import JobDraft
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
 from jobsubmit.agent.files import regular
-from jobsubmit.bundle.model import changed
+from jobsubmit.common.file_reading import changed
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import (
     FREELY,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from jobsubmit.agent.fetch import LARGEST_MANIFEST
-from jobsubmit.bundle.model import read_blocks, size_of, vanished
-from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.common.file_reading import read_blocks, size_of, vanished
 from jobsubmit.errors import BundleError, StoreError
 
 Source: TypeAlias = bytes | Path
@@ -170,17 +169,3 @@ def part_tag(source: Path) -> str:
     except OSError as error:
         raise vanished(source, error) from error
     return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
-
-
-def open_store(address: StoreAddress, *, is_brief: bool = False) -> ObjectStore:
-    """Return the store at an address; loads its client library only now. Contacts nothing yet.
-
-    A brief one gives up on a server that does not answer within seconds.
-    """
-    if address.is_remote:
-        from jobsubmit.stores.s3 import BRIEF, S3Store
-
-        return S3Store(address, BRIEF) if is_brief else S3Store(address)
-    from jobsubmit.stores.folder import FolderStore
-
-    return FolderStore(Path(address.uri.removeprefix("file://")))

@@ -24,7 +24,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from jobsubmit.bundle.model import changed, vanished
+from jobsubmit.common.file_reading import changed, vanished
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag

@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from jobsubmit.bundle.model import BLOCK, Bundle, BundleFile, changed, vanished
+from jobsubmit.bundle.model import Bundle, BundleFile
+from jobsubmit.common.file_reading import BLOCK, changed, vanished
 from jobsubmit.errors import BundleError
 from jobsubmit.transfer.progress import Progress
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.agent.fetch import FetchError, extract, most_of_archive, require_room, safe_path
-from jobsubmit.bundle.model import hash_file
+from jobsubmit.common.file_reading import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore, md5_of
 from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, CodeRef, place_ref

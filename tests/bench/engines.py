@@ -120,7 +120,7 @@ def _order(job: Path) -> dict[str, Any]:
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.prepare import prepare
     from jobsubmit.spec.loader import load
-    from jobsubmit.stores.protocol import open_store
+    from jobsubmit.stores.opening import open_store
     from jobsubmit.transfer.fetch_plan import fetch_order
     from jobsubmit.transfer.progress import Progress
     from jobsubmit.transfer.upload import upload, upload_script

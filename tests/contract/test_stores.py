@@ -17,7 +17,8 @@ from obs import Domain
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.stores.s3_transport import Connection, Limits
 
 HEX = hashlib.sha256(b"").hexdigest()

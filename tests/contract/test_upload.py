@@ -27,7 +27,8 @@ from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import Script, render
 from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer import upload as uploading
 from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 from jobsubmit.transfer.fetch_plan import fetch_order

@@ -12,7 +12,7 @@ import browser
 import pytest
 from timing_files import timing_file
 
-from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import page
 from jobsubmit.report.job_phases import marks, phases

@@ -265,7 +265,7 @@ def test_a_new_snapshot_copies_large_files_on_the_server(
 ) -> None:
     from jobsubmit.bundle.scanner import scan
     from jobsubmit.common.store_address import StoreAddress
-    from jobsubmit.stores.protocol import open_store
+    from jobsubmit.stores.opening import open_store
     from jobsubmit.transfer.code_ref import code_ref
     from jobsubmit.transfer.upload import upload
 

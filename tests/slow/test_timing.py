@@ -24,7 +24,7 @@ from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.report.steps import Sync, syncs
 from jobsubmit.report.timing_files import processes
 from jobsubmit.spec.loader import load
-from jobsubmit.stores.protocol import open_store
+from jobsubmit.stores.opening import open_store
 from jobsubmit.transfer.fetch_plan import fetch_order
 from jobsubmit.transfer.upload import upload, upload_script
 

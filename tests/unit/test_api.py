@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import jobsubmit
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 from jobsubmit.errors import JobNotFoundError, SpecError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobsubmit.backends.protocol import LogQuery
+from jobsubmit.backends.models import LogQuery
 from jobsubmit.backends.volcano.collected import Collected
 from jobsubmit.backends.volcano.pods import Pod
 from jobsubmit.errors import BackendError

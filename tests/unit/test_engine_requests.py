@@ -19,7 +19,8 @@ from hostile import HOSTILE
 from jobsubmit import agent as node
 from jobsubmit.agent import run, sigv4
 from jobsubmit.agent.recovery import job_outcome
-from jobsubmit.backends.protocol import Request, open_backend
+from jobsubmit.backends.protocol import Request
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name

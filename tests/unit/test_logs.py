@@ -10,7 +10,7 @@ import pytest
 
 from jobsubmit.agent import files
 from jobsubmit.agent.logs.index import IndexWriter, LineReader, last_lines
-from jobsubmit.backends.protocol import LogQuery
+from jobsubmit.backends.models import LogQuery
 from jobsubmit.backends.shared.log_reader import chosen_lines
 
 SOURCES = [(0, None, "stdout"), (0, 0, "stdout"), (0, 0, "stderr"), (1, 1, "stdout")]

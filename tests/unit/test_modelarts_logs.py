@@ -13,7 +13,7 @@ import pytest
 from jobsubmit.backends.modelarts import logs as module
 from jobsubmit.backends.modelarts.client import ModelArts, RefusedError
 from jobsubmit.backends.modelarts.logs import Logs, Look
-from jobsubmit.backends.protocol import EVERYTHING, LogLine, LogQuery
+from jobsubmit.backends.models import EVERYTHING, LogLine, LogQuery
 
 LONG_AGO = 1.0
 END = '{"state":"FAILED","reason":"EXIT_CODE","message":"m","failure":null}'

@@ -8,7 +8,7 @@ import pytest
 from node_status import failed
 
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, with_ends
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 
 
 def job(phase: str, **codes: int | str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from command import Command
 from timing_files import Times, timing_file
 
-from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import page

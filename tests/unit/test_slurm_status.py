@@ -14,7 +14,8 @@ from memory_store import MemoryStore
 from node_status import ended, failed
 
 from jobsubmit.agent import files
-from jobsubmit.backends.protocol import Delivery, JobHandle, Request, State
+from jobsubmit.backends.models import JobHandle, State
+from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
 from jobsubmit.config import load_settings

@@ -17,7 +17,7 @@ from jobsubmit.agent.recovery import elastic
 from jobsubmit.agent.supervisor import attempt, data_carrier, faults, hang_watch, job, setup, supervisor
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.supervisor import Supervisor
-from jobsubmit.backends.protocol import open_backend
+from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.agent_request import told_status
 from jobsubmit.config import load_settings
 from jobsubmit.plan.launch_plan import plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from node_status import failed
 
-from jobsubmit.backends.protocol import JobStatus, State
+from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, noted_reason
 from jobsubmit.backends.volcano.result import status_of

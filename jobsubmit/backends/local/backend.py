@@ -22,7 +22,8 @@ from jobsubmit.agent.isolated_python import isolated
 from jobsubmit.agent.supervisor import containment
 from jobsubmit.backends.local.liveness import watched
 from jobsubmit.backends.local.survivors import survivors, watchers
-from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
+from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import asked, timing_files, told_status
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.log_reader import chosen_lines

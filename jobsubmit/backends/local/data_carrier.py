@@ -16,7 +16,8 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
 from jobsubmit.transfer.download import download
 from jobsubmit.transfer.input_cache import cached

@@ -20,7 +20,8 @@ from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
 from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
-from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
+from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import refuse_faults
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.polling import Patience
@@ -29,7 +30,8 @@ from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import PLAN_NAME
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.spec.backends import ModelArtsBackendSpec
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jobsubmit.agent.log_forwarder import END, TAGGED
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
-from jobsubmit.backends.protocol import LogLine, LogQuery
+from jobsubmit.backends.models import LogLine, LogQuery
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.errors import BackendError, StoreError
 

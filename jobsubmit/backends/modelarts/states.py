@@ -10,7 +10,7 @@ from typing import Any
 
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.agent.recovery.outcome import Outcome
-from jobsubmit.backends.protocol import Failure, JobStatus, State, Step
+from jobsubmit.backends.models import Failure, JobStatus, State, Step
 from jobsubmit.backends.shared import agent_request
 from jobsubmit.backends.shared.failure_hints import diagnose
 

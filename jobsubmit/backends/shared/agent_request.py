@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.timing import recorder
-from jobsubmit.backends.protocol import Failure, JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import Failure, JobStatus, Recovery, State, Step
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
 

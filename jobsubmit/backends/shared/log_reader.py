@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from jobsubmit.agent.logs.index import LineReader
-from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
+from jobsubmit.backends.models import LogLine, LogQuery, Stream
 
 if TYPE_CHECKING:
     from jobsubmit.agent.logs.index import Line

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent import files
 from jobsubmit.agent.files import make_private
-from jobsubmit.backends.protocol import (
-    EVERYTHING,
-    Delivery,
-    JobHandle,
-    JobStatus,
-    LogLine,
-    LogQuery,
-    Request,
-    State,
-    Step,
-)
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, Step
+from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits

@@ -14,7 +14,7 @@ from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.agent.run import REQUEST, node_dir
 from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
-from jobsubmit.backends.protocol import LogLine, LogQuery
+from jobsubmit.backends.models import LogLine, LogQuery
 from jobsubmit.backends.shared.agent_request import timing_files
 from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.backends.slurm.document import LOG

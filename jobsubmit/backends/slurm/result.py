@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent import files
-from jobsubmit.backends.protocol import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.backends.shared.agent_request import told_status, told_steps
 
 if TYPE_CHECKING:

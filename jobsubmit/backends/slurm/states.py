@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobsubmit.backends.protocol import State
+from jobsubmit.backends.models import State
 
 # State and reason, by what Slurm says (man squeue, JOB STATE CODES). The nodes' own report, where there is one, is
 # more exact than FAILED and COMPLETED.

@@ -12,7 +12,8 @@ from ruamel.yaml import YAML
 
 from jobsubmit.agent.entrypoints.pod import COLLECT
 from jobsubmit.agent.run import ORDER
-from jobsubmit.backends.protocol import EVERYTHING, Delivery, JobHandle, JobStatus, LogLine, LogQuery, Request, State
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
+from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import patiently

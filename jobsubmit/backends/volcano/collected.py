@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.entrypoints.pod import PIECE, STATUS, TIMING
 from jobsubmit.agent.log_forwarder import TAGGED
-from jobsubmit.backends.protocol import LogLine, LogQuery, Stream
+from jobsubmit.backends.models import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.errors import BackendError, StoreError
 

@@ -15,10 +15,11 @@ from jobsubmit.backends.volcano.document import JOB_ID, STORE
 from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobNotFoundError
-from jobsubmit.stores.protocol import ObjectStore, open_store
+from jobsubmit.stores.opening import open_store
+from jobsubmit.stores.protocol import ObjectStore
 
 if TYPE_CHECKING:
-    from jobsubmit.backends.protocol import JobHandle
+    from jobsubmit.backends.models import JobHandle
 
 _TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from jobsubmit.agent import files
-from jobsubmit.backends.protocol import Step
+from jobsubmit.backends.models import Step
 
 # Why a container does not start, by Kubernetes' word; the reason and what it means.
 _WAITING = {

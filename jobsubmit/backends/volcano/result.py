@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from jobsubmit.agent.recovery import job_outcome
-from jobsubmit.backends.protocol import JobStatus, State
+from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.shared.agent_request import told_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
