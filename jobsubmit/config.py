@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 
 if TYPE_CHECKING:
-    from jobsubmit.spec.backends import BackendSpec
+    from jobsubmit.spec.backend import BackendSpec
     from jobsubmit.spec.model import JobSpec
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
@@ -65,11 +65,6 @@ class Settings(NamedTuple):
     def store(self, spec: JobSpec) -> StoreAddress:
         """Return the store of a job; code that is in a bucket already needs a server beside a folder, too."""
         return self.completed(spec.store.address, needs_server=spec.code_dir.startswith(REMOTE_SCHEMES))
-
-    @property
-    def slurm_dir(self) -> Path:
-        """Return the directory that Slurm's nodes share with us, unless a job names another."""
-        return self.state_dir / "slurm"
 
     def backend(self, spec: JobSpec) -> BackendSpec:
         """Return the backend of a job: its own, completed by the configuration's where that is of the same kind."""

@@ -1,32 +1,32 @@
-"""Open a backend by its kind."""
+"""Open the backend of a job by its kind."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from jobsubmit.backends.protocol import Backend
 from jobsubmit.errors import BackendError
+from jobsubmit.spec.backend_registry import PluginError, find_spec, load_object
 
 if TYPE_CHECKING:
+    from jobsubmit.backends.protocol import Backend
     from jobsubmit.config import Settings
 
 
 def open_backend(kind: str, settings: Settings) -> Backend:
-    """Return the backend of a kind; loads its client library only now."""
-    if kind == "local":
-        from jobsubmit.backends.local.backend import LocalBackend
+    """Return the backend of a kind; its client library is loaded only when it is used. Raises BackendError."""
+    spec = find_spec(kind)
+    if spec is None:
+        hint = "upgrade jobsubmit, or install the package that brings it"
+        raise BackendError(f"the backend {kind!r} is not known to this version of jobsubmit", hint)
+    if isinstance(spec, PluginError):
+        raise BackendError(f"the backend {kind!r}: {spec}", "reinstall or upgrade that package")
+    backend: Backend = load_object(spec.runs_by)(settings)
+    return backend
 
-        return LocalBackend(settings)
-    if kind == "slurm":
-        from jobsubmit.backends.slurm.backend import SlurmBackend
 
-        return SlurmBackend(settings)
-    if kind == "volcano":
-        from jobsubmit.backends.volcano.backend import VolcanoBackend
-
-        return VolcanoBackend(settings)
-    if kind == "modelarts":
-        from jobsubmit.backends.modelarts.backend import ModelArtsBackend
-
-        return ModelArtsBackend(settings)
-    raise BackendError(f"the backend {kind!r} is not known to this version of jobsubmit", "upgrade jobsubmit")
+def kind_of_handle(text: str) -> str:
+    """Return the kind of backend whose handle a text is, if it means the same on every machine, else nothing."""
+    kind, separator, path = text.partition("://")
+    spec = find_spec(kind) if separator else None
+    return kind if isinstance(spec, type) and re.fullmatch(getattr(spec, "handle_path", ""), path) else ""

@@ -15,7 +15,7 @@ def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     """Yield what is wrong with the files a job names; a start command of the user's own is not looked into."""
     if plan.boot_file is not None:
         yield from _missing(bundle, "boot_file", plan.boot_file)
-        is_local = plan.backend.kind == "local"
+        is_local = plan.backend.is_this_machine
         yield from (
             found
             for file in bundle.files

@@ -21,7 +21,7 @@ def check_data(plan: LaunchPlan) -> Iterator[Finding]:
             )
         if mount.kind != "input":
             written.add(mount.uri)
-        if mount.uri.startswith(REMOTE_SCHEMES) or plan.backend.kind != "local":
+        if mount.uri.startswith(REMOTE_SCHEMES) or not plan.backend.is_this_machine:
             continue  # only the nodes can see it
         if mount.kind == "input" and not Path(mount.uri).is_dir():
             yield Finding("error", "data", field, f"{mount.uri} is not a folder", "a path is relative to the job file")

@@ -11,7 +11,6 @@ from jobsubmit.check.boot_file import check_boot_file
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.hardcoded import check_fixed
-from jobsubmit.check.hardware import gpus_per_node
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts
@@ -88,4 +87,5 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
     if plan.mode == "spawn":
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
     argv = tuple(word.text for word in words)
-    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus_per_node(plan), environment, argv)
+    gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
+    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv)

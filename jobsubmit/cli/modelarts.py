@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.cli.console import columns, out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
-from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobsubmit.agent import protocol
 from jobsubmit.agent.files import LOCK, make_private, read_file, replace_file
 from jobsubmit.backends.models import Step
+from jobsubmit.backends.registry import kind_of_handle
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import held, is_locked
 from jobsubmit.config import STATE_VARIABLE, Settings
@@ -33,7 +34,6 @@ _RECORD = "record.json"
 _SUBMITTING = "submitting"
 _CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
-_FOREIGN = re.compile(r"(slurm|volcano|modelarts)://.+/.+")  # an engine's handle means the same on every machine
 _FORMAT = 1  # of record.json
 _LONGEST_SUBMISSION_SECONDS = 3600.0
 _BEGINNING_SECONDS = 60.0  # a directory that is younger and has no record is being made
@@ -275,8 +275,8 @@ class JobRecords:
         named = [record for record in records if wanted and wanted in (record.handle, record.name)]
         for record in [record for record in named if not record.problem] or named:
             return record
-        if handle := _FOREIGN.fullmatch(wanted):
-            return _unknown(wanted.rpartition("/")[2], handle[1], wanted)
+        if kind := kind_of_handle(wanted):
+            return _unknown(wanted.rpartition("/")[2], kind, wanted)
         hint = did_you_mean(wanted, {record.name for record in records} | {record.id for record in records})
         raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
 

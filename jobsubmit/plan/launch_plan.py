@@ -10,7 +10,7 @@ from jobsubmit.config import Settings
 from jobsubmit.plan import launch
 from jobsubmit.plan.fault_injection import Fault, require_fit
 from jobsubmit.plan.launch import Mount, Rendezvous
-from jobsubmit.spec.backends import BackendSpec
+from jobsubmit.spec.backend import BackendSpec
 from jobsubmit.spec.model import (
     FrameworkSpec,
     JobSpec,

@@ -53,7 +53,7 @@ def _without(field: str, names: tuple[str, ...]) -> Schema:
 
 
 def _rules_of_spawn() -> Iterator[Schema]:
-    """Yield what the platform appends itself (see rules.py)."""
+    """Yield what the platform appends itself (see constraints.py)."""
     several_nodes = {"anyOf": [{"type": "integer", "minimum": 2}, {"type": "string", "not": {"pattern": "^0*1:"}}]}
     several = _given("resources", _given("nodes", several_nodes))
     ranks = {name: {"enum": [value, str(value)]} for name, value in SINGLE_NODE_RANKS.items()}
@@ -90,5 +90,4 @@ _RULES: dict[str, list[Schema]] = {
     ],
     "InputSpec": [_DATA],
     "OutputSpec": [_DATA],
-    "VolumeSpec": [{"oneOf": [_given(name, {"type": "string"}) for name in ("claim", "host_path")]}],
 }

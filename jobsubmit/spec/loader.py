@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
-from jobsubmit.spec.backends import BACKENDS, SlurmBackendSpec
+from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
+from jobsubmit.spec.backend_registry import PluginError, find_spec
 from jobsubmit.spec.constraints import complaints
 from jobsubmit.spec.model import (
     MODES,
@@ -69,8 +70,8 @@ class LoadedSpec:
             values["templates"] = spec.templates
         if spec.store.uri is not None:
             values["store"] = {**values["store"], "uri": spec.store.uri}
-        if isinstance(spec.backend, SlurmBackendSpec) and spec.backend.shared_dir is not None:
-            values["backend"] = {**values["backend"], "shared_dir": spec.backend.shared_dir}
+        if paths := _paths_of(spec.backend):
+            values["backend"] = {**values["backend"], **paths}
         if spec.checkpoint_dir is not None:
             given = values["checkpoint_dir"]
             uri = spec.checkpoint_dir.uri
@@ -134,9 +135,12 @@ def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
 def _leave_other_backend(document: Document, override: Override) -> tuple[str, ...]:
     """Drop what the document says of another kind of backend than the one an override wants, and name it."""
     backend = document.values.get("backend")
-    if override.path != ("backend", "kind") or not isinstance(backend, dict) or override.value not in BACKENDS:
+    if override.path != ("backend", "kind") or not isinstance(backend, dict):
         return ()
-    known = BACKENDS[override.value].model_fields
+    spec = find_spec(str(override.value))
+    if spec is None or isinstance(spec, PluginError):
+        return ()
+    known = spec.model_fields
     dropped = [name for name in backend if name not in known] if backend.get("kind") != override.value else []
     document.values["backend"] = {name: value for name, value in backend.items() if name not in dropped}
     return tuple(
@@ -216,18 +220,21 @@ def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list
 
 def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) -> Problem:
     path: FieldPath = tuple(part for part in details["loc"] if part != "[key]")
-    if path[:1] == ("backend",) and len(path) > 1 and path[1] in BACKENDS:  # pydantic names the kind in the path
-        kind, path = BACKENDS[str(path[1])], (path[0], *path[2:])
-        model, inner = kind, path[1:]
-    else:
-        inner = path
-    field = dotted(path)
+    field, inner = dotted(path), path
+    if path[:1] == ("backend",) and len(path) > 1:
+        model, inner = _spec_of(document.values["backend"]), path[1:]
     if details["type"] == "extra_forbidden":
         return Problem(document.where(path), field, _unknown_field(model, inner))
-    if details["type"] == "union_tag_invalid":
+    if details["type"] == UNKNOWN_KIND:
         path = (*path, "kind")
-        return Problem(document.where(path), dotted(path), f"must be one of {', '.join(BACKENDS)}")
+        return Problem(document.where(path), dotted(path), details["msg"])
     return Problem(document.where(path), field, _sentence(details))
+
+
+def _spec_of(backend: Mapping[str, Any]) -> type[BaseModel]:
+    """Return the model of the fields that are given of a backend; its kind is known."""
+    spec: type[BaseModel] = find_spec(backend.get("kind") or "local")
+    return spec
 
 
 def _sentence(details: ErrorDetails) -> str:
@@ -300,13 +307,17 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
         changes["store"] = _at(spec.store, directory)
     if spec.checkpoint_dir is not None:
         changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
-    if isinstance(spec.backend, SlurmBackendSpec) and spec.backend.shared_dir is not None:
-        changes["backend"] = spec.backend.model_copy(
-            update={"shared_dir": _resolved(spec.backend.shared_dir, directory)}
-        )
+    if paths := _paths_of(spec.backend):
+        absolute = {name: _resolved(path, directory) for name, path in paths.items()}
+        changes["backend"] = spec.backend.model_copy(update=absolute)
     changes["inputs"] = tuple(_at(data, directory) for data in spec.inputs)
     changes["outputs"] = tuple(_at(data, directory) for data in spec.outputs)
     return spec.model_copy(update=changes)
+
+
+def _paths_of(backend: BackendSpec) -> dict[str, str]:
+    """Return the paths that are given among the fields of a backend."""
+    return {name: path for name in backend.path_fields if (path := getattr(backend, name)) is not None}
 
 
 def _at(place: PlacedT, directory: Path) -> PlacedT:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
-from jobsubmit.spec.backends import BackendSpec, LocalBackendSpec
+from jobsubmit.spec.backend import BackendField, BackendSpec, parse_backend
 from jobsubmit.spec.fields import (
     CodeDir,
     Command,
@@ -206,11 +206,10 @@ Restarts = Annotated[
 ]
 
 
-def _of_local_kind(value: object) -> object:
-    return {"kind": "local", **value} if isinstance(value, dict) and value.get("kind") is None else value
+def _local() -> BackendSpec:
+    return parse_backend({})
 
 
-Backend = Annotated[BackendSpec, Field(discriminator="kind"), BeforeValidator(_of_local_kind)]
 CheckpointDir = Annotated[
     CheckpointSpec, _short("uri", str, CheckpointSpec, "must be a path, or {uri, as, name}", StoreUri)
 ]
@@ -308,8 +307,8 @@ class _CommonSpec(FrozenModel):
         description="Where the code is uploaded to.",
         examples=[{"uri": "s3://bucket/jobs", "endpoint_url": "http://127.0.0.1:9000"}],
     )
-    backend: Backend = Field(
-        default_factory=LocalBackendSpec,
+    backend: BackendField = Field(
+        default_factory=_local,
         description="What runs the job: {kind: local}, {kind: slurm, …}, …",
         examples=[{"kind": "slurm", "partition": "gpu"}, {"kind": "local"}],
     )
@@ -399,6 +398,4 @@ class Defaults(FrozenModel):
     store: StoreSpec = Field(
         default_factory=StoreSpec, description="Default store of all jobs.", examples=[{"uri": "s3://bucket/jobs"}]
     )
-    backend: Backend = Field(
-        default_factory=LocalBackendSpec, description="Default backend.", examples=[{"kind": "slurm"}]
-    )
+    backend: BackendField = Field(default_factory=_local, description="Default backend.", examples=[{"kind": "slurm"}])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobsubmit.backends.modelarts.credentials import Identity, identity
+from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.errors import BackendError
-from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 ENVIRONMENT = {
     "HUAWEICLOUD_SDK_AK": "env-ak",

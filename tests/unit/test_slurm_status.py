@@ -18,10 +18,10 @@ from jobsubmit.backends.models import JobHandle, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.backend import SlurmBackend
+from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.plan.script import Script
-from jobsubmit.spec.backends import SlurmBackendSpec
 from jobsubmit.transfer.code_ref import CodeRef
 
 HANDLE = JobHandle("slurm", "test/4711")

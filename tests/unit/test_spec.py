@@ -13,11 +13,12 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from jobsubmit.backends.volcano.spec import TolerationSpec, VolumeSpec
 from jobsubmit.common.resources import STARTER_JOBS
 from jobsubmit.errors import SpecError
 from jobsubmit.plan.launch import arguments
 from jobsubmit.spec import yaml_document as documents
-from jobsubmit.spec.backends import BACKENDS, TolerationSpec, VolumeSpec
+from jobsubmit.spec.backend_registry import backend_kinds, find_spec
 from jobsubmit.spec.hyperparameter import Flag
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import Override, load, load_mapping
@@ -162,7 +163,7 @@ MODELS = [
     (model, field)
     for model in (
         *SPECS.values(),
-        *BACKENDS.values(),
+        *map(find_spec, backend_kinds()),
         Flag,
         ResourcesSpec,
         FrameworkSpec,
@@ -184,7 +185,7 @@ REST: dict[type[BaseModel], dict[str, Any]] = {
     CheckpointSpec: {"uri": "kept"},
     RestartsSpec: {"max": 1},
     VolumeSpec: {"path": "/data"},
-    **{kind: {"kind": name} for name, kind in BACKENDS.items()},
+    **{find_spec(name): {"kind": name} for name in backend_kinds()},
     **{spec: {"mode": mode, "name": "a", "code_dir": ".", "boot_file": "t.py"} for mode, spec in SPECS.items()},
 }
 

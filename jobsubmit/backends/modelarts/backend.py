@@ -18,7 +18,8 @@ from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
-from jobsubmit.backends.modelarts.request import NAME, flavor, own, platform_name, training_job, travellers
+from jobsubmit.backends.modelarts.request import NAME, flavor, platform_name, training_job, travellers
+from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
@@ -29,7 +30,6 @@ from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import PLAN_NAME
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
-from jobsubmit.spec.backends import ModelArtsBackendSpec
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 
@@ -69,7 +69,7 @@ class ModelArtsBackend:
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the platform say whether it has the machine type (see Backend)."""
         refuse_faults(plan)
-        spec = own(request.backend)
+        spec = ModelArtsBackendSpec.of(request.backend)
         _refuse_long_secrets(plan)
         api = service(identity(spec))
         if spec.pool_id:
@@ -82,7 +82,7 @@ class ModelArtsBackend:
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Put the start script beside the code, and create the training job, once (see Backend)."""
-        spec = own(request.backend)
+        spec = ModelArtsBackendSpec.of(request.backend)
         who = identity(spec)
         body = json.loads(request.documents[NAME])
         algorithm = body["algorithm"]

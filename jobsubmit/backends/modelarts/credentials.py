@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobsubmit.errors import BackendError
 
 if TYPE_CHECKING:
-    from jobsubmit.spec.backends import ModelArtsBackendSpec
+    from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 _FILE = "~/.huaweicloud/credentials"

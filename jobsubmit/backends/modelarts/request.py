@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
 from jobsubmit.agent.node_contract import RESERVED
+from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import asked_far
 from jobsubmit.common.resources import TEMPLATES
-from jobsubmit.spec.backends import ModelArtsBackendSpec
 
 if TYPE_CHECKING:
     from jobsubmit.plan.launch import Mount
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.backends import BackendSpec
     from jobsubmit.transfer.code_ref import CodeRef
 
 NAME = "training-job.json"
@@ -31,15 +30,9 @@ _SECONDS_AN_HOUR = 3600
 _LONGEST_NAME, _DIGEST = 64, 8  # characters
 
 
-def own(spec: BackendSpec) -> ModelArtsBackendSpec:
-    """Return the part of a job file that is about ModelArts."""
-    assert isinstance(spec, ModelArtsBackendSpec)  # by its kind
-    return spec
-
-
 def training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
     """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
-    spec = own(plan.backend)
+    spec = ModelArtsBackendSpec.of(plan.backend)
     metadata = {
         "name": platform_name(job_id),
         "workspace_id": spec.workspace_id,
@@ -86,7 +79,7 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
             "environments": environments,
             **data,
         }
-    spec = own(plan.backend)
+    spec = ModelArtsBackendSpec.of(plan.backend)
     return {
         "code_dir": folder,
         "boot_file": folder + plan.boot_file if spec.boot_file_of_image and plan.boot_file else None,
@@ -160,13 +153,13 @@ def api_path(uri: str) -> str:
 
 def flavor(plan: LaunchPlan) -> str | None:
     """Return the machine type of a job."""
-    spec = own(plan.backend)
+    spec = ModelArtsBackendSpec.of(plan.backend)
     return plan.flavor or spec.flavor
 
 
 def auto_stop_hours(plan: LaunchPlan) -> int | None:
     """Return after how many hours the platform ends the job: as the backend says, else the job's timeout."""
-    spec = own(plan.backend)
+    spec = ModelArtsBackendSpec.of(plan.backend)
     if spec.auto_stop_hours is not None:
         return spec.auto_stop_hours
     return None if plan.timeout is None else -(-plan.timeout // _SECONDS_AN_HOUR)
@@ -174,7 +167,7 @@ def auto_stop_hours(plan: LaunchPlan) -> int | None:
 
 def _annotations(plan: LaunchPlan) -> dict[str, str]:
     """Return what asks the platform for its own restarts, and what else the user wants (all of it is text)."""
-    spec = own(plan.backend)
+    spec = ModelArtsBackendSpec.of(plan.backend)
     tolerance, after = spec.fault_tolerance, plan.restarts.on if plan.restarts and plan.restarts.max else ()
     times = tolerance.retry or (plan.restarts.max if plan.restarts else 0)
     asked = {

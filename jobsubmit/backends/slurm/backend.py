@@ -66,7 +66,7 @@ class SlurmBackend:
         return self._shared_of(plan.backend)
 
     def _shared_of(self, spec: Any) -> Path:
-        return Path(spec.shared_dir) if spec.shared_dir else self.settings.slurm_dir
+        return Path(spec.shared_dir) if spec.shared_dir else self.settings.state_dir / "slurm"
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what Slurm cannot do (see Backend)."""

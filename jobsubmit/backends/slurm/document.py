@@ -11,8 +11,8 @@ from jobsubmit.backends.shared.agent_archive import nodeware_sha256
 from jobsubmit.plan.script import render_document
 
 if TYPE_CHECKING:
+    from jobsubmit.backends.slurm.spec import SlurmBackendSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
-    from jobsubmit.spec.backends import SlurmBackendSpec
 
 NAME = "job.sbatch"
 MARK = "jobsubmit:"  # begins the comment of a Slurm job of ours
@@ -40,7 +40,7 @@ def document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id:
 
 
 def _options(plan: LaunchPlan, folder: Path, job_id: str) -> list[str]:
-    spec: SlurmBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = SlurmBackendSpec.of(plan.backend)
     given = {
         "job-name": job_id,
         "comment": MARK + job_id,

@@ -36,12 +36,12 @@ from jobsubmit.spec.yaml_document import as_yaml
 from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 
 if TYPE_CHECKING:
+    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.backends import VolcanoBackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
@@ -82,7 +82,7 @@ class VolcanoBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the server check all three objects, without keeping them (see Backend)."""
-        spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+        spec = VolcanoBackendSpec.of(plan.backend)
         refuse_faults(plan)
         api = Kubernetes(spec.context)
         for name, path in _PATHS:
@@ -92,7 +92,7 @@ class VolcanoBackend:
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Create what the pods read, then the job, which becomes its owner (see Backend)."""
-        spec: VolcanoBackendSpec = request.backend  # type: ignore[assignment] # it is ours by its kind
+        spec = VolcanoBackendSpec.of(request.backend)
         api = Kubernetes(spec.context)
         objects = {name: _loaded(request, name) for name, _ in _PATHS}
         namespace = objects[JOB]["metadata"].get("namespace") or api.namespace

@@ -15,8 +15,8 @@ from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.volcano.names import TASK, object_name
 
 if TYPE_CHECKING:
+    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec, VolumeSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
-    from jobsubmit.spec.backends import VolcanoBackendSpec, VolumeSpec
 
 JOB, CONFIG_MAP, SECRET = "vcjob.yaml", "configmap.yaml", "secret.yaml"
 JOB_ID, STORE, CONTEXT = "jobsubmit/job-id", "jobsubmit/store", "jobsubmit/context"
@@ -32,7 +32,7 @@ _PLACEHOLDER = "filled in at submission"
 
 def documents(plan: LaunchPlan, request: Mapping[str, Any], job_id: str) -> dict[str, dict[str, Any]]:
     """Return the three objects by the names of their documents; equal arguments give equal objects."""
-    spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = VolcanoBackendSpec.of(plan.backend)
     name = object_name(job_id, plan.nodes)
     metadata = {"name": name, **({"namespace": spec.namespace} if spec.namespace else {}), "labels": MANAGED}
     kept = {"name": f"{name}-jobsubmit", **{key: value for key, value in metadata.items() if key != "name"}}

@@ -17,8 +17,8 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends.protocol import Request
+    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
-    from jobsubmit.spec.backends import VolcanoBackendSpec
 
 LARGEST_DATA = 1 << 20  # of a Secret or ConfigMap (Kubernetes' documentation of both)
 _LARGEST_OBJECT = 3 << 19  # that etcd takes (its --max-request-bytes, by default)
@@ -26,7 +26,7 @@ _LARGEST_OBJECT = 3 << 19  # that etcd takes (its --max-request-bytes, by defaul
 
 def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
     """Yield what of a job has no place in a cluster, or is too large for it."""
-    spec: VolcanoBackendSpec = plan.backend  # type: ignore[assignment] # it is ours by its kind
+    spec = VolcanoBackendSpec.of(plan.backend)
     if not (plan.image or spec.image):
         field = "backend.image" if plan.mode == "spawn" else "image"
         yield refused(field, "is required, for Kubernetes starts containers", "name one with python and torch")

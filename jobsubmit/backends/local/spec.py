@@ -1,0 +1,28 @@
+"""What a job file says about the local backend."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar, Literal
+
+from pydantic import (
+    Field,
+)
+
+from jobsubmit.agent.supervisor.environment import share_gpus, visible_gpus
+from jobsubmit.spec.backend import BackendSpec
+
+
+class LocalBackendSpec(BackendSpec):
+    """Run the job on emulated nodes of this machine."""
+
+    runs_by: ClassVar[str] = "jobsubmit.backends.local.backend:LocalBackend"
+    is_this_machine: ClassVar[bool] = True
+
+    kind: Literal["local"] = Field(
+        "local", description="Run on emulated nodes of this machine, no account needed.", examples=["local"]
+    )
+
+    def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
+        """Return each node's share of this machine's GPUs (see BackendSpec)."""
+        return len(share_gpus(visible_gpus(os.environ), nodes, nproc_per_node)[0])

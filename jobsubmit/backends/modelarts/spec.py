@@ -1,0 +1,119 @@
+"""What a job file says about ModelArts."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
+
+from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.fields import (
+    Endpoint,
+    FrozenModel,
+    ScalarText,
+    matching,
+    text_schema,
+)
+
+_PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+
+
+_OBS_FOLDER = r"(obs|s3)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x1f]*)?"
+
+
+PlatformName = Annotated[
+    str, matching(_PLATFORM_NAME, "must be letters, digits, `_`, `-`, `.`"), text_schema(_PLATFORM_NAME)
+]
+
+
+ObsFolder = Annotated[
+    str, matching(_OBS_FOLDER, "must be a folder in a bucket: obs://bucket/folder"), text_schema(_OBS_FOLDER)
+]
+
+
+class FaultToleranceSpec(FrozenModel):
+    """When the platform itself starts a job again."""
+
+    retry: StrictInt | None = Field(
+        None,
+        ge=1,
+        le=3,
+        description="How often, after a fault of the hardware; also has the machines tried out before.",
+        examples=[3],
+    )
+    unconditional_retry: StrictBool = Field(
+        False, description="Also after any other failure, so often as `retry` says.", examples=[True]
+    )
+    hang_retry: StrictBool = Field(False, description="Also when the job hangs.", examples=[True])
+
+
+class ModelArtsBackendSpec(BackendSpec):
+    """Run the job as a training job of ModelArts."""
+
+    runs_by: ClassVar[str] = "jobsubmit.backends.modelarts.backend:ModelArtsBackend"
+    handle_path: ClassVar[str] = ".+/.+"
+
+    kind: Literal["modelarts"] = Field(description="Run as a training job of ModelArts.", examples=["modelarts"])
+    region: PlatformName | None = Field(
+        None, description="Region; left out, from the profile or the environment.", examples=["cn-north-4"]
+    )
+    project_id: PlatformName | None = Field(
+        None,
+        description="Id of the project in that region; left out, from the profile or the environment.",
+        examples=["0f3a5c..."],
+    )
+    endpoint: Endpoint | None = Field(
+        None,
+        description="Address of the service; left out, that of the region.",
+        examples=["https://modelarts.cn-north-4.example.com"],
+    )
+    profile: PlatformName | None = Field(
+        None,
+        description="Profile of ~/.huaweicloud/credentials, or of KooCLI's ~/.hcloud/config.json.",
+        examples=["research"],
+    )
+    workspace_id: PlatformName | None = Field(None, description="Workspace; left out, the default one.", examples=["0"])
+    pool_id: PlatformName | None = Field(
+        None, description="Dedicated resource pool; left out, the public one.", examples=["pool-a1b2"]
+    )
+    flavor: StrictStr | None = Field(
+        None,
+        min_length=1,
+        description="Machine type of jobs that name none in resources.flavor.",
+        examples=["modelarts.vm.gpu.8v100"],
+    )
+    log_url: ObsFolder | None = Field(
+        None, description="Where the platform keeps the logs: obs://bucket/logs.", examples=["obs://bucket/logs"]
+    )
+    auto_stop_hours: StrictInt | None = Field(
+        None,
+        ge=1,
+        le=72,
+        description="The platform ends the job after so many hours; left out, from `timeout`.",
+        examples=[24],
+    )
+    priority: StrictInt | None = Field(None, ge=1, le=3, description="Priority in a dedicated pool.", examples=[2])
+    description: StrictStr | None = Field(
+        None, max_length=256, description="What the console shows beside the job.", examples=["warm-up ablation"]
+    )
+    fault_tolerance: FaultToleranceSpec = Field(
+        default_factory=FaultToleranceSpec,
+        description="When the platform itself starts the job again.",
+        examples=[{"retry": 3, "hang_retry": True}],
+    )
+    annotations: dict[StrictStr, ScalarText] = Field(
+        default_factory=dict,
+        description="Further annotations of the job, as the platform's documentation names them.",
+        examples=[{"fault-tolerance/job-retry-num": "3"}],
+    )
+    boot_file_of_image: StrictBool = Field(
+        False,
+        description="Name the boot file in the request of a custom-image job, too; the documentation leaves open if "
+        "the API wants it.",
+        examples=[True],
+    )

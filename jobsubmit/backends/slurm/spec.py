@@ -1,0 +1,167 @@
+"""What a job file says about Slurm."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictInt,
+    WithJsonSchema,
+)
+
+from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.fields import (
+    Timeout,
+    location,
+    matching,
+    plain_text,
+    text_schema,
+    wrong,
+)
+
+# Options of sbatch that would contradict what jobsubmit says itself.
+_OUR_SHORT_OPTIONS = "-[JNnoeaDWM]"
+
+
+_OUR_LONG_OPTIONS = (
+    "--job-name",
+    "--comment",
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--output",
+    "--error",
+    "--open-mode",
+    "--requeue",
+    "--no-requeue",
+    "--export",
+    "--export-file",
+    "--wrap",
+    "--array",
+    "--chdir",
+    "--parsable",
+    "--wait",
+    "--test-only",
+    "--clusters",
+    "--hetjob",
+)
+
+
+_SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
+
+
+def _slurm_gpus(value: object) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else plain_text(value)
+    if not re.fullmatch(_SLURM_GPUS, text):
+        raise wrong("must be a number, or a type and a number: `a100:8`")
+    return text
+
+
+def _slurm_option(value: object) -> str:
+    text = plain_text(value)
+    if not re.fullmatch(_SLURM_OPTION, text) or not text.isprintable():
+        raise wrong("must be one option of sbatch on one line: `--reservation=team`")
+    name = re.split("[= ]", text)[0]
+    is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
+    if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and re.match(_OUR_SHORT_OPTIONS, name)):
+        raise wrong(f"{name} is jobsubmit's to set")
+    return text
+
+
+def _shared_dir(value: object) -> str:
+    text = location(value)
+    if not text.isprintable() or "\\" in text:
+        raise wrong("must be a path that sbatch can read: without control characters and backslashes")
+    return text
+
+
+def _begun(option: str) -> str:
+    """Return a pattern of an option and its beginnings, which sbatch takes for it."""
+    rest = option[_SHORTEST_OPTION:]
+    return option[:_SHORTEST_OPTION] + "".join(f"({letter}" for letter in rest) + ")?" * len(rest)
+
+
+_SLURM_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=\[\]*&|()!-]*"
+
+
+_SLURM_GPUS = r"([A-Za-z][\w.-]*:)?[1-9]\d{0,3}"
+
+
+_SLURM_OPTION = r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?"
+
+
+_OURS = "|".join(_begun(option) for option in _OUR_LONG_OPTIONS)
+
+
+SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch takes it"), text_schema(_SLURM_WORD)]
+
+
+SlurmGpus = Annotated[
+    str,
+    BeforeValidator(_slurm_gpus),
+    WithJsonSchema({"type": ["integer", "string"], "pattern": f"^{_SLURM_GPUS}$", "minimum": 1, "maximum": 9999}),
+]
+
+
+SlurmOption = Annotated[
+    str,
+    BeforeValidator(_slurm_option),
+    text_schema(rf"(?!{_OUR_SHORT_OPTIONS})(?!({_OURS})([= ]|$))(?!.*[\x00-\x1f]){_SLURM_OPTION}"),
+]
+
+
+SharedDir = Annotated[str, BeforeValidator(_shared_dir), text_schema(r"[^\x00-\x1f\\]+")]
+
+
+class SlurmBackendSpec(BackendSpec):
+    """Run the job by Slurm: one task per node."""
+
+    runs_by: ClassVar[str] = "jobsubmit.backends.slurm.backend:SlurmBackend"
+    handle_path: ClassVar[str] = ".+/.+"
+    path_fields: ClassVar[tuple[str, ...]] = ("shared_dir",)
+
+    kind: Literal["slurm"] = Field(
+        description="Run by Slurm; works where its clients (sbatch, scontrol, …) do.", examples=["slurm"]
+    )
+    partition: SlurmWord | None = Field(
+        None, description="Partition; left out, the cluster's default.", examples=["gpu"]
+    )
+    account: SlurmWord | None = Field(None, description="Account that is charged.", examples=["vision"])
+    qos: SlurmWord | None = Field(None, description="Quality of service.", examples=["high"])
+    time: Timeout | None = Field(
+        None,
+        description="Time limit of the allocation, in seconds or as 12h; Slurm rounds up to minutes. Left out: from "
+        "`timeout`, else the partition's.",
+        examples=["12h"],
+    )
+    constraint: SlurmWord | None = Field(
+        None, description="Features that the nodes must have, e.g. a100&ib.", examples=["a100&ib"]
+    )
+    exclude: SlurmWord | None = Field(None, description="Nodes not to be used, e.g. gpu[3-5].", examples=["gpu[3-5]"])
+    gpus_per_node: SlurmGpus | None = Field(
+        None, description="GPUs of each node, as a number or with a type: a100:8.", examples=[8, "a100:8"]
+    )
+    cpus_per_task: StrictInt | None = Field(
+        None, ge=1, description="CPUs of each node that the job gets.", examples=[64]
+    )
+    mem: SlurmWord | None = Field(
+        None, description="Memory of each node that the job gets, e.g. 64G.", examples=["64G"]
+    )
+    extra_sbatch: tuple[SlurmOption, ...] = Field(
+        (),
+        description="Further options of sbatch, each as one text: --reservation=team.",
+        examples=[["--reservation=team"]],
+    )
+    shared_dir: SharedDir | None = Field(
+        None,
+        description="Folder that this machine and all nodes see under this path; logs and results go there. Left out: "
+        "in the state directory.",
+        examples=["/shared/jobsubmit"],
+    )
+
+    def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
+        """Return what `gpus_per_node` says (see BackendSpec)."""
+        return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else None

@@ -1,0 +1,175 @@
+"""What a job file says about Volcano on Kubernetes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictStr,
+    WithJsonSchema,
+    model_validator,
+)
+
+from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.fields import (
+    FrozenModel,
+    ScalarText,
+    location,
+    matching,
+    plain_text,
+    text_schema,
+    wrong,
+)
+
+QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+
+
+def _quantity(value: object) -> str:
+    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else plain_text(value)
+    if not re.fullmatch(QUANTITY, text):
+        raise wrong("must be a quantity of Kubernetes: `8`, `500m`, `64Gi`")
+    return text
+
+
+def _mount_path(value: object) -> str:
+    text = location(value).rstrip("/")
+    if not text.startswith("/") or ".." in text.split("/") or ":" in text:
+        raise wrong("must be an absolute path, without `..` and `:`")
+    return text
+
+
+_KUBERNETES_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+
+
+KubernetesName = Annotated[
+    str,
+    matching(_KUBERNETES_NAME, "must be a name of Kubernetes: a-z, 0-9, `-`, `.`"),
+    text_schema(_KUBERNETES_NAME),
+]
+
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$", "minimum": 0}),
+]
+
+
+MountPath = Annotated[str, BeforeValidator(_mount_path), text_schema(r"(?!.*/\.\.(/|$))/[^:]*")]
+
+
+def _one(field: str) -> dict[str, JsonValue]:
+    """Return the schema of a mapping that gives a field."""
+    return {"properties": {field: {"type": "string"}}, "required": [field]}
+
+
+class TolerationSpec(FrozenModel):
+    """A taint of nodes that the pods bear."""
+
+    key: StrictStr | None = Field(
+        None, description="Key of the taint; left out with operator Exists: any.", examples=["nvidia.com/gpu"]
+    )
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the value counts.", examples=["Exists"])
+    value: StrictStr | None = Field(None, description="Value of the taint.", examples=["present"])
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="Left out: any.", examples=["NoSchedule"]
+    )
+
+
+class VolumeSpec(FrozenModel):
+    """A volume that every pod mounts: a claim, or a folder of its machine."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [{"oneOf": [_one("claim"), _one("host_path")]}]})
+
+    path: MountPath = Field(description="Where the pods see it.", examples=["/data"])
+    claim: KubernetesName | None = Field(None, description="Name of a PersistentVolumeClaim.", examples=["datasets"])
+    host_path: MountPath | None = Field(
+        None, description="A folder of the machine that the pod runs on.", examples=["/mnt/data"]
+    )
+    read_only: StrictBool = Field(False, description="Whether the pods may not write to it.", examples=[True])
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> VolumeSpec:
+        if (self.claim is None) == (self.host_path is None):
+            raise wrong("must name one of claim or host_path")
+        return self
+
+
+class VolcanoBackendSpec(BackendSpec):
+    """Run the job as a Volcano job on Kubernetes: one pod per node."""
+
+    runs_by: ClassVar[str] = "jobsubmit.backends.volcano.backend:VolcanoBackend"
+    handle_path: ClassVar[str] = ".+/.+"
+
+    kind: Literal["volcano"] = Field(description="Run as a Volcano job on Kubernetes.", examples=["volcano"])
+    namespace: KubernetesName | None = Field(
+        None, description="Namespace; left out, the context's.", examples=["training"]
+    )
+    context: StrictStr | None = Field(
+        None, min_length=1, description="Context of the kubeconfig; left out, its own.", examples=["cluster-a"]
+    )
+    queue: KubernetesName | None = Field(None, description="Queue of Volcano.", examples=["research"])
+    priority_class: KubernetesName | None = Field(None, description="PriorityClass of the job.", examples=["high"])
+    service_account: KubernetesName | None = Field(
+        None, description="ServiceAccount of the pods.", examples=["trainer"]
+    )
+    image: StrictStr | None = Field(
+        None,
+        min_length=1,
+        description="Container image of jobs that name none, as those of mode spawn.",
+        examples=["pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime"],
+    )
+    image_pull_secrets: tuple[KubernetesName, ...] = Field(
+        (), description="Secrets the image is pulled with.", examples=[["registry"]]
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="When the image is pulled; left out, as Kubernetes thinks fit.", examples=["IfNotPresent"]
+    )
+    node_selector: dict[StrictStr, ScalarText] = Field(
+        default_factory=dict, description="Labels the machines have.", examples=[{"gpu": "a100"}]
+    )
+    tolerations: tuple[TolerationSpec, ...] = Field(
+        (),
+        description="Taints of machines that the pods bear.",
+        examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]],
+    )
+    placement: Literal["spread", "pack"] | None = Field(
+        None,
+        description="spread: every pod on a machine of its own; pack: as near together as fits.",
+        examples=["spread"],
+    )
+    resources: dict[StrictStr, Quantity] = Field(
+        default_factory=dict,
+        description="What each pod gets, as request and limit: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 8}.",
+        examples=[{"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 8}],
+    )
+    shm_size: Quantity | None = Field(
+        None, description="Size of /dev/shm; left out, up to half the machine's memory.", examples=["16Gi"]
+    )
+    volumes: tuple[VolumeSpec, ...] = Field(
+        (),
+        description="Volumes that every pod mounts.",
+        examples=[[{"claim": "datasets", "path": "/data", "read_only": True}]],
+    )
+    host_network: StrictBool = Field(
+        False, description="Whether the pods use their machine's network.", examples=[True]
+    )
+    credentials_secret: KubernetesName | None = Field(
+        None,
+        description="A Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that the pods fetch code with, instead "
+        "of signed addresses that expire.",
+        examples=["s3-keys"],
+    )
+
+    def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
+        """Return how many the pod's resources name (see BackendSpec)."""
+        counts = [count for name, count in self.resources.items() if "gpu" in name.rpartition("/")[2]]
+        if counts:
+            return int(counts[0]) if str(counts[0]).isdecimal() else None
+        return 0 if self.resources and not any("/" in name for name in self.resources) else None

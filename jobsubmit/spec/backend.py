@@ -1,0 +1,80 @@
+"""What a job file says about its backend: the base of each backend's own fields, and how they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, GetJsonSchemaHandler, PlainValidator, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from jobsubmit.spec.backend_registry import PluginError, backend_kinds, find_spec
+from jobsubmit.spec.fields import FrozenModel, wrong
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+UNKNOWN_KIND = "unknown_backend"
+
+
+class BackendSpec(FrozenModel):
+    """The fields of one kind of backend, and what the rest of jobsubmit must know of that kind.
+
+    A backend subclasses it with `kind: Literal["name"]` and its fields. Loading the subclass MUST NOT load a client
+    library: it is read whenever a job file names the kind.
+    """
+
+    runs_by: ClassVar[str]
+    """The Backend, as `module:Class`; it is called with the Settings."""
+
+    handle_path: ClassVar[str] = ""
+    """Pattern of the part of a handle after `kind://`, if handles mean the same on every machine; else empty."""
+
+    path_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold a path, which may be relative to the job file."""
+
+    is_this_machine: ClassVar[bool] = False
+    """Whether the nodes of its jobs are processes of this machine, with its folders, programs and packages."""
+
+    kind: str
+
+    @classmethod
+    def of(cls, backend: BackendSpec) -> Self:
+        """Return the fields of a backend that is of this kind, for the code that runs it."""
+        assert isinstance(backend, cls)
+        return backend
+
+    def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
+        """Return how many GPUs each node of a job has, or None where only the platform knows."""
+        return None
+
+
+def parse_backend(value: object) -> BackendSpec:
+    """Return the fields of a backend; without a kind they are those of `local`. Raises ValidationError."""
+    if isinstance(value, BackendSpec):
+        return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError("model_type", "must be a mapping of fields")
+    kind = "local" if value.get("kind") is None else value["kind"]
+    spec = find_spec(kind) if isinstance(kind, str) else None
+    if spec is None:
+        raise PydanticCustomError(UNKNOWN_KIND, "must be one of {kinds}", {"kinds": ", ".join(backend_kinds())})
+    if isinstance(spec, PluginError):
+        raise wrong(str(spec))
+    parsed: BackendSpec = spec.model_validate({**value, "kind": kind})
+    return parsed
+
+
+class _AllKinds:
+    """The JSON Schema of the backends that there are, those of other packages among them."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        specs = [spec for kind in backend_kinds() if isinstance(spec := find_spec(kind), type)]
+        union: Any = specs[0]
+        for spec in specs[1:]:
+            union |= spec
+        return handler(TypeAdapter(Annotated[union, Field(discriminator="kind")]).core_schema)
+
+
+BackendField = Annotated[BackendSpec, PlainValidator(parse_backend), _AllKinds]

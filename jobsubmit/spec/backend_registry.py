@@ -1,0 +1,61 @@
+"""The backends that there are: one line each, and the entry points of other packages.
+
+A package adds a backend by an entry point, which names the class of its fields:
+
+    [project.entry-points."jobsubmit.backends"]
+    mine = "my_package.spec:MyBackendSpec"
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINTS = "jobsubmit.backends"
+KINDS = {
+    "local": "jobsubmit.backends.local.spec:LocalBackendSpec",
+    "slurm": "jobsubmit.backends.slurm.spec:SlurmBackendSpec",
+    "volcano": "jobsubmit.backends.volcano.spec:VolcanoBackendSpec",
+    "modelarts": "jobsubmit.backends.modelarts.spec:ModelArtsBackendSpec",
+}
+
+
+class PluginError(Exception):
+    """A backend of another package cannot be loaded."""
+
+
+def backend_kinds() -> tuple[str, ...]:
+    """Return the kinds of all backends, ours first."""
+    return (*KINDS, *sorted(name for name in _plugins() if name not in KINDS))
+
+
+def find_spec(kind: str) -> Any:
+    """Return the class of a kind's fields, None for a kind that nobody brings, PluginError where it cannot load."""
+    if kind in KINDS:
+        return load_object(KINDS[kind])
+    plugin = _plugins().get(kind)
+    if plugin is None:
+        return None
+    try:
+        return plugin.load()
+    except Exception as error:
+        package = plugin.dist.name if plugin.dist else plugin.module
+        return PluginError(f"the package {package} cannot load it: {type(error).__name__}: {error}")
+
+
+def load_object(path: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    """Return the entry points of other packages; they are read only for a kind that is not ours, or for a list."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
