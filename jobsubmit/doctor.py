@@ -21,9 +21,9 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from jobsubmit.agent.files import make_private
-from jobsubmit.agent.supervisor.environment import visible_gpus
+from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.supervisor.network import lease_port
+from jobsubmit.agent.supervisor.scope import visible_gpus
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings

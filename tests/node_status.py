@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from jobsubmit.agent.protocol import Failure, NodeStatus
 
 
-def failed(node: int, t: float, *, is_victim: bool = False) -> dict[str, Any]:
+def failed(node: int, t: float, *, is_victim: bool = False) -> NodeStatus:
     """Return the status of a node whose rank of the same number exited with code 7 at a time."""
     message = f"node {node}, rank {node} failed first: exit code 7"
-    failure = {
+    failure: Failure = {
         "node": node,
         "rank": node,
         "exit_code": 7,
@@ -22,6 +22,6 @@ def failed(node: int, t: float, *, is_victim: bool = False) -> dict[str, Any]:
     return {"state": "FAILED", "reason": "EXIT_CODE", "message": message, "ended": t, "failure": failure}
 
 
-def ended(state: str) -> dict[str, Any]:
+def ended(state: str) -> NodeStatus:
     """Return the status of a node on which nothing failed."""
     return {"state": state, "reason": "", "message": "", "failure": None}

@@ -1,13 +1,7 @@
 """Fetch the code and the start script of a job onto a node, and prove both before anything may run.
 
-Runs as one self-contained file: `python -I -S fetch.py TARGET < order.json`. The order, as JSON on standard input
-because its addresses may be signed:
-
-    {"script": {"url": …, "sha256": …},
-     "code":   {"layout": "archive", "manifest": url, "digest": hex, "archive": url}
-             | {"layout": "tree", "manifest": url, "digest": hex, "files": {path: url}}
-             | {"layout": "tree", "files": {path: url}, "sizes": {path: bytes}}      code that somebody else uploaded,
-     "code_name": folder below TARGET}
+As a program of its own it takes TARGET as its argument, and a FetchOrder on standard input: its addresses may be
+signed. Code that somebody else uploaded has no manifest; then `sizes` says what is to arrive.
 
 On success TARGET holds the code folder and start.sh, and the digests are printed as JSON. A digest that differs, a
 path that leaves the folder or a file that is not in the manifest ends it with exit code 1 and one line on stderr; a
@@ -22,17 +16,26 @@ import os
 import sys
 import time
 
+from .retry import PASSING_STATUSES, pause_before
+
 # The client uses parts of this file too: what only a node needs (network, tar) is loaded where it is used.
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
+    from typing import Any, Protocol
+
+    from .protocol import FetchCode, FetchOrder, ManifestEntry
+
+    class Readable(Protocol):
+        """What can be read in pieces."""
+
+        def read(self, size: int, /) -> bytes: ...
+
 
 ATTEMPTS = 4
 TIMEOUT_SECONDS = 60
 CHUNK = 1 << 20
 PARALLEL = 16
-PASSING = (429, 500, 502, 503, 504)
 LARGEST_MANIFEST, LARGEST_SCRIPT = 256 << 20, 16 << 20  # bytes
 DEEPEST = 500  # folders
 LARGEST_FILE = 1 << 50  # bytes; no store takes a larger one
@@ -57,7 +60,7 @@ def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str
     return hashlib.sha256("\0".join(sorted(lines)).encode()).hexdigest()
 
 
-def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
+def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
     """Fetch what the order names into `target`; return the digests that were proven."""
     if order["code_name"] in ("", ".", "..", "start.sh") or "/" in order["code_name"]:
         raise FetchError("%r cannot be the name of the code folder" % order["code_name"])
@@ -84,7 +87,7 @@ def fetch(order: dict[str, Any], target: str) -> dict[str, Any]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
+def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     if "manifest" not in code:
         require_room(folder, code["sizes"].values())
         for path, (_, size) in _each_file(code["files"], folder, code["sizes"]):
@@ -118,9 +121,9 @@ def _fetch_code(code: dict[str, Any], folder: str, work: str) -> str | None:
     return str(code["digest"])
 
 
-def entries(listed: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def entries(listed: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
     """Return the files of a manifest by path; raise FetchError for one that is listed twice or has no real size."""
-    found = {}  # type: dict[str, dict[str, Any]]
+    found = {}  # type: dict[str, ManifestEntry]
     for entry in listed:
         path, size = entry["path"], entry["size"]
         if path in found:
@@ -159,7 +162,7 @@ def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int])
 class _Bounded:
     """Read a stream, and no more of it than was promised: a small archive may hold an endless file."""
 
-    def __init__(self, stream: Any, most: int) -> None:
+    def __init__(self, stream: Readable, most: int) -> None:
         self.stream, self.left = stream, most
 
     def read(self, size: int) -> bytes:
@@ -171,7 +174,7 @@ class _Bounded:
         return data
 
 
-def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], folder: str) -> None:
+def extract(archive: str, files: Mapping[str, ManifestEntry], directories: Iterable[str], folder: str) -> None:
     """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
     import gzip
     import tarfile
@@ -179,7 +182,7 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
     missing, empty = set(files), set(directories)
     made = set()  # type: set[str]
     most = most_of_archive((entry["size"] for entry in files.values()), len(empty))
-    open_tar = tarfile.open  # type: Any # it takes whatever can be read
+    open_tar: Any = tarfile.open  # it takes whatever can be read
     with gzip.open(archive) as packed, open_tar(fileobj=_Bounded(packed, most), mode="r|") as tar:
         for member in tar:
             name = member.name
@@ -203,7 +206,7 @@ def extract(archive: str, files: Mapping[str, Any], directories: Iterable[str], 
         raise FetchError("the archive lacks %s" % sorted(missing)[0])
 
 
-def _prove(file: str, path: str, digest: str, entry: Mapping[str, Any]) -> None:
+def _prove(file: str, path: str, digest: str, entry: ManifestEntry) -> None:
     """Raise FetchError unless what was written has the digest that its manifest lists; give it its mode."""
     if digest != entry["sha256"]:
         raise FetchError("%s is not the file that was submitted" % path)
@@ -231,13 +234,13 @@ def _download(url: str, file: str, most: int) -> tuple[str, int]:
         try:
             return _download_once(url, file, most)
         except urllib.error.HTTPError as error:
-            if error.code not in PASSING:
+            if error.code not in PASSING_STATUSES:
                 raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
             problem = error
         except (OSError, http.client.HTTPException) as error:
             problem = error
         if attempt < ATTEMPTS:
-            time.sleep(0.5 * 2**attempt)
+            time.sleep(pause_before(attempt))
     raise FetchError("%s: %s" % (_shown(url), problem))
 
 
@@ -263,7 +266,7 @@ def _require_regular(path: str) -> None:
         raise FetchError("%s is not a file" % path)
 
 
-def write(source: Any, file: str, most: int) -> tuple[str, int]:
+def write(source: Readable, file: str, most: int) -> tuple[str, int]:
     """Write what a stream holds to a file, until it is more than `most` bytes; return its (sha256, size in bytes)."""
     digest, size = hashlib.sha256(), 0
     with open(file, "wb") as sink:
@@ -299,7 +302,3 @@ def main() -> int:
         return 1
     json.dump(proven, sys.stdout)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

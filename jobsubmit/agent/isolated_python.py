@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+_START = (
+    "import sys; agent = sys.modules['agent'] = type(sys)('agent'); agent.__path__ = [sys.argv.pop(1)]; "
+    "sys.exit(__import__('agent.' + sys.argv.pop(1), fromlist=['main']).main())"
+)
 
 
 def isolated(*arguments: str) -> list[str]:
     """Return the words that start this Python with the standard library only."""
     return [sys.executable, "-I", "-S", *arguments]
+
+
+def agent_command(module: str, *arguments: str) -> list[str]:
+    """Return the words that run `main` of a module of this agent; nothing else of ours can be imported there."""
+    return isolated("-c", _START, os.path.dirname(os.path.abspath(__file__)), module, *arguments)

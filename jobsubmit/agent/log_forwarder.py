@@ -1,4 +1,4 @@
-"""Tell a node's lines on stdout, where an engine keeps one log a node: each with its time, its number and its rank.
+"""Forward a node's lines to stdout, where an engine keeps one log a node: each with its time, its number and its rank.
 
 A line is `TIME NUMBER [rank 3] TEXT` or `TIME NUMBER [node 0] TEXT`; with `!` before the `]` it is of stderr; the
 numbers count from 1. A log may end with `TIME NUMBER [end 0] STATUS`, what became of the node as JSON.
@@ -12,22 +12,24 @@ import sys
 import threading
 import time
 
-from .logs.index import LineReader
+from .logs.reading import LineReader
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Literal
 
     from .logs.index import Line
+    from .protocol import NodeStatus
 
 TAGGED = re.compile(rb"(\d+\.\d+) (\d+) \[(node|rank|end) (\d+)(!?)\] (.*)", re.DOTALL)
 END = b"end"
 _LOOK_SECONDS = 0.1
 _LONGEST_STATUS = 4000  # bytes; Kubernetes keeps 4096
-_TOLD = ("state", "reason", "message", "failure", "started", "ended", "attempt", "last_step", "notes")
+_LEFT_OUT: tuple[Literal["watcher", "restarts", "resizes", "pid", "port", "checkpoint_dir", "addresses"], ...]
+_LEFT_OUT = ("watcher", "restarts", "resizes", "pid", "port", "checkpoint_dir", "addresses")
 
 
-class Teller(threading.Thread):
+class LogForwarder(threading.Thread):
     """Write each line to stdout as soon as it is known."""
 
     def __init__(self, job_dir: str) -> None:
@@ -40,32 +42,32 @@ class Teller(threading.Thread):
     def run(self) -> None:
         while not self.is_over.wait(_LOOK_SECONDS):
             for line in self.reader.new():
-                self._tell(line)
+                self._forward(line)
             sys.stdout.flush()
             self.pause()
         for line in self.reader.rest():
-            self._tell(line)
+            self._forward(line)
         sys.stdout.flush()
 
-    def _tell(self, line: Line) -> None:
+    def _forward(self, line: Line) -> None:
         self.number += 1
         data = tagged(line, self.number)
         sys.stdout.buffer.write(data)
-        self.told(data)
+        self.on_line(data)
 
-    def told(self, data: bytes) -> None:
-        """Do more with a line that was told."""
+    def on_line(self, data: bytes) -> None:
+        """Do more with a line that was forwarded; a subclass may."""
 
     def pause(self) -> None:
         """Do what is due between two looks."""
 
     def finish(self) -> None:
-        """Return when all is told."""
+        """Return when all lines are forwarded."""
         self.is_over.set()
         self.join()
 
-    def end(self, node: int, status: bytes) -> None:
-        """Tell what became of the node, after all is told."""
+    def report_end(self, node: int, status: bytes) -> None:
+        """Write what became of the node, after all its lines."""
         sys.stdout.buffer.write(b"%.3f %d [end %d] %s\n" % (time.time(), self.number + 1, node, status))
         sys.stdout.flush()
 
@@ -78,19 +80,21 @@ def tagged(line: Line, number: int) -> bytes:
     return b"%.3f %d [%s%s] %s\n" % (moment, number, whose.encode(), mark.encode(), text)
 
 
-def shortened(status: dict[str, Any]) -> bytes:
+def shorten_status(status: NodeStatus | None) -> bytes:
     """Return as much of a status as one line of a log, or Kubernetes, keeps."""
-    kept = {name: value for name, value in status.items() if name in _TOLD}
-    failure = dict(kept.get("failure") or {})
-    failure.pop("words", None)
+    kept: NodeStatus = status.copy() if status else {"state": "UNKNOWN", "reason": "", "message": ""}
+    for name in _LEFT_OUT:
+        kept.pop(name, None)
+    failure = kept.get("failure")
     if failure:
-        kept["failure"] = failure
-    while len(_bytes(kept)) > _LONGEST_STATUS and failure.get("last_lines"):
+        kept["failure"] = failure = failure.copy()
+        failure.pop("words", None)
+    while failure and len(_bytes(kept)) > _LONGEST_STATUS and failure["last_lines"]:
         failure["last_lines"] = failure["last_lines"][1:]
     if len(_bytes(kept)) > _LONGEST_STATUS:
-        return _bytes({**kept, "message": kept["message"][:500], "failure": None, "notes": []})
+        kept.update({"message": kept["message"][:500], "failure": None, "notes": []})
     return _bytes(kept)
 
 
-def _bytes(value: dict[str, Any]) -> bytes:
+def _bytes(value: NodeStatus) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

@@ -1,141 +1,353 @@
-"""JSON that was written down, read back: in its form, or not at all.
+"""What client, agent and ranks write for each other, as JSON: one definition for the types and for the checks.
 
-A form is a type (`float` is any finite number), a tuple of forms of which one fits, a list with the form of each item,
-or a mapping of names to forms; a name that ends in `?` may be left out, and names that are not listed may be there.
+    request.json    AgentRequest   client → agent   what the job is
+    order.json      FetchOrder     client → agent   where its code is, with signed addresses
+    status.json     NodeStatus     agent → client   how a node, or a whole local job, is
+    events.jsonl    Event          agent, ranks → agent, client   what happened, one a line
+
+VERSION counts up when a reader of the version before would misread what is written; fields may be added without that.
+A client reads what agents of earlier versions wrote (tests/corpus/records), and says so where a newer one has.
 """
 
 from __future__ import annotations
 
-import json
+from .json_form import TypedDict, read_object
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from typing_extensions import NotRequired
 
-_LARGEST = 1 << 63
-_LATEST = 250_000_000_000  # seconds since the epoch; the year 9892: every calendar still knows it
-TIME = "a time"
+    from .json_form import Time
 
-EVENT = {"t": TIME, "event": str}
-EVENTS = {
-    "step": {"step": str, "edge": str, "attempt": int},
-    "state": {"state": str},
-    "node_start": {"node": int, "pid": int},
-    "node_exit": {"node": int, "code": int},
-    "rank_start": {"node": int, "rank": int, "pid": int},
-    "rank_exception": {"pid": int},
-    "rank_asked_exit": {"pid": int, "code": int},
-    "child_exit": {"pid": int, "code": int},
-}  # type: dict[str, dict[str, Any]]
+VERSION = 1
 
-_FAULT = {"text": str, "t": TIME}
-_FLAG = (bool, None)
-_EVIDENCE = {"was_told?": _FLAG, "is_victim?": _FLAG, "is_leader?": _FLAG, "t?": (TIME, None)}
-_FAILURE = {
-    "evidence?": _EVIDENCE,
-    "node": int,
-    "rank": (int, None),
-    "exit_code": (int, None),
-    "signal": (int, None),
-    "message": str,
-    "quoted": str,
-    "last_lines": [str],
-    "words?": [str],
-    "victims?": [int],
+REQUEST, ORDER, COLLECT = "request.json", "order.json", "collect.json"  # beside the agent, on a node
+
+
+# ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CodeInfo(TypedDict):
+    """Where the code lies, for people; the FetchOrder is what a node follows."""
+
+    uri: str
+    layout: str
+    digest: str | None
+    name: str
+
+
+class ScriptInfo(TypedDict):
+    """The start script, by its digest."""
+
+    sha256: str
+
+
+class Server(TypedDict):
+    """The S3 server of the job's data."""
+
+    uri: str
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
+    addressing: str | None
+
+
+class Mount(TypedDict):
+    """An input, an output or the checkpoints of a job; `every` is in seconds, 0 for never.
+
+    `path` is where all nodes see it already; without it the agent makes a folder of the job's.
+    """
+
+    kind: str
+    name: str
+    uri: str
+    variable: str
+    passed_as: str | None
+    every: int
+    path: NotRequired[str]
+
+
+class RestartPolicy(TypedDict):
+    """After which failures a job is started again; `backoff` is in seconds."""
+
+    max: int
+    on: list[str]
+    backoff: float
+
+
+class Fault(TypedDict):
+    """Something to break on purpose, once: `after` and `by` are in seconds, after all ranks have started."""
+
+    text: str
+    action: str
+    target: str
+    number: int
+    signal: int
+    at_step: int | None
+    after: float
+    by: float
+
+
+class AgentRequest(TypedDict):
+    """What the agent must know of a job. `timeout` and `hang_after` are in seconds, 0 for none.
+
+    `secrets` says where each value comes from; the values travel apart from it.
+    """
+
+    version: NotRequired[int]
+    job_id: str
+    name: NotRequired[str]
+    mode: str
+    nodes: int
+    nproc_per_node: int | None
+    code: NotRequired[CodeInfo]
+    script: ScriptInfo
+    env: dict[str, str]
+    secrets: dict[str, str]
+    timeout: float | None
+    min_nodes: int
+    checkpoints_of: str
+    mounts: list[Mount]
+    server: NotRequired[Server]
+    restarts: RestartPolicy | None
+    hang_after: float
+    faults: list[Fault]
+    rank_exit_ends_job: bool
+
+
+class FetchScript(TypedDict):
+    """The start script, to be fetched."""
+
+    url: str
+    sha256: str
+
+
+class FetchCode(TypedDict):
+    """The code, to be fetched: an archive, or files by path; `sizes` where nothing is known of it but these."""
+
+    layout: str
+    manifest: NotRequired[str]
+    digest: NotRequired[str]
+    archive: NotRequired[str]
+    files: NotRequired[dict[str, str]]
+    sizes: NotRequired[dict[str, int]]
+
+
+class ManifestEntry(TypedDict):
+    """A file of a manifest; `mode` is 644 or 755, `size` is in bytes."""
+
+    path: str
+    mode: str
+    sha256: str
+    size: int
+
+
+class FetchOrder(TypedDict):
+    """What a node fetches, and from where. The addresses are signed: never write them down.
+
+    With `region` they are plain, and the node signs them with its own keys. They expire at `expires`.
+    """
+
+    script: FetchScript
+    code: FetchCode
+    code_name: str
+    expires: NotRequired[Time]
+    region: NotRequired[str]
+
+
+class Collect(TypedDict):
+    """Where a pod stores its lines: by a signed form (`fields`), or with the node's own keys (`region`)."""
+
+    url: str
+    prefix: str
+    fields: NotRequired[dict[str, str]]
+    region: NotRequired[str]
+
+
+class Place(TypedDict):
+    """Which node of the job this is, and how all nodes find each other.
+
+    `job_folder` and `script` are there where the engine has laid the code and the start script itself.
+    """
+
+    node: int
+    addresses: list[str]
+    port: int
+    attempt: int
+    job_folder: NotRequired[str]
+    script: NotRequired[str]
+
+
+class Assignment(TypedDict):
+    """All that a supervisor is given: a whole local job, or with `place` one node of a job.
+
+    `data_carrier` are the words of the program that moves inputs and outputs, `umask` is of the user's processes.
+    """
+
+    request: AgentRequest
+    order: FetchOrder | None
+    secrets: dict[str, str]
+    client_folder: str
+    python_folder: str
+    data_carrier: NotRequired[list[str]]
+    shared_dir: NotRequired[str]
+    umask: NotRequired[int]
+    place: NotRequired[Place]
+
+
+# ── the status ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StruckFault(TypedDict):
+    """A fault on purpose, and when it struck."""
+
+    text: str
+    t: Time
+
+
+class Evidence(TypedDict, total=False):
+    """By which failures of several nodes are compared: see recovery/first_failure.py."""
+
+    was_told: bool | None
+    is_victim: bool | None
+    is_leader: bool | None
+    t: Time | None
+
+
+class Failure(TypedDict):
+    """The process that failed first. `last_lines` are of `quoted`; `words` are more of them, to be explained."""
+
+    node: int
+    rank: int | None
+    exit_code: int | None
+    signal: int | None
+    message: str
+    quoted: str
+    last_lines: list[str]
+    words: NotRequired[list[str]]
+    victims: NotRequired[list[int]]
+    evidence: NotRequired[Evidence]
+
+
+class Restart(TypedDict):
+    """A restart of the job, and what it has cost."""
+
+    attempt: int
+    reason: str
+    message: NotRequired[str]
+    fault: StruckFault | None
+    failed_at: Time
+    detected_at: Time
+    back_at: Time | None
+    last_step: NotRequired[int | None]
+    steps_lost: int | None
+
+
+class Resize(TypedDict):
+    """A node that an elastic job lost or gained, and with how many it went on."""
+
+    t: Time
+    what: str
+    node: int | None
+    fault: StruckFault | None
+    before: NotRequired[int]
+    nodes: int | None
+    back_at: Time | None
+
+
+class Watcher(TypedDict):
+    """The machine that runs the supervisor: `boot` is its running kernel, `dir` where the job's lock is held."""
+
+    host: str
+    boot: str
+    pid_namespace: str
+    dir: str
+
+
+class _StatusFields(TypedDict, total=False):
+    """The fields of a NodeStatus that may not be there yet."""
+
+    version: int
+    watcher: Watcher
+    failure: Failure | None
+    restarts: list[Restart]
+    resizes: list[Resize]
+    started: Time
+    ended: Time
+    attempt: int
+    last_step: int | None
+    pid: int
+    port: int
+    checkpoint_dir: str
+    notes: list[str]
+    addresses: list[str]
+
+
+class NodeStatus(_StatusFields):
+    """How a node is, or a whole local job; `reason` is one upper-case word, `message` a sentence."""
+
+    state: str
+    reason: str
+    message: str
+
+
+class StatusChange(_StatusFields, total=False):
+    """The fields of a NodeStatus that change."""
+
+    state: str
+    reason: str
+    message: str
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EventFields(TypedDict, total=False):
+    """What an event may say; `code` is an exit code, or a signal as a negative number."""
+
+    node: int
+    rank: int
+    pid: int
+    code: int
+    step: str
+    edge: str
+    attempt: int
+    state: str
+    reason: str
+    message: str
+    text: str
+    script: str
+    file: str
+    is_assumed: bool
+    is_victim: bool
+    world: int
+    kinds: list[str]
+    error_file: str | None
+
+
+class Event(EventFields):
+    """One line of events.jsonl: when, and what."""
+
+    t: Time
+    event: str
+
+
+_NEEDED = {
+    "step": ("step", "edge", "attempt"),
+    "state": ("state",),
+    "node_start": ("node", "pid"),
+    "node_exit": ("node", "code"),
+    "rank_start": ("node", "rank", "pid"),
+    "rank_exception": ("pid",),
+    "rank_asked_exit": ("pid", "code"),
+    "child_exit": ("pid", "code"),
 }
-_RESTART = {
-    "attempt": int,
-    "reason": str,
-    "fault": (_FAULT, None),
-    "failed_at": TIME,
-    "detected_at": TIME,
-    "back_at": (TIME, None),
-    "steps_lost": (int, None),
-}
-_RESIZE = {
-    "what": str,
-    "t": TIME,
-    "node": (int, None),
-    "nodes": (int, None),
-    "before?": (int, None),
-    "fault": (_FAULT, None),
-    "back_at": (TIME, None),
-}
-_WATCHER = {"host": str, "boot": str, "pid_namespace": str, "dir": str}
-STATUS = {
-    "watcher?": _WATCHER,
-    "state": str,
-    "reason": str,
-    "message": str,
-    "failure?": (_FAILURE, None),
-    "restarts?": [_RESTART],
-    "resizes?": [_RESIZE],
-    "started?": TIME,
-    "ended?": TIME,
-    "attempt?": int,
-    "last_step?": (int, None),
-    "port?": int,
-    "checkpoint_dir?": str,
-    "notes?": [str],
-    "addresses?": [str],
-}
 
 
-def parsed(data: bytes) -> Any:
-    """Return what JSON text says; raise ValueError where it is none, or says too much."""
+def read_event(line: bytes) -> Event | None:
+    """Return the event in a line, or None if it is cut off, damaged, or lacks what events of its kind say."""
     try:
-        return json.loads(data.decode("utf-8"))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def mapping(data: bytes, form: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object of a form; raise ValueError saying what of it is wrong."""
-    value = parsed(data)
-    if not isinstance(value, dict):
-        raise ValueError("it holds no JSON object")
-    wrong = misfit(value, form)
-    if wrong is not None:
-        raise ValueError("its field `%s` is missing or wrong" % wrong)
-    return value
-
-
-def misfit(value: dict[str, Any], form: dict[str, Any]) -> str | None:
-    """Return the name of a field that is missing or has another form, or None."""
-    for name, wanted in form.items():
-        key = name.rstrip("?")
-        if key not in value:
-            if key == name:
-                return key
-        elif not fits(value[key], wanted):
-            return key
-    return None
-
-
-def fits(value: Any, form: Any) -> bool:
-    """Tell whether a value has a form."""
-    if isinstance(form, tuple):
-        return any(fits(value, one) for one in form)
-    if isinstance(form, dict):
-        return isinstance(value, dict) and misfit(value, form) is None
-    if isinstance(form, list):
-        return isinstance(value, list) and all(fits(item, form[0]) for item in value)
-    if form in (int, float, TIME):
-        return _is_number(value, form)
-    return value is None if form is None else isinstance(value, form)
-
-
-def _is_number(value: Any, form: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if form is int else (int, float)):
-        return False
-    return 0 <= value < _LATEST if form == TIME else -_LARGEST < value < _LARGEST  # NaN is neither
-
-
-def event(line: bytes) -> dict[str, Any] | None:
-    """Return the event in a line, or None if it is cut off, damaged, or not in the form of its kind."""
-    try:
-        found = mapping(line, EVENT)
+        found = read_object(line, Event)
     except ValueError:
         return None
-    form = EVENTS.get(found["event"])
-    return found if form is None or misfit(found, form) is None else None
+    return found if all(name in found for name in _NEEDED.get(found["event"], ())) else None

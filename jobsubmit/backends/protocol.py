@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 
 if TYPE_CHECKING:
+    from jobsubmit.agent.protocol import FetchOrder
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
     from jobsubmit.plan.launch_plan import LaunchPlan
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
     from jobsubmit.stores.protocol import ObjectStore
     from jobsubmit.transfer.code_ref import CodeRef
-    from jobsubmit.transfer.fetch_plan import FetchOrder
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from jobsubmit.agent.files import make_private, private
+from jobsubmit.agent.atomic_write import make_private, replace_file
 from jobsubmit.bundle.model import Bundle, Known
 
 _FORMAT = "jobsubmit-stat-cache-2"
@@ -58,16 +59,9 @@ def _body(folder: Path, root: Path, kind: str, rules: str = "") -> str:
 
 
 def _replace(file: Path, header: dict[str, str], body: Iterable[bytes]) -> None:
-    temporary = file.with_suffix(f"{file.suffix}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         make_private(str(file.parent))
-        with open(temporary, "wb", opener=private) as stream:
-            stream.write(json.dumps(header).encode() + b"\n")
-            stream.writelines(body)
-        temporary.replace(file)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        replace_file(str(file), itertools.chain([json.dumps(header).encode() + b"\n"], body), is_durable=False)
 
 
 def _entries(bundle: Bundle) -> Iterator[bytes]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import datetime
 from enum import Enum
 from typing import Annotated, TypeAlias
 
 import typer
 
 from jobsubmit.cli.console import out
-from jobsubmit.common.durations import seconds_of
+from jobsubmit.common.durations import parse_time, seconds_of
 from jobsubmit.errors import UsageError
 
 
@@ -101,12 +100,11 @@ def moment(option: str, text: str | None) -> float | None:
     ago = seconds_of(text)
     if ago is not None:
         return time.time() - ago
-    try:
-        # Python 3.10 does not know Z.
-        return datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z")).astimezone().timestamp()
-    except ValueError:
+    found = parse_time(text)
+    if found is None:
         hint = "write 90s, 30m, 12h or 2d for how long ago, or a time like 2026-11-21T12:00"
-        raise UsageError(f"{option} {text}: is no time", hint) from None
+        raise UsageError(f"{option} {text}: is no time", hint)
+    return found
 
 
 def seconds(option: str, text: str | None) -> float | None:

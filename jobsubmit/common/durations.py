@@ -15,6 +15,23 @@ def seconds_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def parse_time(text: str) -> float | None:
+    """Return a time as ISO 8601 writes it, in seconds since the epoch; without a zone it is this machine's.
+
+    None for any other text. Digits of a second may be as many as there are: the kubelet writes nine.
+    """
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(\.\d+)?(Z|[+-]\d\d:\d\d)?", text)
+    if not found:
+        return None
+    whole, part, zone = found.groups("")
+    try:
+        moment = datetime.fromisoformat(whole)
+        offset = datetime.fromisoformat(f"2000-01-01T00:00{zone.replace('Z', '+00:00')}").tzinfo
+        return (moment.replace(tzinfo=offset) if offset else moment.astimezone()).timestamp() + float(part or 0)
+    except (ValueError, OverflowError):
+        return None
+
+
 def time_text(seconds: float, timespec: str = "seconds") -> str:
     """Return a time (seconds since the epoch) with its date and this machine's offset, as ISO 8601 writes it."""
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec=timespec)

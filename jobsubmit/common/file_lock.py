@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from jobsubmit.agent.files import make_private, regular
+from jobsubmit.agent.atomic_write import make_private, open_regular
 from jobsubmit.errors import UsageError
 
 
@@ -35,9 +35,9 @@ def is_locked(file: Path) -> bool | None:
 def _open(file: Path) -> BinaryIO:
     """Open a file to lock it; NFS wants one that can be written."""
     try:
-        return open(file, "r+b", opener=regular)
+        return open(file, "r+b", opener=open_regular)
     except PermissionError:
-        return open(file, "rb", opener=regular)
+        return open(file, "rb", opener=open_regular)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobsubmit.agent import protocol
-from jobsubmit.agent.files import read_file, replace_file
+from jobsubmit.agent import json_form
+from jobsubmit.agent.atomic_write import read_file, replace_file
 from jobsubmit.backends.models import State
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -19,7 +19,7 @@ from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord, JobRecords
 
 _REMEMBERED = "ended-jobs.json"
-_SUMMARY = (str, str, str, str, int, protocol.TIME, str, str, str, str)  # what each field of one is
+_SUMMARY = (str, str, str, str, int, json_form.TIME, str, str, str, str)  # what each field of one is
 
 
 class Summary(NamedTuple):
@@ -107,7 +107,7 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
 def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:
     """Return id → (inode of its directory, summary) of jobs that had ended; nothing where that cannot be read."""
     try:
-        held = protocol.parsed(read_file(str(settings.state_dir / _REMEMBERED)))
+        held = json_form.parse_json(read_file(str(settings.state_dir / _REMEMBERED)))
     except (OSError, ValueError):
         return {}
     if not isinstance(held, dict) or not all(_is_entry(entry) for entry in held.values()):
@@ -117,7 +117,7 @@ def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:
 
 def _is_entry(entry: object) -> bool:
     match entry:
-        case [int(), [*fields]] if len(fields) == len(_SUMMARY) and all(map(protocol.fits, fields, _SUMMARY)):
+        case [int(), [*fields]] if len(fields) == len(_SUMMARY) and all(map(json_form.fits, fields, _SUMMARY)):
             return fields[Summary._fields.index("state")] in State.__members__
     return False
 

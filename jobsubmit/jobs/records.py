@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsubmit.agent import protocol
-from jobsubmit.agent.files import LOCK, make_private, read_file, replace_file
+from jobsubmit.agent import json_form
+from jobsubmit.agent.atomic_write import make_private, read_file, replace_file
+from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.backends.models import Step
 from jobsubmit.backends.registry import kind_of_handle
 from jobsubmit.common.durations import time_text
@@ -37,7 +38,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _FORMAT = 1  # of record.json
 _LONGEST_SUBMISSION_SECONDS = 3600.0
 _BEGINNING_SECONDS = 60.0  # a directory that is younger and has no record is being made
-_STEP = {"name": str, "start": protocol.TIME, "end": (protocol.TIME, None), "attempt": int}
+_STEP = {"name": str, "start": json_form.TIME, "end": (json_form.TIME, None), "attempt": int}
 _FORM = {
     "format?": int,
     "id": str,
@@ -45,7 +46,7 @@ _FORM = {
     "mode": str,
     "backend": str,
     "nodes": int,
-    "created": protocol.TIME,
+    "created": json_form.TIME,
     "code": str,
     "digest": (str, None),
     "script_sha256": str,
@@ -246,7 +247,7 @@ class JobRecords:
     def _damaged(self, job_id: str, damage: str) -> JobRecord:
         """Return what is known without a record: a local job can still be cancelled."""
         directory = self.directory(job_id)
-        is_local = (directory / LOCK).exists()
+        is_local = Path(JobDirectory(directory).lock).exists()
         try:
             created = directory.stat().st_mtime
         except OSError:
@@ -300,10 +301,10 @@ def _unknown(name: str, backend: str, handle: str, created: float = 0.0, damage:
 
 def _record_of(data: bytes, job_id: str) -> JobRecord:
     """Return the record that a file holds; raise ValueError where it does not hold the one of this job."""
-    values = protocol.mapping(data, {"format?": int})
+    values = json_form.read_fields(data, {"format?": int})
     if values.get("format", _FORMAT) > _FORMAT:
         raise ValueError("it was written by a newer version of jobsubmit")
-    if wrong := protocol.misfit(values, _FORM):
+    if wrong := json_form.find_misfit(values, _FORM):
         raise ValueError(f"its field `{wrong}` is missing or wrong")
     if values["id"] != job_id:
         raise ValueError(f"it is the one of {values['id']!r}")

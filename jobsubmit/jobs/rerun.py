@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jobsubmit.agent.files import read_file
+from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pydantic import BaseModel
 
-from jobsubmit.agent.files import make_private
+from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.backends.models import JobHandle, Step
 from jobsubmit.backends.protocol import Delivery
 from jobsubmit.backends.registry import open_backend

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobsubmit.agent import protocol
-from jobsubmit.agent.files import read_file
+from jobsubmit.agent import json_form
+from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import PLAN_NAME, Settings
 from jobsubmit.errors import UsageError
@@ -99,7 +99,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
     try:
-        plan = protocol.parsed(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
+        plan = json_form.parse_json(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
         return isinstance(plan, dict) and plan.get("profile") is not None
     except (OSError, ValueError):
         return False

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.agent import protocol
+from jobsubmit.agent import json_form
 
 _MICRO = 1e-6
 _ROW_LENGTH = 9
-_BEGUN = {"rank": int, "node": int, "attempt": int, "restart": int, "world": int, "t": protocol.TIME}
-_MOMENT = {"t": protocol.TIME, "seconds": float}
+_BEGUN = {"rank": int, "node": int, "attempt": int, "restart": int, "world": int, "t": json_form.TIME}
+_MOMENT = {"t": json_form.TIME, "seconds": float}
 _EVENTS: dict[str, dict[str, Any]] = {
     "joined": {**_MOMENT, "world": int},
     "saved": _MOMENT,
@@ -109,14 +109,14 @@ def _processes(data: bytes) -> Iterator[Process]:
     process: Process | None = None
     for line in data.splitlines():
         try:
-            value = protocol.parsed(line)
+            value = json_form.parse_json(line)
             if isinstance(value, dict) and "timing" in value:
                 if process is not None:
                     yield process
                 process = _begun(value)
             elif process is not None and isinstance(value, dict):
                 _take_event(process, value)
-            elif process is not None:
+            elif process is not None and isinstance(value, list):
                 _take_row(process, value)
         except (ValueError, KeyError, TypeError, IndexError):
             continue
@@ -125,7 +125,7 @@ def _processes(data: bytes) -> Iterator[Process]:
 
 
 def _require(value: Mapping[str, Any], form: dict[str, Any]) -> None:
-    if wrong := protocol.misfit(dict(value), form):
+    if wrong := json_form.find_misfit(dict(value), form):
         raise ValueError(wrong)
 
 
@@ -168,7 +168,7 @@ def _take_event(process: Process, value: Mapping[str, Any]) -> None:
 def _take_row(process: Process, values: list[Any]) -> None:
     if values[0] == "buckets":
         _, number, step, reductions = values
-        if not protocol.fits([step, *itertools.chain.from_iterable(reductions)], [(float, None)]):
+        if not json_form.fits([step, *itertools.chain.from_iterable(reductions)], [(float, None)]):
             raise ValueError("not numbers")
         process.series[number].reductions[step] = [
             Reduction(bucket, size, process.began + start * _MICRO, process.began + end * _MICRO)
@@ -176,7 +176,9 @@ def _take_row(process: Process, values: list[Any]) -> None:
             if end is not None
         ]
     elif (
-        len(values) == _ROW_LENGTH and protocol.fits(values[:3], [float]) and protocol.fits(values[3:], [(float, None)])
+        len(values) == _ROW_LENGTH
+        and json_form.fits(values[:3], [float])
+        and json_form.fits(values[3:], [(float, None)])
     ):
         number, step, end, *times = values
         seconds = [(time or 0) * _MICRO for time in times]

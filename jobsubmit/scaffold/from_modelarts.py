@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
+from jobsubmit.agent.node_contract import AGENT_REQUEST
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.draft import JobDraft
 
@@ -157,7 +157,7 @@ def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
 def _mode(algorithm: Mapping[str, Any]) -> str:
     """Return the mode of a job in an image; only one of ours says it."""
     with suppress(ValueError, AttributeError):
-        told = json.loads((algorithm.get("environments") or {}).get(REQUEST_VARIABLE) or "{}")
+        told = json.loads((algorithm.get("environments") or {}).get(AGENT_REQUEST) or "{}")
         return str(told.get("mode") or "torchrun")
     return "torchrun"
 

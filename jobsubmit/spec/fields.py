@@ -89,14 +89,14 @@ def _env_name(value: object) -> str:
 
 def env_name_problem(text: str) -> str:
     """Return why a job must not set a variable of this name, or nothing."""
-    prefix = next((prefix for prefix in node_contract.PREFIXES if text.startswith(prefix)), "")
-    if prefix in node_contract.PLATFORM_PREFIXES:
+    prefix = next((prefix for prefix in node_contract.RESERVED_PREFIXES if text.startswith(prefix)), "")
+    if prefix in (*node_contract.PLATFORM_PREFIXES, *node_contract.OWN_PREFIXES):
         return f"names that start with `{prefix}` are reserved for the platform"
     if prefix in node_contract.LAUNCHER_PREFIXES:
         return f"names that start with `{prefix}` are options of the launcher, which jobsubmit sets; a job must not"
-    if text in node_contract.LAUNCHER:
+    if text in node_contract.OF_TRAINING:
         return "is set by the launcher on every node; a job must not set it"
-    if prefix or text in node_contract.SHELL:
+    if prefix or text in node_contract.OF_SHELL:
         return "belongs to the shell that runs the start script; a job cannot set it"
     return ""
 
@@ -225,9 +225,9 @@ def _duration_schema(shortest: int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": shortest}, text]})
 
 
-_RESERVED = "|".join(sorted((*node_contract.LAUNCHER, *node_contract.SHELL)))
+_RESERVED = "|".join(sorted((*node_contract.OF_TRAINING, *node_contract.OF_SHELL)))
 # A variable that a job may set.
-FREE_ENV_NAME = rf"(?!{'|'.join(node_contract.PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
+FREE_ENV_NAME = rf"(?!{'|'.join(node_contract.RESERVED_PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
 WITHOUT_NUL = r"^[^\x00]*$"
 _REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
 

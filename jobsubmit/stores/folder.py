@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from jobsubmit.agent.atomic_write import open_regular
 from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
-from jobsubmit.agent.files import regular
 from jobsubmit.common.file_reading import changed
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import (
@@ -89,7 +89,7 @@ class FolderStore:
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
         try:
-            with open(self._path(key), "rb", opener=regular) as source:
+            with open(self._path(key), "rb", opener=open_regular) as source:
                 return require_small(source.read(LARGEST_MANIFEST + 1), f"{self.uri}/{key}")
         except OSError as error:
             raise self._error(key, error) from error
@@ -97,7 +97,7 @@ class FolderStore:
     def get_to(self, key: str, file: Path, most: int) -> str:
         """Copy an object to a file (see ObjectStore)."""
         try:
-            with open(self._path(key), "rb", opener=regular) as source:
+            with open(self._path(key), "rb", opener=open_regular) as source:
                 digest, size = write(source, str(file), most)
         except OSError as error:
             raise self._error(key, error) from error

@@ -24,11 +24,12 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.common.file_reading import changed, vanished
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
-from jobsubmit.stores.s3_transport import HINTS, PASSING_CODES, PASSING_STATUS, UNEXPECTED_HINT, Connection
+from jobsubmit.stores.s3_transport import HINTS, PASSING_CODES, UNEXPECTED_HINT, Connection
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -223,7 +224,7 @@ def _is_transport(error: Exception) -> bool:
 def _may_pass(error: Exception) -> bool:
     return isinstance(error, ClientError) and (
         error.response["Error"]["Code"] in PASSING_CODES
-        or error.response["ResponseMetadata"]["HTTPStatusCode"] in PASSING_STATUS
+        or error.response["ResponseMetadata"]["HTTPStatusCode"] in PASSING_STATUSES
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store as Client
 
+from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
@@ -35,7 +36,6 @@ HINTS = {
     "SlowDown": "the server is overloaded: run again later",
 }
 _LONG = 3600.0
-PASSING_STATUS = (429, 500, 502, 503, 504)
 PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyRequests", "InternalError")
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
 
@@ -255,7 +255,7 @@ def is_unknown(error: Exception) -> bool:
 def _may_pass(error: Exception) -> bool:
     return isinstance(error, (GenericError, AlreadyExistsError)) and (
         code_of(error) in PASSING_CODES
-        or re.search(rf"status code: ({'|'.join(map(str, PASSING_STATUS))})", str(error)) is not None
+        or re.search(rf"status code: ({'|'.join(map(str, PASSING_STATUSES))})", str(error)) is not None
     )
 
 

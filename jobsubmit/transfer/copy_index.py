@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from jobsubmit.agent.files import replace_file
+from jobsubmit.agent.atomic_write import replace_file
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef

@@ -124,7 +124,7 @@ class _Download:
         most = most_of_archive((entry.size for entry in manifest.files.values()), len(manifest.directories))
         self.store.get_to(code.key, archive, most)
         unpacked.mkdir()
-        files = {path: entry._asdict() for path, entry in manifest.files.items()}
+        files = {path: entry.listed(path) for path, entry in manifest.files.items()}
         extract(str(archive), files, manifest.directories, str(unpacked))
         for path in wanted:
             self._put_in_place(unpacked / path, path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
+from jobsubmit.agent.protocol import FetchCode, FetchOrder
 from jobsubmit.errors import CheckError, StoreError
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef, script_key
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
 
 VALID_SECONDS = 7 * 24 * 3600  # of a signed address; S3 allows no more
-
-FetchOrder: TypeAlias = dict[str, Any]
 
 
 def fetch_order(
@@ -33,12 +32,12 @@ def fetch_order(
     }
 
 
-def _bundled(store: ObjectStore, code: CodeRef, bundle: Bundle) -> dict[str, Any]:
+def _bundled(store: ObjectStore, code: CodeRef, bundle: Bundle) -> FetchCode:
     paths = [file.path for file in bundle.files]
     return _proven(store, code, bundle.digest, paths)
 
 
-def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
+def _found(store: ObjectStore, code: CodeRef) -> FetchCode:
     there = store.get_unless(code.manifest_key, "")
     if there is None and code.digest is not None:
         raise StoreError(f"{code.uri}: its manifest is gone", "submit again: the code will be uploaded again")
@@ -53,8 +52,8 @@ def _found(store: ObjectStore, code: CodeRef) -> dict[str, Any]:
     return _proven(store, code, manifest.digest, list(manifest.files))
 
 
-def _proven(store: ObjectStore, code: CodeRef, digest: str, paths: list[str]) -> dict[str, Any]:
-    order: dict[str, Any] = {
+def _proven(store: ObjectStore, code: CodeRef, digest: str, paths: list[str]) -> FetchCode:
+    order: FetchCode = {
         "layout": code.layout,
         "manifest": store.url(code.manifest_key, VALID_SECONDS),
         "digest": digest,

@@ -12,6 +12,7 @@ from jobsubmit.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jobsubmit.agent.protocol import ManifestEntry
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.spec.model import Layout
 
@@ -27,6 +28,10 @@ class Entry(NamedTuple):
     mode: str
     size: int
     sha256: str
+
+    def listed(self, path: str) -> ManifestEntry:
+        """Return the entry as the manifest lists it."""
+        return {"path": path, "mode": self.mode, "sha256": self.sha256, "size": self.size}
 
 
 class Manifest(NamedTuple):

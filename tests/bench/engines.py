@@ -10,6 +10,7 @@ By hand means: the same start script, image and code fetch, the code uploaded be
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import os
@@ -86,7 +87,8 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export VC_WORKER_HOSTS=$(IFS=,; echo "${{hosts[*]}}") VC_WORKER_NUM=2
 export MA_NUM_HOSTS=2 MA_NUM_GPUS=1 JOBSUBMIT_MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 srun bash -c 'export VC_TASK_INDEX=$SLURM_NODEID MA_JOB_DIR={root}/hand-{number}-$SLURM_NODEID
-python3 -I -S {fetch} "$MA_JOB_DIR" <{root}/order.json >/dev/null && exec bash "$MA_JOB_DIR/start.sh"'
+python3 -I -S -c "{fetch}" {root}/agent.pyz "$MA_JOB_DIR" <{root}/order.json >/dev/null &&
+exec bash "$MA_JOB_DIR/start.sh"'
 """
 
 
@@ -97,11 +99,12 @@ def _slurm(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         job = _job(Engine("slurm", {"backend": {"kind": "slurm"}}), root, mode)
         (root / "order.json").write_text(json.dumps(_order(job)))
+        (root / "agent.pyz").write_bytes(_agent())
 
         def run(is_ours: bool, number: int) -> float:
             if is_ours:
                 return _create(job, number)
-            text = BY_HAND_SLURM.format(root=root, number=number, fetch=_fetch_program())
+            text = BY_HAND_SLURM.format(root=root, number=number, fetch=_FETCH)
             began = time.time()
             subprocess.run(["sbatch", "--wait"], input=text.encode(), check=True, capture_output=True)
             return _last_first_line((root / f"hand-{number}.log").read_text()) - began
@@ -109,13 +112,16 @@ def _slurm(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
         yield run
 
 
-def _fetch_program() -> Path:
-    from jobsubmit import agent as node
+def _agent() -> bytes:
+    from jobsubmit.backends.shared.agent_archive import nodeware
 
-    return Path(node.__path__[0]) / "fetch.py"
+    return nodeware()
 
 
-def _order(job: Path) -> dict[str, Any]:
+_FETCH = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from jobsubmit.agent.fetch import main; sys.exit(main())"
+
+
+def _order(job: Path) -> Any:
     """Upload a job's code and script, and return what a node needs to fetch them."""
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.prepare import prepare
@@ -140,7 +146,7 @@ def _by_hand_volcano(fields: dict[str, Any], order: dict[str, Any], number: int)
     limits, packages = fields["backend"]["resources"], fields["backend"]["volumes"][0]
     container["resources"] = {"requests": limits, "limits": limits}
     work, own = {"name": "work", "mountPath": "/job"}, {"name": "own", "mountPath": "/own"}
-    fetch = ["sh", "-c", "python3 -I -S /own/fetch.py /job </own/order.json"]
+    fetch = ["sh", "-c", f'python3 -I -S -c "{_FETCH}" /own/agent.pyz /job </own/order.json']
     env = {"MA_NUM_HOSTS": "2", "MA_NUM_GPUS": "1", "MA_JOB_DIR": "/job"}
     term = {"labelSelector": {"matchLabels": {"volcano.sh/job-name": name}}, "topologyKey": "kubernetes.io/hostname"}
     pod = {
@@ -173,8 +179,14 @@ def _by_hand_volcano(fields: dict[str, Any], order: dict[str, Any], number: int)
             "tasks": [{"name": "worker", "replicas": NODES, "template": {"spec": pod}}],
         },
     }
-    files = {"order.json": json.dumps(order), "fetch.py": _fetch_program().read_text()}
-    return [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}, job]
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "stringData": {"order.json": json.dumps(order)},
+        "data": {"agent.pyz": base64.b64encode(_agent()).decode()},
+    }
+    return [secret, job]
 
 
 @contextlib.contextmanager

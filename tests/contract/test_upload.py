@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import socket
 import subprocess
-import sys
 import tarfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import pytest
 from hostile import HOSTILE
 
 from jobsubmit.agent import fetch as fetching
+from jobsubmit.agent.isolated_python import agent_command
+from jobsubmit.agent.protocol import FetchOrder
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.resources import starter_job
@@ -35,7 +38,7 @@ from jobsubmit.transfer.fetch_plan import fetch_order
 from jobsubmit.transfer.upload import UploadSummary, upload_script
 
 LAYOUTS: tuple[Layout, ...] = ("tree", "archive")
-FETCH = Path(fetching.__file__)
+AGENT = Path(fetching.__file__).parent
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
@@ -71,9 +74,17 @@ def upload(store: ObjectStore, bundle: Bundle, ref: CodeRef, **options: Any) -> 
     return uploading.upload(store, bundle, ref, load_settings().transfer_dir, **options)
 
 
-def order_for(store: ObjectStore, ref: CodeRef, script: Script) -> dict[str, Any]:
+def order_for(store: ObjectStore, ref: CodeRef, script: Script) -> FetchOrder:
     """Return the order as for code that somebody uploaded before."""
     return fetch_order(store, store, ref, "job", script, None)
+
+
+def fetch_command(folder: Path, attempts: int) -> list[str]:
+    """Return the words that fetch onto a node, by an agent that tries so often."""
+    agent = folder / "agent"
+    shutil.copytree(AGENT, agent, ignore=shutil.ignore_patterns("__pycache__"))
+    (agent / "fetch.py").write_text((agent / "fetch.py").read_text().replace("ATTEMPTS = 4", f"ATTEMPTS = {attempts}"))
+    return [str(agent) if word == str(AGENT) else word for word in agent_command("fetch", str(folder / "node"))]
 
 
 def sent(store: ObjectStore, bundle: Bundle, layout: Layout, script: Script) -> CodeRef:
@@ -83,10 +94,10 @@ def sent(store: ObjectStore, bundle: Bundle, layout: Layout, script: Script) -> 
     return ref
 
 
-def fetch_on_node(order: dict[str, Any], target: Path) -> subprocess.CompletedProcess[str]:
+def fetch_on_node(order: Mapping[str, Any], target: Path) -> subprocess.CompletedProcess[str]:
     """Fetch as a node does: a bare Python without site-packages."""
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(FETCH), str(target)],
+        agent_command("fetch", str(target)),
         input=json.dumps(order),
         capture_output=True,
         text=True,
@@ -314,9 +325,9 @@ def test_a_node_copes_with_a_server_that_answers_nonsense(answer: bytes, tmp_pat
         threading.Thread(target=_answer_always, args=(server, answer), daemon=True).start()
         order = tampered(tmp_path / "store", [(member("a"), b"x")], [entry("a")])
         order["code"]["archive"] = f"http://127.0.0.1:{server.getsockname()[1]}/code.tar.gz"
-        (tmp_path / "fetch.py").write_text(FETCH.read_text().replace("ATTEMPTS = 4", "ATTEMPTS = 2"))
+        command = fetch_command(tmp_path, attempts=2)
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(tmp_path / "fetch.py"), str(tmp_path / "node")],
+            command,
             input=json.dumps(order),
             capture_output=True,
             text=True,
@@ -342,10 +353,9 @@ def _truncate(file: Path) -> None:
 def test_a_node_says_which_address_failed_but_not_its_signature(tmp_path: Path) -> None:
     order = tampered(tmp_path / "store", [(member("a"), b"x")], [entry("a")])
     order["code"]["archive"] = "http://127.0.0.1:9/bucket/code.tar.gz?X-Amz-Signature=topsecret"
-    fast = FETCH.read_text().replace("ATTEMPTS = 4", "ATTEMPTS = 1")
-    (tmp_path / "fetch.py").write_text(fast)
+    command = fetch_command(tmp_path, attempts=1)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(tmp_path / "fetch.py"), str(tmp_path / "node")],
+        command,
         input=json.dumps(order),
         capture_output=True,
         text=True,

@@ -21,8 +21,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from jobsubmit.agent import files
-from jobsubmit.agent.logs.index import IndexWriter, LineReader
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.logs.reading import LineReader
+from jobsubmit.agent.logs.writing import IndexWriter
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError, StoreError
@@ -140,7 +141,7 @@ def test_following_shows_what_reading_at_the_end_does(pieces: list[tuple[int, by
         index, following = IndexWriter(str(folder), 1 << 30), LineReader(str(folder))
         followed: list[Line] = []
         for number, (source, data) in enumerate(pieces):
-            with Path(files.log_of(str(folder), *SOURCES[source])).open("ab") as log:
+            with Path(JobDirectory(str(folder)).log_of(*SOURCES[source])).open("ab") as log:
                 log.write(data)
             index.note(SOURCES)
             if number % every == 0:

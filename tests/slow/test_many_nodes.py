@@ -21,7 +21,7 @@ import yaml
 from command import Command, handle
 from engine import Engine
 
-from jobsubmit.agent.logs.index import IndexWriter
+from jobsubmit.agent.logs.writing import IndexWriter
 
 NODES, LINES = 256, 2000
 _MEMORY_MB = 200

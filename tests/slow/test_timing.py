@@ -16,9 +16,11 @@ import pytest
 from command import Command, job_dir, job_id
 from ruamel.yaml import YAML
 
-from jobsubmit.agent import run
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.protocol import REQUEST
 from jobsubmit.backends.shared.agent_archive import nodeware
-from jobsubmit.backends.shared.agent_request import asked_far, timing_files
+from jobsubmit.backends.shared.agent_request import build_node_request
+from jobsubmit.backends.shared.agent_status import timing_files
 from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
 from jobsubmit.report.steps import Sync, syncs
@@ -191,8 +193,8 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
     upload(store, prepared.bundle, prepared.code, settings.transfer_dir)
     upload_script(store, prepared.plan.name, prepared.script)
     order = fetch_order(store, store, prepared.code, prepared.plan.name, prepared.script, prepared.bundle)
-    request = asked_far(prepared.plan, prepared.script, prepared.code, folder.name)
-    (folder / run.REQUEST).write_text(json.dumps(request))
+    request = build_node_request(prepared.plan, prepared.script, prepared.code, folder.name)
+    (folder / REQUEST).write_text(json.dumps(request))
     (folder / "agent.pyz").write_bytes(nodeware())
     running = []
     for node, (name, _) in enumerate(hosts):
@@ -209,7 +211,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
         command = ["ip", "netns", "exec", name, sys.executable, str(folder / "agent.pyz"), "node", str(folder)]
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     codes = [process.wait(timeout=150) for process in running]
-    nodes = [Path(run.node_dir(str(folder), 0, node)) for node in range(len(hosts))]
+    nodes = [Path(JobDirectory(folder).node_of(0, node).path) for node in range(len(hosts))]
     assert codes == [0, 0], [(path / "logs/rank-0.stderr.log").read_text() for path in nodes[:1]]
     return syncs(processes(timing_files(nodes)))[0]
 

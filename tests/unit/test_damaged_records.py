@@ -12,13 +12,13 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import Command
 from damage import copy_of, damage, files_of
 
-from jobsubmit.agent import files, processes
+from jobsubmit.agent import processes, status_file
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.supervisor import containment
 from jobsubmit.agent.supervisor.watcher import watcher
 from jobsubmit.backends.slurm import clients
@@ -198,16 +198,18 @@ def test_what_is_not_read_for_a_moment_is_no_damage(
     state: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file server that comes back: `wait` goes on."""
-    told, load = iter(["running", "running", "nothing", "nothing"]), files.load_status
+    told, load = iter(["running", "running", "nothing", "nothing"]), status_file.load_status
 
-    def sometimes(job_dir: str) -> dict[str, Any]:
+    def sometimes(job_dir: str) -> NodeStatus:
         found = next(told, "all")
         if found == "nothing":
             raise OSError(errno.ESTALE, "Stale file handle")
-        return {**load(job_dir), **({"state": "RUNNING"} if found == "running" else {})}
+        status = load(job_dir)
+        assert status
+        return {**status, "state": "RUNNING"} if found == "running" else status
 
-    monkeypatch.setattr(files, "load_status", sometimes)
-    monkeypatch.setattr("jobsubmit.backends.local.backend.watched", lambda job_dir, told: (True, None))
+    monkeypatch.setattr(status_file, "load_status", sometimes)
+    monkeypatch.setattr("jobsubmit.backends.local.backend.find_watcher", lambda files, status: (True, None))
     jobsubmit("wait", "failed-aaaaaa", code=100)
 
 

@@ -18,6 +18,7 @@ from hostile import HOSTILE
 
 from jobsubmit import agent as node
 from jobsubmit.agent import run, sigv4
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.protocol import Request
 from jobsubmit.backends.registry import open_backend
@@ -95,7 +96,7 @@ env >"${RECORD}.env"
 exit 7
 """
 PYTHON = """#!/bin/bash
-[[ $4 == verdict ]] && exit "${VERDICT}"
+[[ $4 == outcome ]] && exit "${VERDICT}"
 exit 0
 """
 
@@ -229,25 +230,25 @@ def test_our_signatures_are_those_of_boto3(monkeypatch: pytest.MonkeyPatch) -> N
     client.close()
 
 
-def failed(node_index: int, rank: int | None, at: float, **evidence: Any) -> dict[str, Any]:
-    failure: dict[str, Any] = {"node": node_index, "rank": rank, "exit_code": 7, "signal": None, "victims": []}
+def failed(node_index: int, rank: int | None, at: float, **evidence: Any) -> NodeStatus:
+    failure: Any = {"node": node_index, "rank": rank, "exit_code": 7, "signal": None, "victims": []}
     failure["evidence"] = {"t": at, "was_told": False, "is_victim": False, "is_leader": rank is None, **evidence}
     return {"state": "FAILED", "reason": "EXIT_CODE", "message": f"node {node_index}", "failure": failure}
 
 
 def test_nodes_together_name_the_cause_and_not_its_victims() -> None:
-    told = {"state": "CANCELLED", "reason": "STOPPED_BY_ENGINE", "failure": None}
+    told: NodeStatus = {"state": "CANCELLED", "reason": "STOPPED_BY_ENGINE", "message": "", "failure": None}
     victim, cause = failed(0, 0, 1.0, is_victim=True), failed(1, 3, 2.0)
-    outcome = job_outcome.judged([victim, cause, told], 3)
+    outcome = job_outcome.find_outcome([victim, cause, told], 3)
     assert outcome is not None
     assert outcome.failure is not None
     assert (outcome.message, outcome.failure["victims"]) == ("node 1", [0])
-    later = job_outcome.judged([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
+    later = job_outcome.find_outcome([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
     assert later is not None
     assert later.message == "node 1"
-    assert job_outcome.judged([told], 2) is None
-    ended = {"state": "SUCCEEDED", "reason": "", "failure": None}
-    assert job_outcome.judged([ended], 2) is None
-    whole = job_outcome.judged([ended, ended], 2)
+    assert job_outcome.find_outcome([told], 2) is None
+    ended: NodeStatus = {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
+    assert job_outcome.find_outcome([ended], 2) is None
+    whole = job_outcome.find_outcome([ended, ended], 2)
     assert whole is not None
     assert whole.state == "SUCCEEDED"

@@ -11,16 +11,19 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from jobsubmit.agent import files
-from jobsubmit.agent.recovery.first_failure import Gang, is_clear
+from jobsubmit.agent import events
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.protocol import Assignment, Event
+from jobsubmit.agent.recovery.first_failure import RankTable
 from jobsubmit.agent.supervisor import network
-from jobsubmit.agent.supervisor.environment import NodeEnvironments, share_gpus
+from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.job import Job
+from jobsubmit.agent.supervisor.scope import AllNodes, share_gpus
 from jobsubmit.spec.fields import env_name_problem
 
 
-def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang:
-    found = Gang()
+def gang(*events: Event, ranks: int = 4, assumed: bool = False) -> RankTable:
+    found = RankTable()
     for rank in range(ranks):
         found.take(
             {"event": "rank_start", "t": 0.0, "node": rank // 2, "rank": rank, "pid": 100 + rank, "is_assumed": assumed}
@@ -30,17 +33,17 @@ def gang(*events: dict[str, Any], ranks: int = 4, assumed: bool = False) -> Gang
     return found
 
 
-def ended(rank: int, code: int, t: float) -> dict[str, Any]:
+def ended(rank: int, code: int, t: float) -> Event:
     return {"event": "child_exit", "pid": 100 + rank, "code": code, "t": t}
 
 
-def raised(rank: int, t: float, *, victim: bool) -> dict[str, Any]:
+def raised(rank: int, t: float, *, victim: bool) -> Event:
     return {"event": "rank_exception", "pid": 100 + rank, "is_victim": victim, "t": t}
 
 
-def first(found: Gang) -> tuple[int | None, int]:
+def first(found: RankTable) -> tuple[int | None, int]:
     failure = found.failures()[0]
-    return failure["rank"], failure["code"]
+    return failure.rank, failure.code
 
 
 def test_nothing_failed() -> None:
@@ -54,11 +57,11 @@ def test_the_first_in_time() -> None:
 def test_a_victim_that_raises_before_the_cause_is_collected_is_not_the_first() -> None:
     found = gang(raised(0, 1.0, victim=True), ended(3, 7, 1.03), ended(0, 1, 1.04))
     assert first(found) == (3, 7)
-    assert is_clear(found.failures()[0])
+    assert found.failures()[0].is_clear()
 
 
 def test_only_victims_are_not_clear() -> None:
-    assert not is_clear(gang(raised(0, 1.0, victim=True)).failures()[0])
+    assert not gang(raised(0, 1.0, victim=True)).failures()[0].is_clear()
 
 
 def test_a_sigterm_of_ours_is_no_cause() -> None:
@@ -87,9 +90,9 @@ def test_a_recorded_exception_means_exit_code_1_however_the_process_ended() -> N
 
 
 def test_a_crash_on_the_way_out_does_not_hide_what_the_rank_asked_for() -> None:
-    asked = {"event": "rank_asked_exit", "pid": 103, "code": 7, "t": 1.0}
+    asked: Event = {"event": "rank_asked_exit", "pid": 103, "code": 7, "t": 1.0}
     failure = gang(asked, ended(3, -signal.SIGABRT, 1.1)).failures()[0]
-    assert (failure["rank"], failure["code"], failure["crashed_by"]) == (3, 7, signal.SIGABRT)
+    assert (failure.rank, failure.code, failure.crashed_by) == (3, 7, signal.SIGABRT)
     assert first(gang(ended(3, -signal.SIGABRT, 1.1))) == (3, -signal.SIGABRT)
 
 
@@ -104,7 +107,7 @@ def test_where_ranks_may_be_restarted_only_leaders_count() -> None:
     found = gang(ended(3, 7, 1.0))
     assert found.failures(ranks_count=False) == []
     found.leader_exited(1, 1, 2.0)
-    assert found.failures(ranks_count=False)[0]["node"] == 1
+    assert found.failures(ranks_count=False)[0].node == 1
 
 
 def test_a_leased_port_is_refused_to_the_next_lease_but_not_to_the_job() -> None:
@@ -153,9 +156,22 @@ def test_gpus_are_shared_out_evenly_or_not_at_all(
 
 
 def environment(node: int, **request: Any) -> dict[str, str]:
-    document = {"nodes": 2, "nproc_per_node": 2, "job_id": "j", "mode": "torchrun", "env": {}, "mounts": [], **request}
-    order = {"request": document, "secrets": {"TOKEN": "hush"}, "python_folder": "/py"}
-    return NodeEnvironments(order, "/jobs/j", ["127.0.0.101", "127.0.0.102"], 23456).of(node, 0)
+    found = assignment({"nodes": 2, "nproc_per_node": 2, **request}, {"TOKEN": "hush"})
+    addresses = ["127.0.0.101", "127.0.0.102"]
+    return NodeEnvironments(found, JobDirectory("/jobs/j"), AllNodes(found["request"]), addresses, 23456).of(node, 0)
+
+
+def assignment(request: dict[str, Any], secrets: dict[str, str]) -> Assignment:
+    usual = {
+        "job_id": "j",
+        "mode": "torchrun",
+        "env": {},
+        "mounts": [],
+        "restarts": None,
+        "min_nodes": request["nodes"],
+    }
+    whole: Any = {**usual, "nproc_per_node": None, **request}
+    return {"request": whole, "secrets": secrets, "python_folder": "/py", "order": None, "client_folder": "/"}
 
 
 def test_a_node_finds_the_whole_contract() -> None:
@@ -218,19 +234,19 @@ def test_without_gpus_and_nproc_a_node_says_one() -> None:
 
 
 def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
-    reader = files.EventReader(str(tmp_path))
+    reader = events.EventReader(str(tmp_path))
     assert reader.new() == []
-    files.append_event(str(tmp_path), "one", text="é\n")
-    with (tmp_path / files.EVENTS).open("a") as stream:
+    events.append_event(str(tmp_path), "one", text="é\n")
+    with Path(JobDirectory(tmp_path).events).open("a") as stream:
         stream.write('{"t": 1, "event": "ha')
     assert [event["event"] for event in reader.new()] == ["one"]
-    with (tmp_path / files.EVENTS).open("a") as stream:
+    with Path(JobDirectory(tmp_path).events).open("a") as stream:
         stream.write('lf"}\n')
     assert [event["event"] for event in reader.new()] == ["half"]
 
 
 def test_a_secret_is_struck_out_as_a_part_of_an_address_too(tmp_path: Path) -> None:
     secret = "p@ss/w:rd ü"
-    job = Job(str(tmp_path), {"request": {"nodes": 1}, "secrets": {"TOKEN": secret}})
+    job = Job(str(tmp_path), assignment({"nodes": 1}, {"TOKEN": secret}))
     line = f"GET http://me:{quote(secret, safe='')}@host/{quote(secret)}?q={quote_plus(secret)} {secret}"
     assert job.without_secrets(line) == "GET http://me:<TOKEN>@host/<TOKEN>?q=<TOKEN> <TOKEN>"

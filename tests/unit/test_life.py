@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from jobsubmit.agent.protocol import Failure, RestartPolicy
 from jobsubmit.agent.recovery.oom_detector import OutOfMemory
 from jobsubmit.agent.recovery.outcome import Outcome
-from jobsubmit.agent.recovery.restart_policy import pause_before, restarts_after
+from jobsubmit.agent.recovery.restart_policy import pause_before, wants_restart
 from jobsubmit.agent.recovery.step_parser import Progress
 from jobsubmit.agent.supervisor import hang_watch as hang
 from jobsubmit.backends.shared.failure_hints import diagnose
@@ -19,7 +20,18 @@ from jobsubmit.plan.fault_injection import Fault, require_fit
 
 
 def failed(reason: str, code: int | None = None) -> Outcome:
-    return Outcome("FAILED", reason, "", {"exit_code": code})
+    words = ["some words", "NCCL timeout"]
+    failure: Failure = {
+        "node": 0,
+        "rank": 0,
+        "exit_code": code,
+        "signal": None,
+        "message": "",
+        "quoted": "rank 0",
+        "last_lines": words,
+        "words": words,
+    }
+    return Outcome("FAILED", reason, "", failure)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +57,14 @@ def failed(reason: str, code: int | None = None) -> Outcome:
     ],
 )
 def test_what_a_job_is_started_again_after(on: str, outcome: Outcome, expected: bool) -> None:
-    policy = {"max": 1, "on": [on], "backoff": 0}
-    assert restarts_after(policy, outcome, 0, ["some words", "NCCL timeout"]) is expected
-    assert not restarts_after(policy, outcome, 1, ["NCCL timeout"])
-    assert not restarts_after(None, outcome, 0, ["NCCL timeout"])
+    policy: RestartPolicy = {"max": 1, "on": [on], "backoff": 0}
+    assert wants_restart(policy, outcome, 0) is expected
+    assert not wants_restart(policy, outcome, 1)
+    assert not wants_restart(None, outcome, 0)
 
 
 def test_the_pause_doubles_up_to_ten_minutes() -> None:
-    policy = {"max": 99, "on": ["failure"], "backoff": 5}
+    policy: RestartPolicy = {"max": 99, "on": ["failure"], "backoff": 5}
     assert [pause_before(policy, restart) for restart in (1, 2, 3, 20)] == [5, 10, 20, 600]
 
 

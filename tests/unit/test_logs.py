@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.agent import files
-from jobsubmit.agent.logs.index import IndexWriter, LineReader, last_lines
+from jobsubmit.agent import events
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.logs.reading import LineReader, last_lines
+from jobsubmit.agent.logs.writing import IndexWriter
 from jobsubmit.backends.models import LogQuery
 from jobsubmit.backends.shared.log_reader import chosen_lines
 
@@ -26,7 +28,7 @@ class Job:
     def write(
         self, node: int, rank: int | None, text: str | bytes, stream: str = "stdout", *, note: bool = True
     ) -> None:
-        with Path(files.log_of(str(self.folder), node, rank, stream)).open("ab") as log:
+        with Path(JobDirectory(str(self.folder)).log_of(node, rank, stream)).open("ab") as log:
             log.write(text if isinstance(text, bytes) else text.encode())
         if note:
             self.index.note(SOURCES)
@@ -108,7 +110,7 @@ def test_what_was_never_noted_is_read_at_the_end(job: Job) -> None:
     job.write(0, 0, "noted\n")
     job.write(0, 0, "written after the supervisor was killed\n", note=False)
     job.write(1, 1, "so was this\n", note=False)
-    files.append_event(str(job.folder), "rank_start", rank=1, node=1, pid=1)
+    events.append_event(str(job.folder), "rank_start", rank=1, node=1, pid=1)
     found = list(chosen_lines(lambda: [job.folder], LogQuery(), lambda: False))
     assert [line.text for line in found] == ["noted", "written after the supervisor was killed", "so was this"]
     assert found[-1].node == 1
@@ -162,7 +164,7 @@ def test_a_rank_that_moves_to_another_node_keeps_one_log(job: Job) -> None:
 
 def test_a_log_keeps_its_newest_part_and_says_so(tmp_path: Path) -> None:
     job = Job(tmp_path, limit=1 << 20)
-    log = Path(files.log_of(str(tmp_path), 0, 0, "stdout"))
+    log = Path(JobDirectory(str(tmp_path)).log_of(0, 0, "stdout"))
     for number in range(3000):
         job.write(0, 0, f"{number:06} {'z' * 992}\n")
     assert log.stat().st_size == 3_000_000

@@ -11,13 +11,14 @@ import resource
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from command import Command
 
 from jobsubmit.agent import fetch
 from jobsubmit.agent.fetch import tree_digest
+from jobsubmit.agent.protocol import FetchOrder
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.folder import FolderStore
 from jobsubmit.transfer.manifest import read_manifest
@@ -48,9 +49,9 @@ def store(tmp_path: Path) -> Path:
     return folder
 
 
-def order(store: Path, document: dict[str, Any], **code: Any) -> dict[str, Any]:
+def order(store: Path, document: dict[str, Any], **code: Any) -> FetchOrder:
     (store / "code.manifest.json").write_text(json.dumps(document))
-    return {
+    whole: Any = {
         "script": {"url": (store / "start.sh").as_uri(), "sha256": sha256(b"true\n")},
         "code_name": "code",
         "code": {
@@ -61,9 +62,10 @@ def order(store: Path, document: dict[str, Any], **code: Any) -> dict[str, Any]:
             **code,
         },
     }
+    return cast("FetchOrder", whole)
 
 
-def fetched(tmp_path: Path, wanted: dict[str, Any]) -> str:
+def fetched(tmp_path: Path, wanted: FetchOrder) -> str:
     """Return why a node does not fetch something; nothing of it may be in place."""
     target = tmp_path / "node"
     target.mkdir()

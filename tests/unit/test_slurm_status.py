@@ -13,7 +13,9 @@ import pytest
 from memory_store import MemoryStore
 from node_status import ended, failed
 
-from jobsubmit.agent import files
+from jobsubmit.agent import status_file
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.protocol import FetchOrder, NodeStatus
 from jobsubmit.backends.models import JobHandle, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.slurm import clients
@@ -88,11 +90,11 @@ def backend() -> SlurmBackend:
     return SlurmBackend(load_settings())
 
 
-def node_said(slurm: Clients, node: int, status: dict[str, Any], attempt: int = 0) -> None:
+def node_said(slurm: Clients, node: int, status: NodeStatus, attempt: int = 0) -> None:
     """Have a node leave its status."""
     folder = slurm.folder / f"run-{attempt}/node-{node}"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_status(str(folder), status)
+    status_file.write_status(str(folder), status)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_nodes_that_prepare_are_starting(slurm: Clients, backend: SlurmBackend) 
     assert backend.status(HANDLE).state is State.STARTING
     node_said(slurm, 1, ended("RUNNING"))
     assert backend.status(HANDLE).state is State.RUNNING
-    files.ask_cancel(str(slurm.folder), None)
+    status_file.ask_cancel(str(slurm.folder), None)
     assert backend.status(HANDLE).state is State.CANCELLING
 
 
@@ -252,8 +254,9 @@ def test_a_controller_that_does_not_answer_is_no_reason_to_call_a_job_lost(
 
 
 def delivery() -> Delivery:
+    order: FetchOrder = {"code": {"layout": "archive"}, "script": {"url": "", "sha256": ""}, "code_name": "code"}
     store, code = MemoryStore(), CodeRef("memory://store/x", "x", "archive", "code", "d" * 64)
-    return Delivery({"TOKEN": "value"}, {"code": {}}, store, store, code, Script("true\n"))
+    return Delivery({"TOKEN": "value"}, order, store, store, code, Script("true\n"))
 
 
 def submitted(backend: SlurmBackend, folder: Path) -> Request:
@@ -297,7 +300,7 @@ def test_nodes_that_run_end_their_part_themselves(
         node_said(slurm, 0, ended("RUNNING"))
     backend.cancel(HANDLE, 5)
     assert ("scancel 4711" in slurm.asked) == by_slurm
-    assert files.cancel_grace(str(slurm.folder), 10) == (None if word == "COMPLETED" else 5)
+    assert status_file.cancel_grace(str(slurm.folder), 10) == (None if word == "COMPLETED" else 5)
 
 
 def test_nodes_that_do_not_end_are_ended_by_slurm(slurm: Clients, backend: SlurmBackend) -> None:
@@ -305,6 +308,6 @@ def test_nodes_that_do_not_end_are_ended_by_slurm(slurm: Clients, backend: Slurm
     node_said(slurm, 0, ended("RUNNING"))
     backend.cancel(HANDLE, 5)
     long_ago = time.time() - 60
-    os.utime(slurm.folder / files.CANCEL, (long_ago, long_ago))
+    os.utime(JobDirectory(slurm.folder).cancel, (long_ago, long_ago))
     backend.cancel(HANDLE, 5)
     assert "scancel 4711" in slurm.asked

@@ -6,19 +6,21 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from clock import Clock
 
-from jobsubmit.agent import files, processes
-from jobsubmit.agent.logs import index
+from jobsubmit.agent import atomic_write, events, processes, status_file
+from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
+from jobsubmit.agent.logs import writing
+from jobsubmit.agent.protocol import AgentRequest, Fault, NodeStatus
 from jobsubmit.agent.recovery import elastic
 from jobsubmit.agent.supervisor import attempt, data_carrier, faults, hang_watch, job, setup, supervisor
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.supervisor import Supervisor
 from jobsubmit.backends.registry import open_backend
-from jobsubmit.backends.shared.agent_request import told_status
+from jobsubmit.backends.shared.agent_status import parse_status
 from jobsubmit.config import load_settings
 from jobsubmit.plan.launch_plan import plan
 from jobsubmit.plan.script import render
@@ -26,7 +28,7 @@ from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
 
 NODES = NPROC = 2
-TIMED = (attempt, data_carrier, elastic, faults, files, hang_watch, job, index, supervisor)
+TIMED = (atomic_write, attempt, data_carrier, elastic, events, faults, hang_watch, job, writing, supervisor)
 
 
 class Leader:
@@ -49,13 +51,20 @@ class World:
         self.leaders: dict[int, Leader] = {}
         self.signals: list[tuple[int, int]] = []
         self.supervisor = Supervisor(
-            str(folder), {"request": request(**fields), "order": None, "secrets": {}, "python_folder": "/bin"}
+            str(folder),
+            {
+                "request": request(**fields),
+                "order": None,
+                "secrets": {},
+                "python_folder": "/bin",
+                "client_folder": "/",
+            },
         )
         self.job = self.supervisor.job
         addresses = [f"127.0.0.{101 + node}" for node in range(NODES)]
-        self.job.environments = NodeEnvironments(self.job.order, str(folder), addresses, 29500)
-        for name in (files.LOGS, files.STACKS):
-            (folder / name).mkdir()
+        self.job.environments = NodeEnvironments(self.job.assignment, self.job.files, self.job.scope, addresses, 29500)
+        for name in (self.job.files.logs, self.job.files.stacks):
+            Path(name).mkdir()
         self.job.write_status(pid=0, port=29500, addresses=addresses, notes=[])
         monkeypatch.setattr(self.job, "start", self.start)
         monkeypatch.setattr(setup, "prove_script", lambda job, node: job.environments.script(node))
@@ -73,7 +82,8 @@ class World:
     def run(self) -> dict[str, Any]:
         """Return the status that is left."""
         self.supervisor.run()
-        return files.read_status(str(self.folder))
+        status: Any = status_file.read_status(str(self.folder))
+        return dict(status)
 
     def start(self, argv: list[str], node: int, **options: Any) -> Leader:
         """Start what stands in for a node's start script; with the first node an attempt begins."""
@@ -92,8 +102,8 @@ class World:
 
         def act() -> None:
             for rank in ranks or range(NODES * NPROC):
-                words = {"node": rank // NPROC, "rank": rank, "pid": self.pid(rank), "is_assumed": assumed}
-                files.append_event(str(self.folder), "rank_start", world=NODES * NPROC, **words)
+                words: Any = {"node": rank // NPROC, "rank": rank, "pid": self.pid(rank), "is_assumed": assumed}
+                events.append_event(str(self.folder), "rank_start", world=NODES * NPROC, **words)
 
         return act
 
@@ -102,17 +112,16 @@ class World:
 
     def say(self, rank: int, text: str) -> Callable[[], None]:
         def act() -> None:
-            with Path(files.log_of(str(self.folder), rank // NPROC, rank, "stdout")).open("a") as log:
+            with Path(JobDirectory(str(self.folder)).log_of(rank // NPROC, rank, "stdout")).open("a") as log:
                 log.write(text + "\n")
 
         return act
 
     def end(self, rank: int, code: int) -> Callable[[], None]:
-        return lambda: files.append_event(str(self.folder), "child_exit", pid=self.pid(rank), code=code)
+        return lambda: events.append_event(str(self.folder), "child_exit", pid=self.pid(rank), code=code)
 
     def fail(self, rank: int, *, victim: bool) -> Callable[[], None]:
-        words = {"is_victim": victim}
-        return lambda: files.append_event(str(self.folder), "rank_exception", pid=self.pid(rank), **words)
+        return lambda: events.append_event(str(self.folder), "rank_exception", pid=self.pid(rank), is_victim=victim)
 
     def leave(self, *codes: int | None) -> Callable[[], None]:
         """Have the leaders of the nodes end with these codes."""
@@ -125,7 +134,7 @@ class World:
         return act
 
     def cancel(self, grace: float | None = None) -> Callable[[], None]:
-        return lambda: files.ask_cancel(str(self.folder), grace)
+        return lambda: status_file.ask_cancel(str(self.folder), grace)
 
     def well(self) -> list[tuple[float, Callable[[], Any]]]:
         """Return what happens where nothing goes wrong."""
@@ -135,19 +144,20 @@ class World:
     @property
     def took(self) -> float:
         """Return the seconds until the job had ended."""
-        return float(files.read_status(str(self.folder))["ended"]) - self.clock.began
+        status: Any = status_file.read_status(str(self.folder))
+        return float(status["ended"]) - self.clock.began
 
 
-def request(**fields: Any) -> dict[str, Any]:
+def request(**fields: Any) -> AgentRequest:
     """Return what the local backend would be asked for."""
     resources = {"nodes": NODES, "nproc_per_node": NPROC}
     given = {"name": "j", "mode": "torchrun", "boot_file": "t.py", "code_dir": "/code", "resources": resources}
     settings = load_settings()
     found = plan(load_mapping({**given, **fields}).spec, settings)
     code = CodeRef("file:///x/code.tar.gz", "x/code.tar.gz", "archive", "code", "d" * 64)
-    document = open_backend("local", settings).request(found, render(found), code, "j-1").documents[files.REQUEST]
-    asked: dict[str, Any] = json.loads(document)
-    return asked
+    document = open_backend("local", settings).request(found, render(found), code, "j-1").documents[LOCAL_REQUEST]
+    found_request: AgentRequest = json.loads(document)
+    return found_request
 
 
 @pytest.fixture
@@ -245,10 +255,10 @@ def _with(stop: Callable[..., None], act: Callable[[], None]) -> Callable[..., N
 
 def test_secrets_are_struck_out_of_the_last_words(world: Callable[..., World]) -> None:
     found = world(secrets={"TOKEN": "env:HERE"})
-    found.job.order["secrets"] = {"TOKEN": "hunter2", "LONGER": "hunter2-and-more"}
+    found.job.assignment["secrets"] = {"TOKEN": "hunter2", "LONGER": "hunter2-and-more"}
     found.attempt((1, found.begin()), (2, found.say(3, "x hunter2-and-more y hunter2")), (3, found.end(3, 1)))
     found.run()
-    assert "hunter2" not in (found.folder / files.STATUS).read_text()
+    assert "hunter2" not in Path(JobDirectory(found.folder).status).read_text()
     assert found.job.without_secrets("x hunter2-and-more y hunter2") == "x <LONGER> y <TOKEN>"
 
 
@@ -382,9 +392,17 @@ def test_without_a_watch_silence_is_nothing(world: Callable[..., World]) -> None
 # ── faults on purpose ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fault(text: str, **fields: Any) -> dict[str, Any]:
-    usual = {"text": text, "action": "kill", "target": "rank", "number": 3, "signal": 9, "at_step": None, "after": None}
-    return {**usual, "by": None, **fields}
+def fault(text: str, **fields: Any) -> Fault:
+    usual = {
+        "text": text,
+        "action": "kill",
+        "target": "rank",
+        "number": 3,
+        "signal": 9,
+        "at_step": None,
+        "after": None,
+    }
+    return cast("Fault", {**usual, "by": None, **fields})
 
 
 def test_a_fault_strikes_at_its_step_and_is_named_with_the_restart(world: Callable[..., World]) -> None:
@@ -413,7 +431,7 @@ def test_a_late_node_starts_late(world: Callable[..., World]) -> None:
     found.supervisor.faults.waiting = [fault("delay node 1 by 20s", action="delay", number=1, by=20)]
     found.attempt((1, found.begin()), (30, found.leave(0, 0)))
     found.run()
-    lines = [json.loads(line) for line in (found.folder / files.EVENTS).read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(JobDirectory(found.folder).events).read_text().splitlines()]
     starts = {line["node"]: line["t"] for line in lines if line["event"] == "node_start"}
     assert starts[1] - starts[0] == pytest.approx(20, abs=0.1)
 
@@ -425,7 +443,7 @@ def test_the_steps_of_a_job_are_known_with_their_times(world: Callable[..., Worl
     found = world()
     found.attempt(*found.well())
     status = found.run()
-    shown = told_status(status, files.EventReader(str(found.folder)).new())
+    shown = parse_status(cast("NodeStatus", status), events.EventReader(str(found.folder)).new())
     times = {step.name: (step.start - found.clock.began, (step.end or 0) - found.clock.began) for step in shown.steps}
     assert times["rendezvous"] == pytest.approx((0, 1), abs=0.2)
     assert times["first_output"] == pytest.approx((1, 2), abs=0.2)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from node_status import failed
 
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, noted_reason
@@ -63,7 +64,7 @@ def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]
     return {"terminated": {"exitCode": code, "message": message, "reason": reason, **moment}}
 
 
-def nothing_stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
+def nothing_stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, NodeStatus]:
     return {}
 
 
@@ -170,7 +171,7 @@ def test_the_node_that_failed_first_is_named_not_its_victim() -> None:
 def test_what_a_pod_that_is_gone_had_said_is_asked_of_the_store() -> None:
     asked: list[tuple[int, list[int]]] = []
 
-    def stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
+    def stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, NodeStatus]:
         asked.append((attempt, list(nodes)))
         return {1: failed(1, 9.0)}
 

@@ -1,8 +1,8 @@
 """See one node of a job through, where an engine has started us: `agent COMMAND FOLDER [JOB]`, standard library only.
 
     node FOLDER         run this node's part of the job, as the node contract in the environment says
-    verdict FOLDER      say by the exit code what became of an attempt on nodes that share FOLDER: 75 to start it again
-    again FOLDER        say by the exit code whether an attempt may follow the one before: 0 if so
+    outcome FOLDER      exit as an attempt on nodes that share FOLDER did, or with 75: it is to be started again
+    may-restart FOLDER  exit with 0 if an attempt may follow the one before
     fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
     pod FOLDER JOB      like `node`, in a pod: see pod.py
     task SCRIPT         like `node`, as a task of ModelArts, which has brought code and start script: see task.py
@@ -20,31 +20,29 @@ import signal
 import sys
 
 from .. import run
+from ..node_contract import FETCH_ORDER
+from ..protocol import REQUEST
 from ..recovery import job_outcome
 from . import modelarts_task, pod
-
-_ORDER_VARIABLE = "JOBSUBMIT_ORDER"
 
 
 def main() -> int:
     """Do what the command line says; return the exit code."""
     command, folder, *place = sys.argv[1:]
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(job_outcome.STOPPED)
-    )  # the first process has no default
+    # The first process of a container has no default.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(job_outcome.STOPPED))
     job = place[0] if place else folder
     if command == "task":
         return modelarts_task.run(folder)
     if command == "fetch":
         return run.fetch(folder, job)
-    with open(os.path.join(job, run.REQUEST), encoding="utf-8") as stream:
+    with open(os.path.join(job, REQUEST), encoding="utf-8") as stream:
         request = json.load(stream)
-    if command == "verdict":
-        return run.verdict(folder, request)
-    if command == "again":
-        return run.again(folder, request)
+    if command == "outcome":
+        return run.report_outcome(folder, request)
+    if command == "may-restart":
+        return run.allow_restart(folder, request)
     if command == "pod":
         return pod.run(folder, job, request)
-    text = os.environ.pop(_ORDER_VARIABLE, "")  # its addresses are nothing for the job's own processes
-    run.run_node(folder, request, json.loads(text) if text else None)
-    return job_outcome.exit_code(run.outcome_of(folder))
+    text = os.environ.pop(FETCH_ORDER, "")  # the job's own processes must not see its addresses
+    return job_outcome.exit_code(run.run_node(folder, request, json.loads(text) if text else None))

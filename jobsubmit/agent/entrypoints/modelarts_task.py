@@ -1,6 +1,6 @@
-"""A node that is a task of a training job on ModelArts: all its lines go to the task's log, and at last its end.
+"""A node that is a task of a training job on ModelArts: its lines go to the task's log, and at last its status.
 
-The platform has brought the code, and gives the whole node contract itself. JOBSUBMIT_REQUEST says what the job is.
+The platform has laid the code, and gives the whole node contract itself. JOBSUBMIT_REQUEST says what the job is.
 """
 
 from __future__ import annotations
@@ -9,35 +9,38 @@ import json
 import os
 import tempfile
 
-from .. import files
+from .. import node_contract as contract
 from .. import run as agent
-from ..log_forwarder import Teller, shortened
+from ..log_forwarder import LogForwarder, shorten_status
 from ..recovery import job_outcome
+from ..status_file import read_status
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
-
-REQUEST_VARIABLE = "JOBSUBMIT_REQUEST"
-_PORT = "6060"  # the platform's own (platform documentation)
+    from ..protocol import AgentRequest, Place
 
 
 def run(script: str) -> int:
-    """Run this node's part of the job, and tell of it; return the exit code for the platform."""
+    """Run this node's part of the job, and report it; return the exit code for the platform."""
     request = _request()
-    os.environ.setdefault("JOBSUBMIT_MASTER_PORT", _PORT)
+    os.environ.setdefault(contract.PORT, str(contract.DEFAULT_PORT))
     with tempfile.TemporaryDirectory(prefix="jobsubmit-task-") as folder:
-        job_dir = agent.own_dir(folder)
+        job_dir = agent.own_directory(folder).path
         os.makedirs(job_dir)
-        teller = Teller(job_dir)
-        teller.start()
-        agent.run_node(folder, request, None, {"job_folder": os.environ["MA_JOB_DIR"], "script": script})
-        teller.finish()
-        teller.end(agent.place_from_environment()["node"], shortened(files.read_status(job_dir)))
-        return job_outcome.exit_code(agent.outcome_of(folder))
+        forwarder = LogForwarder(job_dir)
+        forwarder.start()
+        place: Place = {
+            **agent.place_from_environment(),
+            "job_folder": os.environ[contract.JOB_FOLDER],
+            "script": script,
+        }
+        outcome = agent.run_node(folder, request, None, place)
+        forwarder.finish()
+        forwarder.report_end(place["node"], shorten_status(read_status(job_dir)))
+        return job_outcome.exit_code(outcome)
 
 
-def _request() -> dict[str, Any]:
+def _request() -> AgentRequest:
     """Return what the job is; those of its variables that would be taken for strays are in our environment."""
-    request: dict[str, Any] = json.loads(os.environ.pop(REQUEST_VARIABLE))
+    request: AgentRequest = json.loads(os.environ.pop(contract.AGENT_REQUEST))
     return {**request, "env": {name: os.environ[name] for name in request["env"] if name in os.environ}}

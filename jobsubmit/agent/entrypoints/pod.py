@@ -1,8 +1,7 @@
 """A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
 
-How a line of the pod's log looks, teller.py says. Pieces of the same lines are put into the store, for a pod that is
-gone, or started again, takes its log with it, and so are the pod's end, as status.json, and what its ranks measured if
-they are timed.
+log_forwarder.py says how a line of the pod's log looks. Pieces of the same lines are put into the store, because a pod
+that is gone, or started again, takes its log with it; so are its end, as status.json, and what its ranks measured.
 """
 
 from __future__ import annotations
@@ -16,17 +15,18 @@ import time
 import urllib.parse
 import uuid
 
-from .. import files, sigv4
 from .. import run as agent
-from ..log_forwarder import Teller, shortened
+from .. import sigv4, status_file
+from ..log_forwarder import LogForwarder, shorten_status
+from ..protocol import COLLECT
 from ..recovery import job_outcome
+from ..retry import pause_before
 from ..timing import recorder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from ..protocol import AgentRequest, Collect
 
-COLLECT = "collect.json"
 PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
 _PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
@@ -34,18 +34,17 @@ _TRIES, _ANSWER_SECONDS = 2, 10
 _REFUSED = 300  # and higher: statuses of an answer that is no success
 
 
-def run(folder: str, job: str, request: dict[str, Any]) -> int:
-    """Run this node's part of the job, and tell of it; return the exit code for the engine."""
-    job_dir = agent.own_dir(folder)
+def run(folder: str, job: str, request: AgentRequest) -> int:
+    """Run this node's part of the job, and report it; return the exit code for the engine."""
+    job_dir = agent.own_directory(folder).path
     os.makedirs(job_dir, exist_ok=True)
-    teller = _PodTeller(job_dir, _collector(job))
-    teller.start()
-    agent.run_node(folder, request, None)
-    outcome, attempt = agent.outcome_of(folder), agent.place_from_environment()["attempt"]
-    told = shortened(files.read_status(job_dir))
-    teller.finish_with(told)
-    _write_termination_message(told)
-    code = agent.final_code(outcome, request, attempt)
+    forwarder = _PodLogForwarder(job_dir, _collector(job))
+    forwarder.start()
+    outcome = agent.run_node(folder, request, None)
+    status = shorten_status(status_file.read_status(job_dir))
+    forwarder.finish_with(status)
+    _write_termination_message(status)
+    code = agent.final_code(outcome, request, agent.place_from_environment()["attempt"])
     # These two mean to Volcano that the pod was taken away; the rank's own code stands in the status.
     return 1 if outcome.state == "FAILED" and code in (job_outcome.STOPPED, job_outcome.KILLED) else code
 
@@ -58,14 +57,14 @@ def _collector(job: str) -> _Collector | None:
         return _Collector(json.load(stream))
 
 
-class _PodTeller(Teller):
-    """Tell each line, and collect pieces of them."""
+class _PodLogForwarder(LogForwarder):
+    """Forward each line, and collect pieces of them."""
 
     def __init__(self, job_dir: str, collector: _Collector | None) -> None:
         super().__init__(job_dir)
         self.collector = collector
 
-    def told(self, data: bytes) -> None:
+    def on_line(self, data: bytes) -> None:
         """Collect the line, too."""
         if self.collector:
             self.collector.add(data, self.number)
@@ -81,7 +80,7 @@ class _PodTeller(Teller):
             collector.store(name + TIMING, gzip.compress(data, 1))
 
     def finish_with(self, status: bytes) -> None:
-        """Tell the rest, and the end; return when all is told."""
+        """Forward the rest, and store the status; return when all is done."""
         self.finish()
         if self.collector:
             self._collect(self.collector)
@@ -92,7 +91,7 @@ class _Collector:
     """Put pieces of the lines into the store: by a form that allows nothing else, {"url", "fields", "prefix"}, or with
     keys of our own, {"url", "region", "prefix"}."""
 
-    def __init__(self, form: dict[str, Any]) -> None:
+    def __init__(self, form: Collect) -> None:
         self.form = form
         place = agent.place_from_environment()
         self.prefix = "%s%d/%d/" % (form["prefix"], place["attempt"], place["node"])
@@ -109,7 +108,7 @@ class _Collector:
             self.send()
 
     def is_due(self) -> bool:
-        """Tell whether the last piece is a while ago."""
+        """Return whether the last piece is a while ago."""
         return time.monotonic() - self.began > _PIECE_SECONDS
 
     def send(self) -> None:
@@ -123,7 +122,7 @@ class _Collector:
     def store(self, name: str, data: bytes) -> None:
         """Put one object into the store, if it takes it."""
         key, problem = self.prefix + name, ""
-        for attempt in range(_TRIES):
+        for attempt in range(1, _TRIES + 1):
             try:
                 if "region" in self.form:
                     url = "%s/%s" % (self.form["url"].rstrip("/"), urllib.parse.quote(key))
@@ -133,7 +132,7 @@ class _Collector:
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:
                 problem = str(error)
-                time.sleep(0.5 * 2**attempt)
+                time.sleep(pause_before(attempt))
         sys.stderr.write("jobsubmit: %s could not be put into the store: %s\n" % (name, problem))
 
 
@@ -176,4 +175,4 @@ def _write_termination_message(data: bytes) -> None:
         with open(_TERMINATION_LOG, "wb") as stream:
             stream.write(data)
     except OSError as error:
-        sys.stderr.write("jobsubmit: the pod's status could not be told: %s\n" % error)
+        sys.stderr.write("jobsubmit: the pod's status could not be written: %s\n" % error)

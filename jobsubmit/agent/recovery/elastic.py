@@ -9,10 +9,9 @@ from .. import processes
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
-
+    from ..protocol import Event, Resize, StruckFault
     from ..supervisor.job import Job
-    from .first_failure import Gang
+    from .first_failure import RankTable
     from .step_parser import Progress
 
 _LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
@@ -21,40 +20,44 @@ _LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
 class Membership:
     """Note which nodes were lost and came back, and when training went on with how many."""
 
-    def __init__(self, job: Job, gang: Gang, progress: Progress) -> None:
-        self.job, self.gang, self.progress = job, gang, progress
-        self.is_elastic = job.place is None and job.request["min_nodes"] < job.request["nodes"]
+    def __init__(self, job: Job, table: RankTable, progress: Progress) -> None:
+        self.job, self.table, self.progress = job, table, progress
+        self.is_elastic = job.scope.is_elastic
         self.world = 0  # processes that met last
         self.met: set[int] = set()  # their ranks so far
 
     def can_lose(self, node: int, exit_code: int, alive: int) -> bool:
         """Tell whether the job goes on without a node whose leader has ended; the first holds its meeting point."""
         losses = sum(resize["what"] == _LOST for resize in self.job.status["resizes"])
+        policy = self.job.scope.restarts
         return (
             self.is_elastic
+            and policy is not None
             and node != 0
             and exit_code < 0
             and alive >= self.job.request["min_nodes"]
-            and losses < self.job.request["restarts"]["max"]
+            and losses < policy["max"]
         )
 
-    def lose(self, node: int, fault: dict[str, Any] | None) -> float:
+    def lose(self, node: int, fault: StruckFault | None) -> float:
         """Go on without a node; return the seconds after which it comes back."""
-        backoff = float(self.job.request["restarts"]["backoff"])
-        for rank in self.gang.forget_node(node):
-            processes.send(rank["pid"], signal.SIGKILL)
+        policy = self.job.scope.restarts
+        assert policy
+        backoff = policy["backoff"]
+        for rank in self.table.forget_node(node):
+            processes.send(rank.pid, signal.SIGKILL)
         self._note(_LOST, node, self._nodes(self.world), fault)
         self.job.say(node, "this node was lost; the others go on, it comes back in %d s" % backoff)
         return backoff
 
-    def take(self, event: dict[str, Any]) -> None:
+    def take(self, event: Event) -> None:
         """Take the start of a rank: the first of a new meeting tells how many processes go on."""
         rank, world = event["rank"], event["world"]
         if not self.is_elastic or (world == self.world and rank not in self.met):
             self.met.add(rank)
             return
         before, self.world, self.met = self.world, world, {rank}
-        for gone in self.gang.forget_ranks_from(world):
+        for gone in self.table.forget_ranks_from(world):
             self.job.node_of_rank.pop(gone, None)
         if not before:
             return
@@ -77,8 +80,15 @@ class Membership:
     def _nodes(self, world: int) -> int:
         return world // self.job.environments.nproc
 
-    def _note(self, what: str, node: int | None, before: int, fault: dict[str, Any] | None = None) -> None:
+    def _note(self, what: str, node: int | None, before: int, fault: StruckFault | None = None) -> None:
         """Write down a change of the nodes, and how many there were before; with how many it goes on is known later."""
-        resize = {"t": time.time(), "what": what, "node": node, "fault": fault, "before": before}
-        resize.update(nodes=None, back_at=None)
+        resize: Resize = {
+            "t": time.time(),
+            "what": what,
+            "node": node,
+            "fault": fault,
+            "before": before,
+            "nodes": None,
+            "back_at": None,
+        }
         self.job.write_status(resizes=[*self.job.status["resizes"], resize])

@@ -6,55 +6,93 @@ import signal
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from ..protocol import Event
 
 _SHUTDOWN_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
-class Gang:
-    """Collect what is known of the ranks and leaders of a job."""
+class Rank:
+    """What the rank reporter and its launcher have reported of a rank."""
+
+    def __init__(self, event: Event) -> None:
+        self.node, self.rank, self.pid = event["node"], event["rank"], event["pid"]
+        self.is_assumed = event.get("is_assumed", False)  # it may be a helper of the boot file's
+        self.error_file = event.get("error_file")
+        self.exception: Event | None = None
+        self.asked_exit: Event | None = None
+        self.exit: Event | None = None
+
+    def intended_code(self) -> int | None:
+        """Return the exit code it meant: one on its way out may still be stopped by us, or crash while torch ends."""
+        status = self.exit["code"] if self.exit else None
+        if self.exception and (status is None or status <= 0):
+            return 1
+        if self.asked_exit and status in _SHUTDOWN_CRASHES:
+            return self.asked_exit["code"]
+        return status
+
+
+class ProcessFailure:
+    """The end of a rank or of a node's leader that was no success; `code` is negative for a signal."""
+
+    def __init__(self, node: int, rank: int | None, code: int, t: float) -> None:
+        self.node, self.rank, self.code, self.t = node, rank, code, t
+        self.crashed_by: int | None = None  # a signal while it shut down
+        self.is_victim = self.is_leader = self.was_told = False
+
+    def order(self) -> tuple[bool, bool, bool, float]:
+        """Return a key by which the most likely cause comes first."""
+        return self.was_told, self.is_victim, self.is_leader and self.code > 0, self.t
+
+    def is_clear(self) -> bool:
+        """Return whether it surely is a cause: nobody told it to end, and nobody else's end explains it."""
+        is_explained = self.is_leader and self.code != -signal.SIGKILL
+        return not (self.was_told or self.is_victim or is_explained)
+
+
+class RankTable:
+    """What is known of the ranks and leaders of a job."""
 
     def __init__(self) -> None:
-        self.ranks: dict[int, dict[str, Any]] = {}
-        self.by_pid: dict[int, dict[str, Any]] = {}
-        self.leaders: dict[int, dict[str, Any]] = {}
+        self.ranks: dict[int, Rank] = {}
+        self.by_pid: dict[int, Rank] = {}
+        self.leaders: dict[int, tuple[int, float]] = {}  # node → exit code, when
         self.stopped_at: float | None = None  # when we told everybody to end
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Take one event of the hook."""
+    def take(self, event: Event) -> None:
+        """Take one event of the rank reporter."""
         kind = event["event"]
         if kind == "rank_start":
-            rank = {
-                "node": event["node"],
-                "rank": event["rank"],
-                "pid": event["pid"],
-                "is_assumed": event["is_assumed"],
-                "error_file": event.get("error_file"),
-            }
-            self.ranks[event["rank"]] = self.by_pid[event["pid"]] = rank
-        elif kind == "rank_exception" and event["pid"] in self.by_pid:
-            self.by_pid[event["pid"]].setdefault("exception", event)
-        elif kind == "rank_asked_exit" and event["pid"] in self.by_pid:
-            self.by_pid[event["pid"]]["asked"] = event
-        elif kind == "child_exit" and event["pid"] in self.by_pid:
-            self.by_pid[event["pid"]].setdefault("exit", event)
+            self.ranks[event["rank"]] = self.by_pid[event["pid"]] = Rank(event)
+        elif kind in ("rank_exception", "rank_asked_exit", "child_exit") and event["pid"] in self.by_pid:
+            rank = self.by_pid[event["pid"]]
+            if kind == "rank_exception":
+                rank.exception = rank.exception or event
+            elif kind == "rank_asked_exit":
+                rank.asked_exit = event
+            else:
+                rank.exit = rank.exit or event
 
     def running(self) -> dict[int, int]:
         """Return rank → pid of those whose end nobody has reported; with its leader a rank ends, too."""
         return {
-            number: rank["pid"]
+            number: rank.pid
             for number, rank in self.ranks.items()
-            if "exit" not in rank and rank["node"] not in self.leaders
+            if rank.exit is None and rank.node not in self.leaders
         }
 
-    def ranks_of(self, node: int) -> list[dict[str, Any]]:
-        """Return the ranks of a node."""
-        return [rank for rank in self.ranks.values() if rank["node"] == node]
+    def succeeded(self) -> list[int]:
+        """Return the ranks that ended with exit code 0."""
+        return sorted(number for number, rank in self.ranks.items() if rank.exit and rank.exit["code"] == 0)
 
-    def forget_node(self, node: int) -> list[dict[str, Any]]:
+    def ranks_of(self, node: int) -> list[Rank]:
+        """Return the ranks of a node."""
+        return [rank for rank in self.ranks.values() if rank.node == node]
+
+    def forget_node(self, node: int) -> list[Rank]:
         """Forget the ranks of a node that was lost, and return them."""
         lost = self.ranks_of(node)
-        self.ranks = {number: rank for number, rank in self.ranks.items() if rank["node"] != node}
+        self.ranks = {number: rank for number, rank in self.ranks.items() if rank.node != node}
         return lost
 
     def forget_ranks_from(self, world_size: int) -> list[int]:
@@ -66,68 +104,35 @@ class Gang:
 
     def leader_exited(self, node: int, code: int, moment: float) -> None:
         """Take the end of a node's start script or launcher."""
-        self.leaders[node] = {"node": node, "code": code, "t": moment}
+        self.leaders[node] = (code, moment)
 
-    def failures(self, *, ranks_count: bool = True) -> list[dict[str, Any]]:
+    def failures(self, *, ranks_count: bool = True) -> list[ProcessFailure]:
         """Return every failure, the most likely first cause first."""
         found = [self._rank_failure(rank) for rank in self.ranks.values()] if ranks_count else []
-        found += [self._leader_failure(leader) for leader in self.leaders.values()]
-        return sorted((failure for failure in found if failure), key=_order)
+        found += [self._leader_failure(node) for node in self.leaders]
+        return sorted((failure for failure in found if failure), key=ProcessFailure.order)
 
-    def _rank_failure(self, rank: dict[str, Any]) -> dict[str, Any] | None:
-        leader = self.leaders.get(rank["node"])
-        if rank["is_assumed"] and not (leader and leader["code"]):
-            return None  # it may be a helper whose end the boot file copes with: only a failed boot file tells
-        exception, ended = rank.get("exception"), rank.get("exit")
-        signs = [event for event in (exception, ended) if event]
-        status = ended["code"] if ended else None
-        code = _intended_code(rank, status)
+    def _rank_failure(self, rank: Rank) -> ProcessFailure | None:
+        if rank.is_assumed and not self.leaders.get(rank.node, (0, 0.0))[0]:
+            return None  # the boot file may cope with its end: only a failed boot file tells
+        signs = [event for event in (rank.exception, rank.exit) if event]
+        code = rank.intended_code()
         if not code:
             return None
-        return {
-            "node": rank["node"],
-            "rank": rank["rank"],
-            "code": code,
-            "crashed_by": -status if status in _SHUTDOWN_CRASHES and code > 0 else None,
-            "t": min(event["t"] for event in signs),
-            "is_victim": bool(exception and exception["is_victim"]),
-            "is_leader": False,
-            "was_told": self._was_told(code, signs[0]),
-        }
+        failure = ProcessFailure(rank.node, rank.rank, code, min(event["t"] for event in signs))
+        status = rank.exit["code"] if rank.exit else None
+        failure.crashed_by = -status if status in _SHUTDOWN_CRASHES and code > 0 else None
+        failure.is_victim = bool(rank.exception and rank.exception.get("is_victim"))
+        failure.was_told = self._was_told(code, signs[0]["t"])
+        return failure
 
-    def _leader_failure(self, leader: dict[str, Any]) -> dict[str, Any] | None:
-        if not leader["code"]:
+    def _leader_failure(self, node: int) -> ProcessFailure | None:
+        code, moment = self.leaders[node]
+        if not code:
             return None
-        return {
-            "node": leader["node"],
-            "rank": None,
-            "code": leader["code"],
-            "crashed_by": None,
-            "t": leader["t"],
-            "is_victim": False,
-            "is_leader": True,
-            "was_told": self._was_told(leader["code"], leader),
-        }
+        failure = ProcessFailure(node, None, code, moment)
+        failure.is_leader, failure.was_told = True, self._was_told(code, moment)
+        return failure
 
-    def _was_told(self, code: int, event: dict[str, Any]) -> bool:
-        return code == -signal.SIGTERM or (self.stopped_at is not None and event["t"] > self.stopped_at)
-
-
-def _intended_code(rank: dict[str, Any], status: int | None) -> int | None:
-    """Return the exit code a rank meant: one on its way out may still be stopped by us, or crash while torch ends."""
-    if "exception" in rank and (status is None or status <= 0):
-        return 1
-    if "asked" in rank and status in _SHUTDOWN_CRASHES:
-        return int(rank["asked"]["code"])
-    return status
-
-
-def _order(failure: dict[str, Any]) -> tuple[bool, bool, bool, float]:
-    explained_by_ranks = failure["is_leader"] and failure["code"] > 0
-    return (failure["was_told"], failure["is_victim"], explained_by_ranks, failure["t"])
-
-
-def is_clear(failure: dict[str, Any]) -> bool:
-    """Tell whether a failure is surely a cause: nobody told it to end, and nobody else's end explains it."""
-    explained = failure["is_leader"] and failure["code"] != -signal.SIGKILL
-    return not (failure["was_told"] or failure["is_victim"] or explained)
+    def _was_told(self, code: int, moment: float) -> bool:
+        return code == -signal.SIGTERM or (self.stopped_at is not None and moment > self.stopped_at)

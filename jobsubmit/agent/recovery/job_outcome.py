@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import signal
 
-from .. import files
-from . import restart_policy
+from ..job_directory import SIGNAL_BASE
+from ..status_file import STOPPED_BY_ENGINE
 from .outcome import Outcome
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+
+    from ..protocol import Evidence, Failure, NodeStatus
 
 
-STOPPED, KILLED = files.SIGNAL_BASE + signal.SIGTERM, files.SIGNAL_BASE + signal.SIGKILL  # exit codes
+STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # exit codes
 
 
-def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
+def find_outcome(statuses: Sequence[NodeStatus], nodes: int) -> Outcome | None:
     """Return what became of a job by the statuses of those nodes that left one, or None where they cannot tell."""
     failed = [status for status in statuses if status["state"] == "FAILED"]
     if failed:
         return _failed(failed)
     stopped = [status for status in statuses if status["state"] == "CANCELLED"]
-    asked = [status for status in stopped if status["reason"] != files.STOPPED_BY_ENGINE]
+    asked = [status for status in stopped if status["reason"] != STOPPED_BY_ENGINE]
     if asked:
         return Outcome("CANCELLED")
     if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
@@ -31,7 +32,7 @@ def judged(statuses: Sequence[dict[str, Any]], nodes: int) -> Outcome | None:
     return None
 
 
-def _failed(failed: list[dict[str, Any]]) -> Outcome:
+def _failed(failed: list[NodeStatus]) -> Outcome:
     first, *others = sorted(failed, key=_order)
     failure = first.get("failure")
     if failure is not None:
@@ -40,24 +41,19 @@ def _failed(failed: list[dict[str, Any]]) -> Outcome:
     return Outcome("FAILED", first["reason"], first["message"], failure)
 
 
-def _order(status: dict[str, Any]) -> tuple[bool, bool, bool, float]:
+def _order(status: NodeStatus) -> tuple[bool, bool, bool, float]:
     """Order as a single gang orders its failures; what failed without a process, e.g. a fetch, is a cause."""
-    failure = status.get("failure") or {}
-    evidence = failure.get("evidence", {})
-    explained = bool(evidence.get("is_leader")) and (failure["exit_code"] or 0) > 0
+    failure = status.get("failure")
+    evidence: Evidence = failure.get("evidence", {}) if failure else {}
+    explained = bool(failure and evidence.get("is_leader") and (failure["exit_code"] or 0) > 0)
     moment = evidence.get("t") or status.get("ended") or 0.0
     return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
 
 
-def _ranks(failure: dict[str, Any] | None) -> list[int]:
+def _ranks(failure: Failure | None) -> list[int]:
     if failure is None:
         return []
     return [rank for rank in (failure["rank"], *failure.get("victims", ())) if rank is not None]
-
-
-def wants_restart(outcome: Outcome, restarts: dict[str, Any] | None, attempt: int) -> bool:
-    """Tell whether a job with this restart policy shall be started again after an attempt, the first being 0."""
-    return restart_policy.restarts_after(restarts, outcome, attempt, (outcome.failure or {}).get("words", []))
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -66,7 +62,6 @@ def exit_code(outcome: Outcome) -> int:
         return 0
     if outcome.state == "CANCELLED":
         return STOPPED
-    failure = outcome.failure or {}
-    if failure.get("signal"):
-        return files.SIGNAL_BASE + int(failure["signal"])
-    return int(failure.get("exit_code") or 1)
+    if outcome.failure and outcome.failure["signal"]:
+        return SIGNAL_BASE + outcome.failure["signal"]
+    return outcome.exit_code or 1

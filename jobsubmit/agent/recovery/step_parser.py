@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from .. import files
+from .. import job_directory
+from ..job_directory import JobDirectory
 
 _STEP = re.compile(rb"\bstep\W{1,3}(\d{1,12})\b", re.IGNORECASE)
 _MOST_BYTES = 1 << 16
@@ -28,8 +29,8 @@ class Progress:
         """Read what was written since the last look; return whether a step was told. `ranks` are rank → node."""
         told = False
         for rank, node in ranks.items():
-            for stream in files.STREAMS:
-                for step in self._steps(files.log_of(self.job_dir, node, rank, stream)):
+            for stream in job_directory.STREAMS:
+                for step in self._steps(JobDirectory(self.job_dir).log_of(node, rank, stream)):
                     told = True
                     self.first = step if self.first is None else min(self.first, step)
                     self.last = step if self.last is None else max(self.last, step)

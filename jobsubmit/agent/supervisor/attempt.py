@@ -7,17 +7,17 @@ import signal
 import subprocess
 import time
 
-from .. import files, processes
+from .. import events, job_directory, processes, status_file
+from ..job_directory import JobDirectory
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
 from ..recovery.outcome import Outcome
 from . import hang_watch, setup
-from .job import USUAL_GRACE_SECONDS
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
-
+    from ..protocol import Failure, StruckFault
+    from ..recovery.first_failure import ProcessFailure
     from ..recovery.step_parser import Progress
     from .data_carrier import Outputs
     from .faults import Faults
@@ -48,8 +48,8 @@ class Attempt:
         self.job, self.number = job, number
         self.faults, self.outputs, self.progress = faults, outputs, progress
         self.nodes = [Node(index) for index in job.nodes]
-        self.gang = first_failure.Gang()
-        self.members = Membership(job, self.gang, progress)
+        self.table = first_failure.RankTable()
+        self.members = Membership(job, self.table, progress)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
         self.watch = hang_watch.HangWatch(job.request["hang_after"])
         self.memory = oom_detector.OutOfMemory()
@@ -58,7 +58,7 @@ class Attempt:
         self.first_ended_at: float | None = None
         self.failed_at: float | None = None  # when the first failure showed, in seconds since the epoch
         self.looked_at = 0.0  # at the steps that the logs tell
-        self.struck: list[dict[str, Any]] = []
+        self.struck: list[StruckFault] = []
 
     def run(self) -> Outcome:
         """Return how it ended; raises Outcome where the whole job shall end. Processes may be left."""
@@ -89,10 +89,10 @@ class Attempt:
         script = setup.prove_script(self.job, node.index)
         environment = self.job.environments.of(node.index, self.number)
         try:
-            node.leader = self.job.start(["bash", script], node.index, stdin=subprocess.DEVNULL, env=environment)
+            node.leader = self.job.start(["bash", script], node.index, env=environment)
         except OSError as error:
             raise Outcome("FAILED", "START_FAILED", "node %d could not start: %s" % (node.index, error)) from error
-        files.append_event(
+        events.append_event(
             self.job.dir,
             "node_start",
             node=node.index,
@@ -106,23 +106,23 @@ class Attempt:
         node.exit_code = node.leader.poll()
         if node.exit_code is None:
             return
-        files.append_event(self.job.dir, "node_exit", node=node.index, code=node.exit_code, attempt=self.number)
+        events.append_event(self.job.dir, "node_exit", node=node.index, code=node.exit_code, attempt=self.number)
         if node.exit_code == 0:
             self.first_ended_at = self.first_ended_at or time.monotonic()
         alive = sum(other.leader is not None and other.exit_code is None for other in self.nodes)
-        if self.first_ended_at and not self.gang.ranks_of(node.index) and self.members.is_elastic:
+        if self.first_ended_at and not self.table.ranks_of(node.index) and self.members.is_elastic:
             return  # it came back when the others had done the work: whatever it says, it is not needed
         if self.members.can_lose(node.index, node.exit_code, alive):
             backoff = self.members.lose(node.index, self.struck.pop() if self.struck else None)
             node.leader, node.exit_code, node.starts_at = None, None, time.monotonic() + backoff
         else:
-            self.gang.leader_exited(node.index, node.exit_code, time.time())
+            self.table.leader_exited(node.index, node.exit_code, time.time())
 
     # ── what the processes tell ─────────────────────────────────────────────────────────────────────────────────
 
     def _take_events(self) -> None:
         for event in self.job.events.new():
-            self.gang.take(event)
+            self.table.take(event)
             if event["event"] == "rank_start":
                 self.job.node_of_rank[event["rank"]] = event["node"]
                 self.members.take(event)
@@ -130,15 +130,15 @@ class Attempt:
     def _note_progress(self) -> None:
         steps, ranks = self.job.steps, self.job.node_of_rank
         expected = self.members.world or len(self.nodes) * self.job.environments.nproc
-        if self.gang.ranks and self.job.status["state"] != "RUNNING":
+        if self.table.ranks and self.job.status["state"] != "RUNNING":
             self.job.write_status(state="RUNNING", message="")
-        if len(self.gang.ranks) >= expected and steps.end("rendezvous"):
+        if len(self.table.ranks) >= expected and steps.end("rendezvous"):
             self.ready_since = time.monotonic()
             steps.start("first_output")
         has_grown = self.job.logs.grown_at > self.looked_at
         told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(ranks)  # a fault waits for its step
         self.looked_at = self.job.logs.grown_at
-        if self.gang.ranks and not steps.ended("first_output") and self._any_output():
+        if self.table.ranks and not steps.ended("first_output") and self._any_output():
             steps.end("first_output")
             steps.start("training")
         if told_step:
@@ -147,9 +147,9 @@ class Attempt:
 
     def _any_output(self) -> bool:
         logs = (
-            files.log_of(self.job.dir, rank["node"], number, stream)
-            for number, rank in self.gang.ranks.items()
-            for stream in files.STREAMS
+            JobDirectory(self.job.dir).log_of(rank.node, number, stream)
+            for number, rank in self.table.ranks.items()
+            for stream in job_directory.STREAMS
         )
         return any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs)
 
@@ -166,7 +166,7 @@ class Attempt:
     def _strike(self) -> None:
         for fault in self.faults.due(self.progress.last, self.ready_since):
             leader = self.nodes[fault["number"]].leader if fault["target"] == "node" else None
-            running = self.gang.running()
+            running = self.table.running()
             if self.faults.strike(fault, leader.pid if leader else None, running):
                 self.struck.append({"text": fault["text"], "t": time.time()})
             else:
@@ -177,43 +177,42 @@ class Attempt:
     def _success(self) -> Outcome | None:
         if all(node.exit_code == 0 for node in self.nodes):
             return Outcome("SUCCEEDED")
-        if not self.members.is_elastic or self.first_ended_at is None or self.gang.failures():
+        if not self.members.is_elastic or self.first_ended_at is None or self.table.failures():
             return None
         others = [node for node in self.nodes if node.exit_code is None]
         waited = time.monotonic() - self.first_ended_at >= _LATECOMER_SECONDS
-        if all(node.leader is None for node in others) or (waited and not self.gang.running()):
+        if all(node.leader is None for node in others) or (waited and not self.table.running()):
             return Outcome("SUCCEEDED")
         return None
 
     def _failure(self) -> Outcome | None:
-        failures = self.gang.failures(ranks_count=self.ranks_count)
+        failures = self.table.failures(ranks_count=self.ranks_count)
         if not failures:
             return None
         now = time.monotonic()
         self.unclear_since = self.unclear_since or now
-        self.failed_at = self.failed_at or min(failure["t"] for failure in failures)
+        self.failed_at = self.failed_at or min(failure.t for failure in failures)
         if now - self.unclear_since < self._settle_seconds(failures[0]):
             return None
         for failure in failures:
-            if failure["rank"] is not None:
-                rank_failure.keep_error_file(self.job, self.gang.ranks[failure["rank"]])
+            if failure.rank is not None:
+                rank_failure.keep_error_file(self.job, self.table.ranks[failure.rank])
         return Outcome("FAILED", _TO_BE_JUDGED)
 
-    def _settle_seconds(self, first: dict[str, Any]) -> float:
+    def _settle_seconds(self, first: ProcessFailure) -> float:
         """Return how long to wait for a better explanation; it may come from a node of another machine."""
-        if first_failure.is_clear(first):
+        if first.is_clear():
             return SETTLE_SECONDS
-        if self.job.place is not None and self.job.request["nodes"] > 1:
-            return SETTLE_UNCLEAR_SECONDS + USUAL_GRACE_SECONDS
-        return SETTLE_UNCLEAR_SECONDS if self.gang.running() else SETTLE_SECONDS
+        elsewhere = self.job.scope.other_nodes_seconds
+        return SETTLE_UNCLEAR_SECONDS + elsewhere if elsewhere or self.table.running() else SETTLE_SECONDS
 
     def _hang(self) -> Outcome | None:
         if not self.watch.seconds:
             return None
-        ended = sorted(number for number, rank in self.gang.ranks.items() if rank.get("exit", {}).get("code") == 0)
+        ended = self.table.succeeded()
         limit = min(self.watch.seconds, hang_watch.EXIT_SECONDS) if ended else self.watch.seconds
         others = set(self.outputs.pids())
-        if self.gang.ranks:  # a launcher that waits for its ranks does so by looking, again and again
+        if self.table.ranks:  # a launcher that waits for its ranks does so by looking, again and again
             others |= {node.leader.pid for node in self.nodes if node.leader}
         silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.descendants()) - others)
         if silence < limit:
@@ -222,7 +221,7 @@ class Attempt:
         return self._hanging(silence, ended)
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:
-        stacks = hang_watch.dump_stacks(self.job.dir, self.gang.running())
+        stacks = hang_watch.dump_stacks(self.job.dir, self.table.running())
         places = {rank: hang_watch.place(lines) for rank, lines in stacks.items()}
         message = "no output and no CPU time for %d s" % silence
         if ended:
@@ -237,8 +236,8 @@ class Attempt:
         if not stacks:
             return Outcome("FAILED", "HANG", message)
         rank = odd if odd is not None else min(stacks)
-        failure = {
-            "node": self.gang.ranks[rank]["node"],
+        failure: Failure = {
+            "node": self.table.ranks[rank].node,
             "rank": rank,
             "exit_code": None,
             "signal": None,
@@ -253,18 +252,18 @@ class Attempt:
     def judged(self, outcome: Outcome) -> Outcome:
         """Return the outcome with who failed first, by all that came in while the gang was stopping."""
         for event in self.job.events.new():
-            self.gang.take(event)
-        failures = self.gang.failures()
-        if outcome.reason == files.STOPPED_BY_ENGINE and failures and not failures[0]["was_told"]:
+            self.table.take(event)
+        failures = self.table.failures()
+        if outcome.reason == status_file.STOPPED_BY_ENGINE and failures and not failures[0].was_told:
             outcome = Outcome("FAILED", _TO_BE_JUDGED)  # the engine came first: it saw a victim, or this failure
         if outcome.reason != _TO_BE_JUDGED:
             return outcome
         first, *others = failures
-        failure = rank_failure.failure(self.job, first)
-        failure["victims"] = sorted(other["rank"] for other in others if other["rank"] is not None)
-        reason = "EXIT_CODE" if first["code"] > 0 else "SIGNAL"
-        if first["rank"] is None and first["code"] == -signal.SIGKILL:
+        failure = rank_failure.report_failure(self.job, first)
+        failure["victims"] = sorted(other.rank for other in others if other.rank is not None)
+        reason = "EXIT_CODE" if first.code > 0 else "SIGNAL"
+        if first.rank is None and first.code == -signal.SIGKILL:
             reason = "NODE_FAILED"
-        if first["code"] == -signal.SIGKILL and self.memory.has_struck():
+        if first.code == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
         return Outcome("FAILED", reason, failure["message"], failure)

@@ -13,7 +13,10 @@ import signal
 import subprocess
 import time
 
-from .. import files, processes, protocol
+from .. import processes
+from ..atomic_write import read_file, replace_file
+from ..job_directory import JobDirectory
+from ..json_form import read_fields
 from ..recovery.oom_detector import GROUP_PREFIX
 from .watcher import watcher
 
@@ -21,8 +24,6 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GROUP = "control-group"  # in the job's directory: the path of the group
-SEEN = "processes.json"  # in the job's directory: by whom, and [pid, start time] of each process that was seen
 _ROOT = "/sys/fs/cgroup"
 _V1 = ("pids", "name=systemd", "freezer")
 _SECONDS = 5.0
@@ -45,7 +46,7 @@ def enter(job_dir: str) -> None:
         group = _systemd_scope(name)
         if not group:
             return
-    with open(os.path.join(job_dir, GROUP), "w", encoding="utf-8") as stream:
+    with open(JobDirectory(job_dir).control_group, "w", encoding="utf-8") as stream:
         stream.write(group)
 
 
@@ -97,7 +98,7 @@ def _systemd_scope(name: str) -> str:
 def group_of(job_dir: str) -> str:
     """Return the folder of the job's control group, or nothing; a record that names another folder is not believed."""
     try:
-        group = files.read_file(os.path.join(job_dir, GROUP), 4096).decode()
+        group = read_file(JobDirectory(job_dir).control_group, 4096).decode()
     except (OSError, UnicodeDecodeError):
         return ""
     is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
@@ -136,7 +137,7 @@ class Register:
     """Write down the processes below this one, whenever there are others than before."""
 
     def __init__(self, job_dir: str) -> None:
-        self.path, self.watcher = os.path.join(job_dir, SEEN), watcher(job_dir)
+        self.path, self.watcher = JobDirectory(job_dir).processes, watcher(job_dir)
         self.seen: dict[int, int] = {}
 
     def note(self) -> None:
@@ -146,11 +147,10 @@ class Register:
         if now == self.seen:
             return
         self.seen = now
-        temporary = self.path + ".new"
         try:
-            with open(temporary, "w") as stream:
-                json.dump({"watcher": self.watcher, "seen": sorted(now.items())}, stream)
-            os.replace(temporary, self.path)
+            replace_file(
+                self.path, json.dumps({"watcher": self.watcher, "seen": sorted(now.items())}), is_durable=False
+            )
         except OSError:
             pass  # a full disk: the next look may find room
 
@@ -158,7 +158,7 @@ class Register:
 def registered(job_dir: str) -> set[int]:
     """Return the pids that were written down and still are the same processes."""
     try:
-        found = protocol.mapping(files.read_file(os.path.join(job_dir, SEEN)), {"watcher": dict, "seen": [[int]]})
+        found = read_fields(read_file(JobDirectory(job_dir).processes), {"watcher": dict, "seen": [[int]]})
     except (OSError, ValueError):
         return set()
     if found["watcher"] != watcher(job_dir):  # a copy, or of another machine: these are not our processes

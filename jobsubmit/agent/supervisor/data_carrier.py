@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-from .. import files, processes
+from .. import processes
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -17,12 +17,11 @@ _POLL_SECONDS = 0.05
 
 def start(job: Job, what: str) -> subprocess.Popen[bytes]:
     """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
-    folder = job.order["client_folder"]  # relative paths in the environment are meant from there
+    folder = job.assignment["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
-        [*job.order["carrier"], what, job.dir],
+        [*job.assignment["data_carrier"], what, job.dir],
         0,
         is_ours=True,
-        stdin=subprocess.DEVNULL,
         cwd=folder if os.path.isdir(folder) else job.dir,
     )
 
@@ -69,6 +68,6 @@ class Outputs:
 
     def _asked(self) -> float:
         try:
-            return os.stat(os.path.join(self.job.shared_dir, files.CANCEL)).st_mtime
+            return os.stat(self.job.shared.cancel).st_mtime
         except FileNotFoundError:
             return 0.0

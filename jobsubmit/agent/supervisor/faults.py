@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 
-from .. import files, processes
+from .. import events, processes
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+
+    from ..protocol import Fault
 
 
 class Faults:
@@ -20,7 +21,7 @@ class Faults:
     (counted from when all ranks have started), "by" seconds}.
     """
 
-    def __init__(self, job_dir: str, faults: list[dict[str, Any]]) -> None:
+    def __init__(self, job_dir: str, faults: list[Fault]) -> None:
         self.job_dir, self.waiting = job_dir, list(faults)
 
     def delay_of(self, node: int) -> float:
@@ -32,7 +33,7 @@ class Faults:
                 return float(fault["by"])
         return 0.0
 
-    def due(self, step: int | None, ready_since: float | None) -> list[dict[str, Any]]:
+    def due(self, step: int | None, ready_since: float | None) -> list[Fault]:
         """Return the kills whose moment has come; `ready_since` is when all ranks had started (monotonic)."""
         found = []
         for fault in list(self.waiting):
@@ -47,7 +48,7 @@ class Faults:
                 found.append(fault)
         return found
 
-    def strike(self, fault: dict[str, Any], leader: int | None, ranks: Mapping[int, int]) -> bool:
+    def strike(self, fault: Fault, leader: int | None, ranks: Mapping[int, int]) -> bool:
         """Send the signal to one rank, or to all processes of a node; `ranks` are the pids of those that run."""
         if fault["target"] == "rank":
             pids = [ranks[fault["number"]]] if fault["number"] in ranks else []
@@ -59,5 +60,5 @@ class Faults:
             processes.send(pid, fault["signal"])
         return bool(pids)
 
-    def _struck(self, fault: dict[str, Any]) -> None:
-        files.append_event(self.job_dir, "fault", text=fault["text"], pid=os.getpid())
+    def _struck(self, fault: Fault) -> None:
+        events.append_event(self.job_dir, "fault", text=fault["text"], pid=os.getpid())

@@ -10,14 +10,15 @@ import sys
 import time
 import traceback
 
-from .. import files, processes
+from .. import atomic_write, events, processes, status_file
+from ..job_directory import JobDirectory
 from . import containment
 from .job import USUAL_GRACE_SECONDS
 from .supervisor import Supervisor
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from ..protocol import Assignment, NodeStatus
 
 
 _LOOK_SECONDS = 0.5
@@ -25,11 +26,11 @@ _LATE_SECONDS = 20.0  # beyond the grace of a cancelled job, until a supervisor 
 
 
 def main() -> None:
-    """Read the order from standard input, take the job's lock, say `ready`, and see the job through."""
+    """Read the assignment from standard input, take the job's lock, say `ready`, and see the job through."""
     job_dir = sys.argv[1]
-    order = json.load(sys.stdin)
-    order["umask"] = os.umask(0o077)  # of the user's processes; what we write ourselves is for the owner only
-    lock = os.open(os.path.join(job_dir, files.LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    assignment = json.load(sys.stdin)
+    assignment["umask"] = os.umask(0o077)  # of the user's processes; what we write ourselves is for the owner only
+    lock = os.open(JobDirectory(job_dir).lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -37,10 +38,10 @@ def main() -> None:
     except OSError:
         pass  # a file system without locks: the time stamp of the file shows that we live
     processes.adopt_orphans()
-    keeper = os.getpid()
+    guardian = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(job_dir, order, keeper)
+        _supervise(job_dir, assignment, guardian)
     _let_go_of_client()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -61,7 +62,7 @@ def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
         pid, wait_status = os.waitpid(supervisor, os.WNOHANG)
         if pid:
             return False, wait_status
-        grace = files.cancel_grace(job_dir, USUAL_GRACE_SECONDS)
+        grace = status_file.cancel_grace(job_dir, USUAL_GRACE_SECONDS)
         if grace is None or _beat_of(job_dir) != beat:
             beat, alive_at = _beat_of(job_dir), time.monotonic()
         else:
@@ -78,35 +79,36 @@ def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
 def _beat_of(job_dir: str) -> int:
     """Return the time stamp that a living supervisor sets again and again."""
     try:
-        return os.stat(os.path.join(job_dir, files.LOCK)).st_mtime_ns
+        return os.stat(JobDirectory(job_dir).lock).st_mtime_ns
     except OSError:
         return 0
 
 
 def _write_end(job_dir: str, was_late: bool, wait_status: int) -> None:
     """Write down how the job ended, if its supervisor has not; where there is no room, wait for it."""
-    status = files.read_status(job_dir)
-    if "ended" in status:
+    before = status_file.read_status(job_dir)
+    if before and "ended" in before:
         return
     state, reason = ("CANCELLED", "") if was_late else ("LOST", "SUPERVISOR_DIED")
     message = "the process that watched the job %s" % (
         "did not end it, and was killed" if was_late else "died (%s)" % _spelled(wait_status)
     )
-    status.update(state=state, reason=reason, message=message, ended=time.time())
-    files.append_event(job_dir, "end", state=state, reason=reason)
-    files.when_there_is_room(lambda: files.write_status(job_dir, status))
-    files.when_there_is_room(lambda: files.write_events(job_dir))
+    empty: NodeStatus = {"state": state, "reason": reason, "message": message}
+    status: NodeStatus = {**(before or empty), **empty, "ended": time.time()}
+    events.append_event(job_dir, "end", state=state, reason=reason)
+    atomic_write.when_there_is_room(lambda: status_file.write_status(job_dir, status))
+    atomic_write.when_there_is_room(lambda: events.write_events(job_dir))
 
 
-def _supervise(job_dir: str, order: dict[str, Any], keeper: int) -> None:
+def _supervise(job_dir: str, assignment: Assignment, guardian: int) -> None:
     processes.die_with_parent(signal.SIGTERM)
-    if os.getppid() != keeper:
+    if os.getppid() != guardian:
         os._exit(1)
     processes.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         containment.enter(job_dir)
-        supervisor = Supervisor(job_dir, order)
+        supervisor = Supervisor(job_dir, assignment)
         supervisor.prepare()
     except BaseException as error:
         os.write(1, ("%s\n" % error).encode("utf-8", "replace"))
@@ -132,4 +134,4 @@ def _let_go_of_client() -> None:
 def _spelled(wait_status: int) -> str:
     if os.WIFSIGNALED(wait_status):
         return "signal %d" % os.WTERMSIG(wait_status)
-    return "exit code %d, see %s" % (os.WEXITSTATUS(wait_status), files.GANG_LOG)
+    return "exit code %d, see %s" % (os.WEXITSTATUS(wait_status), os.path.basename(JobDirectory("").agent_log))

@@ -6,7 +6,8 @@ import os
 import re
 import time
 
-from .. import files, processes
+from .. import job_directory, processes
+from ..job_directory import JobDirectory
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -58,15 +59,19 @@ def _cpu_seconds(pid: int) -> list[float]:
 
 def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
     """Ask each rank (rank → pid) for its stacks; return the lines of those that answered."""
-    before = {rank: _size(files.stacks_of(job_dir, rank)) for rank in ranks}
+    before = {rank: _size(JobDirectory(job_dir).stacks_of(rank)) for rank in ranks}
     for pid in ranks.values():
         if _catches(pid):
-            processes.send(pid, files.STACK_SIGNAL)
+            processes.send(pid, job_directory.STACK_SIGNAL)
     deadline = time.monotonic() + _DUMP_SECONDS
-    while time.monotonic() < deadline and any(_size(files.stacks_of(job_dir, r)) == size for r, size in before.items()):
+    while time.monotonic() < deadline and any(
+        _size(JobDirectory(job_dir).stacks_of(r)) == size for r, size in before.items()
+    ):
         time.sleep(0.05)
     time.sleep(0.1)  # a dump is many small writes
-    return {rank: lines for rank, size in before.items() if (lines := _lines(files.stacks_of(job_dir, rank), size))}
+    return {
+        rank: lines for rank, size in before.items() if (lines := _lines(JobDirectory(job_dir).stacks_of(rank), size))
+    }
 
 
 def _catches(pid: int) -> bool:
@@ -76,7 +81,7 @@ def _catches(pid: int) -> bool:
             caught = next(line for line in stream if line.startswith("SigCgt:"))
     except (OSError, StopIteration):
         return not os.path.isdir("/proc/self")
-    return bool(int(caught.split()[1], 16) >> (files.STACK_SIGNAL - 1) & 1)
+    return bool(int(caught.split()[1], 16) >> (job_directory.STACK_SIGNAL - 1) & 1)
 
 
 def _size(path: str) -> int:

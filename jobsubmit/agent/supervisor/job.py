@@ -1,4 +1,4 @@
-"""What all parts of the supervisor share: the order, the directory, the status, and the reasons to end early."""
+"""What all parts of the supervisor share: the assignment, the directory, the status, and the reasons to end early."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ import signal
 import subprocess
 import time
 
-from .. import files, processes
-from ..logs.index import IndexWriter
+from .. import events, node_contract, processes, protocol, status_file
+from ..atomic_write import is_full, make_private, when_there_is_room
+from ..job_directory import STREAMS, JobDirectory
+from ..logs.writing import IndexWriter
 from ..recovery.outcome import Outcome
-from . import containment, environment, network
+from . import containment
+from .environment import NodeEnvironments
 from .job_phases import Steps
+from .scope import scope_of
 from .watcher import watcher
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    import socket
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
+
+    from typing_extensions import Unpack
+
+    from ..protocol import Assignment, NodeStatus, StatusChange
 
 POLL_SECONDS = 0.03
 _INDEX_SECONDS = 0.1
-LOG_LIMIT_VARIABLE = "JOBSUBMIT_LOG_LIMIT"  # bytes
-_LOG_LIMIT = 1 << 30
+_LOG_LIMIT = 1 << 30  # bytes
 _SHORTEST_SECRET = 4  # a shorter one would strike out half of any text
 USUAL_GRACE_SECONDS = 10.0
 _RESERVED_BYTES = 1 << 16
@@ -31,17 +37,17 @@ _BEAT_SECONDS = 1.0
 
 
 class Job:
-    """Hold one job while it runs."""
+    """One job, or one node of it, while it runs."""
 
-    def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
-        self.dir, self.order = job_dir, order
-        self.request: dict[str, Any] = order["request"]
-        self.place: dict[str, Any] | None = order.get("place")
-        self.nodes = [self.place["node"]] if self.place else list(range(self.request["nodes"]))
-        self.shared_dir: str = order.get("shared_dir") or job_dir  # what all nodes of the job see
-        self.events = files.EventReader(job_dir)
+    def __init__(self, job_dir: str, assignment: Assignment) -> None:
+        self.dir, self.files, self.assignment = job_dir, JobDirectory(job_dir), assignment
+        self.request = assignment["request"]
+        self.scope = scope_of(assignment)
+        self.nodes = self.scope.nodes
+        self.shared = JobDirectory(assignment.get("shared_dir") or job_dir)  # what all nodes of the job see
+        self.events = events.EventReader(job_dir)
         self.steps = Steps(job_dir)
-        self.logs = IndexWriter(job_dir, int(os.environ.get(LOG_LIMIT_VARIABLE) or _LOG_LIMIT))
+        self.logs = IndexWriter(job_dir, int(os.environ.get(node_contract.LOG_LIMIT) or _LOG_LIMIT))
         self.node_of_rank: dict[int, int] = {}
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
         self.started: list[subprocess.Popen[bytes]] = []
@@ -49,70 +55,59 @@ class Job:
         self.began = time.monotonic()  # whatever becomes of the clock on the wall
         self.attempt_began = 0.0
         self.told_to_end = False
-        self.lease: socket.socket | None = None  # of the port
         self.index_due = 0.0
         self.is_status_unwritten = False
         self.write_due = 0.0
         self.beat_due = 0.0
         self.register = containment.Register(job_dir)
-        self.status: dict[str, Any] = {
+        self.status: NodeStatus = {
+            "version": protocol.VERSION,
             "state": "STARTING",
             "reason": "",
             "message": "",
             "failure": None,
             "started": time.time(),
-            "attempt": self.place["attempt"] if self.place else 0,
+            "attempt": self.scope.attempt,
             "restarts": [],
             "resizes": [],
         }
 
     def prepare(self) -> None:
-        """Lease port and addresses where no engine gave them; whatever fails here is the submitter's error."""
-        if self.place:
-            port, addresses = self.place["port"], self.place["addresses"]
-        else:
-            port, self.lease = network.lease_port(self.request["job_id"])
-            addresses = network.node_addresses(self.request["nodes"])
-        self.environments = environment.NodeEnvironments(self.order, self.dir, addresses, port)
+        """Find port and addresses, make the directories; whatever fails here is the submitter's error."""
+        port, addresses = self.scope.find_peers()
+        self.environments = NodeEnvironments(self.assignment, self.files, self.scope, addresses, port)
         self.steps.begin_attempt(self.status["attempt"])
-        for folder in (files.LOGS, files.STACKS):
-            files.make_private(os.path.join(self.dir, folder))
+        for folder in (self.files.logs, self.files.stacks):
+            make_private(folder)
         self._reserve()
         signal.signal(signal.SIGTERM, self._on_sigterm)
-        mounts = [mount for mount in self.request["mounts"] if mount["kind"] == "checkpoint"]
-        for mount in mounts:
-            self.status["checkpoint_dir"] = environment.mount_path(self.request, self.shared_dir, mount)
+        for mount in self.request["mounts"]:
+            if mount["kind"] == "checkpoint":
+                self.status["checkpoint_dir"] = self.environments.mount_path(mount)
         self.write_status(
-            watcher=watcher(self.dir), pid=os.getpid(), port=port, addresses=addresses, notes=self._notes()
+            watcher=watcher(self.dir), pid=os.getpid(), port=port, addresses=addresses, notes=self.scope.notes()
         )
 
     def _on_sigterm(self, number: int, frame: object) -> None:
         self.told_to_end = True
 
-    def _notes(self) -> list[str]:
-        gpus = environment.visible_gpus(os.environ) if self.place is None else []
-        if gpus and not self.environments.gpus[0]:
-            wanted = self.request["nodes"] * (self.request["nproc_per_node"] or 1)
-            return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(gpus), wanted)]
-        return []
-
-    def write_status(self, **fields: Any) -> None:
+    def write_status(self, **fields: Unpack[StatusChange]) -> None:
         """Change some fields of the status, and write it; a new state is an event, too.
 
         What a full disk does not take is written once there is room (see `write_again`).
         """
         if "ended" not in fields and fields.get("state", self.status["state"]) != self.status["state"]:
-            files.append_event(self.dir, "state", state=fields["state"], message=fields.get("message", ""))
+            events.append_event(self.dir, "state", state=fields["state"], message=fields.get("message", ""))
         self.status.update(fields)
         self._write()
 
     def _write(self) -> None:
         self.write_due = time.monotonic() + _ROOM_LOOK_SECONDS
         try:
-            files.write_status(self.dir, self.status)
+            status_file.write_status(self.dir, self.status)
             self.is_status_unwritten = False
         except OSError as error:
-            if not files.is_full(error):
+            if not is_full(error):
                 raise
             self.is_status_unwritten = True
             text = "%s was full while the job ran (%s): its log may be incomplete" % (self.dir, error.strerror)
@@ -124,21 +119,21 @@ class Job:
         self._beat()
         if self.is_status_unwritten and time.monotonic() >= self.write_due:
             self._write()
-        return files.write_events(self.dir) and not self.is_status_unwritten
+        return events.write_events(self.dir) and not self.is_status_unwritten
 
     def write_at_last(self) -> None:
         """Write what is left, now that the job has ended; where there is no room, wait for it."""
         self._free_reserve()
         self.write_due = 0.0
-        files.when_there_is_room(self.write_again)
+        when_there_is_room(self.write_again)
 
     def _reserve(self) -> None:
-        with open(os.path.join(self.dir, files.RESERVE), "wb") as reserve:
+        with open(self.files.reserve, "wb") as reserve:
             reserve.write(bytes(_RESERVED_BYTES))
 
     def _free_reserve(self) -> None:
         try:
-            os.unlink(os.path.join(self.dir, files.RESERVE))
+            os.unlink(self.files.reserve)
         except OSError:
             pass
 
@@ -152,9 +147,7 @@ class Job:
         self.note_logs()
         self.write_again()
         if self.told_to_end:
-            if self.place:
-                raise Outcome("CANCELLED", files.STOPPED_BY_ENGINE, "the engine told this node to end")
-            raise Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
+            raise self.scope.stopped()
         if self.cancel_grace() is not None:
             raise Outcome("CANCELLED")
         timeout = self.request["timeout"]
@@ -164,7 +157,7 @@ class Job:
 
     def cancel_grace(self) -> float | None:
         """Return the seconds that whoever cancels the job leaves its processes, or None if nobody does."""
-        return files.cancel_grace(self.shared_dir, USUAL_GRACE_SECONDS)
+        return status_file.cancel_grace(self.shared.path, USUAL_GRACE_SECONDS)
 
     def begin_attempt(self, number: int) -> None:
         """Let what is counted per attempt begin anew."""
@@ -181,7 +174,7 @@ class Job:
         self.index_due = time.monotonic() + _INDEX_SECONDS
         owners = [(node, None) for node in self.nodes]  # type: list[tuple[int, int | None]]
         owners += [(node, rank) for rank, node in self.node_of_rank.items()]
-        self.logs.note((node, rank, stream) for node, rank in owners for stream in files.STREAMS)
+        self.logs.note((node, rank, stream) for node, rank in owners for stream in STREAMS)
 
     def _beat(self) -> None:
         """Show that the job is watched, where locks cannot; note which processes there are."""
@@ -189,32 +182,50 @@ class Job:
             return
         self.beat_due = time.monotonic() + _BEAT_SECONDS
         try:
-            os.utime(os.path.join(self.dir, files.LOCK))
+            os.utime(self.files.lock)
         except OSError:
             return  # an engine watches this node
         if not containment.group_of(self.dir):
             self.register.note()
 
-    def start(self, argv: list[str], node: int, *, is_ours: bool = False, **options: Any) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        argv: list[str],
+        node: int,
+        *,
+        is_ours: bool = False,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
         """Start a process of a node, which ends with us; what it says is the node's.
 
         One of ours writes files for their owner only; the user's has the umask of whoever submitted the job.
         """
         with self.node_log(node, "stdout") as out, self.node_log(node, "stderr") as err:
-            options.setdefault("stdout", out)
             begin = _die_with_us if is_ours else self._begin_process_of_user
-            process = subprocess.Popen(argv, stderr=err, start_new_session=True, preexec_fn=begin, **options)
+            process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=out if stdout is None else stdout,
+                stderr=err,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+                preexec_fn=begin,
+            )
         self.started.append(process)
         return process
 
     def _begin_process_of_user(self) -> None:
         _die_with_us()
-        if "umask" in self.order:
-            os.umask(self.order["umask"])
+        if "umask" in self.assignment:
+            os.umask(self.assignment["umask"])
 
     def node_log(self, node: int, stream: str) -> BinaryIO:
         """Open a log of a node for more."""
-        return open(files.log_of(self.dir, node, None, stream), "ab")
+        return open(self.files.log_of(node, None, stream), "ab")
 
     def say(self, node: int, text: str) -> None:
         """Say something among the lines of a node, unless the disk is full."""
@@ -222,12 +233,12 @@ class Job:
             with self.node_log(node, "stderr") as log:
                 log.write(("jobsubmit: %s\n" % text).encode())
         except OSError as error:
-            if not files.is_full(error):
+            if not is_full(error):
                 raise
 
     def without_secrets(self, text: str) -> str:
         """Return a text with every secret value struck out, the longest first: one may be part of another."""
-        parts = {part: name for name, value in self.order["secrets"].items() for part in spellings(value)}
+        parts = {part: name for name, value in self.assignment["secrets"].items() for part in spellings(value)}
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
                 text = text.replace(part, "<%s>" % parts[part])

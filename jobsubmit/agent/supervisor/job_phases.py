@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import files
+from .. import events
 
 
 class Steps:
@@ -33,5 +33,5 @@ class Steps:
         if (step, edge) in self.seen:
             return False
         self.seen.add((step, edge))
-        files.append_event(self.job_dir, "step", step=step, edge=edge, attempt=self.attempt)
+        events.append_event(self.job_dir, "step", step=step, edge=edge, attempt=self.attempt)
         return True

@@ -6,22 +6,22 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 
-from ..isolated_python import isolated
-from ..recovery import rank_failure
+from ..isolated_python import agent_command
+from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import Outcome
-from . import data_carrier, environment
+from ..recovery.rank_failure import report_failure
+from . import data_carrier
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from .job import Job
 
-_FETCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fetch.py")
-
 
 def fetch_code(job: Job) -> dict[int, str]:
     """Fetch code and start script onto every node, at once; return the digest of each node's script."""
-    if job.order["order"] is None:  # somebody has done so before we came
+    if job.assignment["order"] is None:  # somebody has done so before we came
         return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
     job.steps.start("fetch")
     fetchers = {node: _start_fetch(job, node) for node in job.nodes}
@@ -39,10 +39,12 @@ def fetch_code(job: Job) -> dict[int, str]:
 def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
     folder = job.environments.job_folder(node)
     os.makedirs(folder, exist_ok=True)
-    fetcher = job.start(isolated(_FETCH, folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    fetcher = job.start(
+        agent_command("fetch", folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert fetcher.stdin
     try:
-        fetcher.stdin.write(json.dumps(job.order["order"]).encode())
+        fetcher.stdin.write(json.dumps(job.assignment["order"]).encode())
         fetcher.stdin.close()
     except BrokenPipeError:
         pass  # its own message and exit code say why
@@ -51,7 +53,7 @@ def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
 
 def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
     if fetcher.returncode != 0:
-        failure = rank_failure.failure(job, {"node": node, "rank": None, "code": fetcher.returncode})
+        failure = report_failure(job, ProcessFailure(node, None, fetcher.returncode, time.time()))
         raise Outcome("FAILED", "FETCH_FAILED", "node %d could not fetch the code" % node, failure)
     assert fetcher.stdout
     with fetcher.stdout as told:
@@ -75,13 +77,13 @@ def prove_script(job: Job, node: int) -> str:
 def bring_data(job: Job) -> None:
     """Make the directory of every input, output and checkpoint; download the inputs."""
     for mount in job.request["mounts"]:
-        path = environment.mount_path(job.request, job.shared_dir, mount)
+        path = job.environments.mount_path(mount)
         try:
             os.makedirs(path if mount["kind"] != "input" else os.path.dirname(path), exist_ok=True)
         except OSError as error:
             problem = "%s cannot be made: %s" % (path, error.strerror)
             raise Outcome("FAILED", "START_FAILED", problem) from error
-    if job.place is not None:
+    if not job.scope.prepares_data:
         return  # only folders that the nodes see
     resumes = job.request["checkpoints_of"] != job.request["job_id"]
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
@@ -91,6 +93,6 @@ def bring_data(job: Job) -> None:
     while bringer.poll() is None:
         job.pause()
     if bringer.returncode != 0:
-        failure = rank_failure.failure(job, {"node": 0, "rank": None, "code": bringer.returncode})
+        failure = report_failure(job, ProcessFailure(0, None, bringer.returncode, time.time()))
         raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be brought", failure)
     job.steps.end("inputs")

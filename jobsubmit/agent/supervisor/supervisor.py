@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .. import files, processes
+from .. import atomic_write, events, processes
 from ..recovery import restart_policy
 from ..recovery.outcome import Outcome
 from ..recovery.step_parser import Progress
@@ -16,7 +16,7 @@ from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from ..protocol import Assignment, Restart
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
@@ -35,8 +35,8 @@ def _spelled(error: OSError) -> str:
 class Supervisor:
     """Run one job to its end."""
 
-    def __init__(self, job_dir: str, order: dict[str, Any]) -> None:
-        self.job = Job(job_dir, order)
+    def __init__(self, job_dir: str, assignment: Assignment) -> None:
+        self.job = Job(job_dir, assignment)
         self.faults = Faults(job_dir, self.job.request["faults"])
         self.outputs = Outputs(self.job)
         self.progress = Progress(job_dir)
@@ -54,7 +54,7 @@ class Supervisor:
             self._stop(early)
             outcome = early
         except OSError as error:
-            outcome = Outcome("FAILED", "DISK_FULL" if files.is_full(error) else "AGENT_FAILED", _spelled(error))
+            outcome = Outcome("FAILED", "DISK_FULL" if atomic_write.is_full(error) else "AGENT_FAILED", _spelled(error))
             self._stop(outcome)
         self._finish(outcome)
 
@@ -64,8 +64,7 @@ class Supervisor:
         number = self.job.status["attempt"]
         while True:
             outcome = self._attempt(number)
-            restarts = self.job.request["restarts"] if self.job.place is None else None  # else the engine restarts
-            if not restart_policy.restarts_after(restarts, outcome, number, (outcome.failure or {}).get("words", [])):
+            if not restart_policy.wants_restart(self.job.scope.restarts, outcome, number):
                 return outcome
             number += 1
             self._recover(outcome, number)
@@ -86,9 +85,10 @@ class Supervisor:
         """Pause, and make ready for the next attempt."""
         assert self.attempt
         self.progress.look(self.job.node_of_rank)  # what was told while the gang was stopping
-        restarts = self.job.request["restarts"]
+        restarts = self.job.scope.restarts
+        assert restarts
         pause = restart_policy.pause_before(restarts, number)
-        entry = {
+        entry: Restart = {
             "attempt": number,
             "failed_at": self.attempt.failed_at or time.time(),
             "detected_at": self.detected_at,
@@ -113,8 +113,7 @@ class Supervisor:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, outcome: Outcome) -> None:
-        if self.job.lease:
-            self.job.lease.close()
+        self.job.scope.release()
         if not self.outputs.flush():
             outcome = self._without_outputs(outcome)
         for fault in self.faults.waiting:
@@ -122,8 +121,15 @@ class Supervisor:
         if outcome.state == "SUCCEEDED" and self.job.request["mode"] == "spawn" and not self.job.node_of_rank:
             self.job.add_note(_NO_RANKS)
         self.job.note_logs(now=True)
-        files.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
-        self.job.write_status(**outcome.as_status(), ended=time.time(), last_step=self.progress.last)
+        events.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
+        self.job.write_status(
+            state=outcome.state,
+            reason=outcome.reason,
+            message=outcome.message,
+            failure=outcome.failure,
+            ended=time.time(),
+            last_step=self.progress.last,
+        )
         self.job.write_at_last()
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:
@@ -137,7 +143,7 @@ class Supervisor:
         """SIGTERM once to every node, a grace time, then SIGKILL until the kernel knows no descendant of ours."""
         self.detected_at = time.time()
         if self.attempt:
-            self.attempt.gang.stopped_at = self.detected_at
+            self.attempt.table.stopped_at = self.detected_at
         if outcome.state == "CANCELLED":
             self.job.write_status(state="CANCELLING")
         running = [process.pid for process in self.job.started if process.poll() is None]
@@ -152,7 +158,7 @@ class Supervisor:
                 break
             self.job.note_logs()
             time.sleep(POLL_SECONDS)
-        processes.kill_all(known=[rank["pid"] for rank in self.attempt.gang.ranks.values()] if self.attempt else ())
+        processes.kill_all(known=[rank.pid for rank in self.attempt.table.ranks.values()] if self.attempt else ())
         self.job.started.clear()
 
     def _grace(self, outcome: Outcome) -> float:

@@ -6,10 +6,10 @@ import os
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from ..protocol import Watcher
 
 
-def watcher(job_dir: str) -> dict[str, Any]:
+def watcher(job_dir: str) -> Watcher:
     """Return who we are: `boot` names the running kernel, `dir` is where the job's lock is held."""
     return {
         "host": os.uname().nodename,

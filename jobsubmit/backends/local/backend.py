@@ -1,4 +1,4 @@
-"""The local backend: hands a job to the gang of processes that runs it, and reads what they write."""
+"""The local backend: hands a job to the guardian and the supervisor that run it, and reads what they write."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jobsubmit import agent
-from jobsubmit.agent import files, processes
-from jobsubmit.agent.isolated_python import isolated
+from jobsubmit.agent import processes, status_file
+from jobsubmit.agent.atomic_write import make_private
+from jobsubmit.agent.events import EventReader
+from jobsubmit.agent.isolated_python import agent_command
+from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
+from jobsubmit.agent.status_file import read_status
 from jobsubmit.agent.supervisor import containment
-from jobsubmit.backends.local.liveness import watched
+from jobsubmit.backends.local.liveness import find_watcher
 from jobsubmit.backends.local.survivors import survivors, watchers
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_request import asked, timing_files, told_status
+from jobsubmit.backends.shared.agent_request import build_request
+from jobsubmit.backends.shared.agent_status import parse_status, timing_files
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.log_reader import chosen_lines
 from jobsubmit.common.file_lock import is_locked
@@ -33,6 +37,7 @@ from jobsubmit.common.isolation import python_command
 from jobsubmit.errors import BackendError, JobNotFoundError
 
 if TYPE_CHECKING:
+    from jobsubmit.agent.protocol import Assignment, Event, NodeStatus
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
@@ -49,11 +54,6 @@ from importlib.machinery import PathFinder
 places = [site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
 sys.exit(not (importlib.util.find_spec("torch") or PathFinder.find_spec("torch", places)))
 """
-# Only the agent can be imported, and of this version: nothing is added to the path.
-_GUARDIAN = (
-    "import sys; agent = sys.modules['agent'] = type(sys)('agent'); agent.__path__ = [sys.argv.pop(1)]; "
-    "from agent.supervisor.guardian import main; main()"
-)
 
 
 class LocalBackend:
@@ -67,8 +67,8 @@ class LocalBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the job as one JSON document (see Backend)."""
-        document = asked(plan, script, code, job_id)
-        return Request(job_id, {files.REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
+        document = build_request(plan, script, code, job_id)
+        return Request(job_id, {LOCAL_REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what Linux and this machine cannot do (see Backend)."""
@@ -85,73 +85,47 @@ class LocalBackend:
         _python_folder(needs_torch=plan.command is None and plan.mode != "spawn")
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
-        """Start the gang and return once it has its port and its lock (see Backend)."""
-        document = json.loads(request.documents[files.REQUEST])
-        order = {
-            "request": document,
+        """Start guardian and supervisor; return once they hold the job's port and its lock (see Backend)."""
+        assignment: Assignment = {
+            "request": json.loads(request.documents[LOCAL_REQUEST]),
             "order": delivery.order,
             "secrets": dict(delivery.secrets),
             "client_folder": str(Path.cwd()),
             "python_folder": _python_folder(needs_torch=False),
-            "carrier": python_command("jobsubmit.backends.local.data_carrier"),
+            "data_carrier": python_command("jobsubmit.backends.local.data_carrier"),
         }
-        job_dir = self.settings.job_dir(request.job_id)
-        files.make_private(str(job_dir))
-        if files.read_status(str(job_dir)):
+        files = JobDirectory(self.settings.job_dir(request.job_id))
+        make_private(files.path)
+        if read_status(files.path):
             raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
-        log_descriptor = os.open(job_dir / files.GANG_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(log_descriptor, "ab") as log:
-            keeper = subprocess.Popen(
-                isolated("-c", _GUARDIAN, agent.__path__[0], str(job_dir)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                cwd=job_dir,
-            )
-        assert keeper.stdin and keeper.stdout
-        try:
-            with keeper.stdout as said:
-                with suppress(BrokenPipeError), keeper.stdin as order_pipe:  # it says in its log why it would not read
-                    order_pipe.write(json.dumps(order).encode())
-                ready = said.readline()
-        except BaseException:
-            keeper.kill()  # whoever interrupts a submission does not want the job; its supervisor ends with it
-            raise
-        # The keeper lives on by itself; it is not this process's to wait for.
-        keeper.returncode = 0
-        if ready != b"ready\n":
-            said_last = (job_dir / files.GANG_LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-            problem = ready.decode("utf-8", "replace").strip() or " ".join(said_last) or "it said nothing"
-            raise BackendError(f"the job could not be started: {problem}", f"see {job_dir / files.GANG_LOG}")
+        _start_guardian(files, assignment)
         return JobHandle("local", request.job_id)
 
     def find(self, job_id: str) -> JobHandle | None:
-        """Return the handle of a job whose gang has begun (see Backend)."""
-        return JobHandle("local", job_id) if files.read_status(str(self.settings.job_dir(job_id))) else None
+        """Return the handle of a job that has begun (see Backend)."""
+        return JobHandle("local", job_id) if read_status(str(self.settings.job_dir(job_id))) else None
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what is true now (see Backend): a job whose keeper is dead is LOST, never RUNNING for ever."""
-        job_dir = self._job_dir(handle)
+        """Return what is true now (see Backend): a job whose guardian is dead is LOST, never RUNNING for ever."""
+        files = self._files(handle)
         try:
-            told = files.load_status(str(job_dir))
-            if not _is_over(told):
-                is_alive, elsewhere = watched(job_dir, told)
-                told = files.load_status(str(job_dir))  # it may have ended between the two looks
+            status = status_file.load_status(files.path)
+            if not _is_over(status):
+                is_alive, elsewhere = find_watcher(files, status)
+                status = status_file.load_status(files.path)  # it may have ended between the two looks
         except ValueError as error:
             return JobStatus(State.UNKNOWN, "DAMAGED", str(error))
         except OSError as error:
-            raise BackendError(f"{job_dir} cannot be read: {error.strerror}", may_pass=True) from error
-        events = files.EventReader(str(job_dir)).new()
-        if _is_over(told):
-            return told_status(told, events)
+            raise BackendError(f"{files.path} cannot be read: {error.strerror}", may_pass=True) from error
+        if status and _is_over(status):
+            return parse_status(status, EventReader(files.path).new())
         if not is_alive:
-            return _lost(job_dir)
-        if not told:
+            return _lost(files)
+        if not status:
             return JobStatus(State.PENDING)
-        if (job_dir / files.CANCEL).exists():
-            told = {**told, "state": State.CANCELLING}
-        now = told_status(told, events)
+        if Path(files.cancel).exists():
+            status = {**status, "state": State.CANCELLING.value}
+        now = parse_status(status, EventReader(files.path).new())
         if elsewhere is None:
             return now
         now = replace(now, message=elsewhere.text, details={**now.details, "host": elsewhere.host})
@@ -159,63 +133,93 @@ class LocalBackend:
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
-        job_dir = self._job_dir(handle)
-        return chosen_lines(lambda: [job_dir], query, lambda: follow and self.status(handle).state.may_change)
+        folder = Path(self._files(handle).path)
+        return chosen_lines(lambda: [folder], query, lambda: follow and self.status(handle).state.may_change)
 
-    def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
+    def events(self, handle: JobHandle) -> Iterator[Event]:
         """Yield the lines of events.jsonl (see Backend)."""
-        return iter(files.EventReader(str(self._job_dir(handle))).new())
+        return iter(EventReader(self._files(handle).path).new())
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield the files of the ranks (see Backend)."""
-        return timing_files([self._job_dir(handle)])
+        return timing_files([Path(self._files(handle).path)])
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
-        job_dir = self._job_dir(handle)
-        files.ask_cancel(str(job_dir), grace)
-        told = files.read_status(str(job_dir))
-        is_alive, elsewhere = watched(job_dir, told)
+        files = self._files(handle)
+        status_file.ask_cancel(files.path, grace)
+        is_alive, elsewhere = find_watcher(files, read_status(files.path))
         if is_alive or elsewhere:
-            for pid in watchers(job_dir):  # one that was stopped would not see that it is to end the job
+            for pid in watchers(files):  # one that was stopped would not see that it is to end the job
                 processes.send(pid, signal.SIGCONT)
             return
         deadline = time.monotonic() + _KILL_SECONDS
-        while (left := survivors(job_dir)) and time.monotonic() < deadline:
+        while (left := survivors(files)) and time.monotonic() < deadline:
             for pid in left:
                 processes.send(pid, signal.SIGKILL)
             time.sleep(0.02)
-        containment.end(str(job_dir))
+        containment.end(files.path)
 
     def delete(self, handle: JobHandle) -> None:
         """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
-        if is_locked(self._job_dir(handle) / files.LOCK):
+        files = self._files(handle)
+        if is_locked(Path(files.lock)):
             raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
-        if left := survivors(self._job_dir(handle)):
+        if left := survivors(files):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
-        containment.end(str(self._job_dir(handle)))
+        containment.end(files.path)
 
-    def _job_dir(self, handle: JobHandle) -> Path:
+    def _files(self, handle: JobHandle) -> JobDirectory:
         job_dir = self.settings.job_dir(handle.path)
         if "/" in handle.path or handle.path in ("", ".", "..") or not job_dir.is_dir():
             raise JobNotFoundError(f"{handle}: there is no such job on this machine", "`jobsubmit list` shows all")
-        return job_dir
+        return JobDirectory(job_dir)
 
 
-def _is_over(told: Mapping[str, Any]) -> bool:
-    return bool(told) and told["state"] in State.__members__ and State(told["state"]).is_final
+def _start_guardian(files: JobDirectory, assignment: Assignment) -> None:
+    """Start the process that sees the job through; raise BackendError unless it says that it is ready."""
+    log_descriptor = os.open(files.agent_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(log_descriptor, "ab") as log:
+        guardian = subprocess.Popen(
+            agent_command("supervisor.guardian", files.path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            cwd=files.path,
+        )
+    assert guardian.stdin and guardian.stdout
+    try:
+        with guardian.stdout as answer:
+            with suppress(BrokenPipeError), guardian.stdin as pipe:  # its log says why it would not read
+                pipe.write(json.dumps(assignment).encode())
+            ready = answer.readline()
+    except BaseException:
+        guardian.kill()  # whoever interrupts a submission does not want the job; its supervisor ends with it
+        raise
+    # The guardian lives on by itself; it is not this process's to wait for.
+    guardian.returncode = 0
+    if ready != b"ready\n":
+        last_words = Path(files.agent_log).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        problem = ready.decode("utf-8", "replace").strip() or " ".join(last_words) or "it said nothing"
+        raise BackendError(f"the job could not be started: {problem}", f"see {files.agent_log}")
 
 
-def _lost(job_dir: Path) -> JobStatus:
+def _is_over(status: NodeStatus | None) -> bool:
+    return bool(status and status["state"] in State.__members__ and State(status["state"]).is_final)
+
+
+def _lost(files: JobDirectory) -> JobStatus:
     message = "the processes that watched the job are gone"
-    if left := survivors(job_dir):
-        message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_dir.name}"
+    if left := survivors(files):
+        job_id = Path(files.path).name
+        message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_id}"
     return JobStatus(State.LOST, "SUPERVISOR_DIED", message)
 
 
 def _python_folder(*, needs_torch: bool) -> str:
-    """Return the folder of the `python` that nodes shall run: ours if torch is installed beside us, else PATH's."""
+    """Return the folder of the `python` that nodes run: ours if torch is installed beside us, else PATH's."""
     ours = Path(sys.executable).parent
     if importlib.util.find_spec("torch") is not None and (ours / "python").exists():
         return str(ours)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from jobsubmit.agent.files import REQUEST
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.protocol import AgentRequest, Mount
 from jobsubmit.agent.supervisor.environment import mount_path
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
@@ -27,20 +27,20 @@ from jobsubmit.transfer.upload import upload
 
 def main() -> int:
     """Carry what the first argument names, of the job whose directory the second is; return the exit code."""
-    what, job_dir = sys.argv[1], Path(sys.argv[2])
-    request = json.loads((job_dir / REQUEST).read_text(encoding="utf-8"))
+    what, files = sys.argv[1], JobDirectory(sys.argv[2])
+    request: AgentRequest = json.loads(Path(files.request).read_text(encoding="utf-8"))
     carry = _bring if what == "inputs" else _send
     failed = 0
     for mount in request["mounts"]:
         try:
-            carry(mount, Path(mount_path(request, str(job_dir), mount)), request)
+            carry(mount, Path(mount_path(request, files, mount)), request)
         except JobSubmitError as error:
             sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: {error.message}\n  {error.hint}\n")
             failed = 1
     return failed
 
 
-def _bring(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+def _bring(mount: Mount, path: Path, request: AgentRequest) -> None:
     is_remote = mount["uri"].startswith(REMOTE_SCHEMES)
     if mount["kind"] == "checkpoint" and is_remote and request["checkpoints_of"] != request["job_id"]:
         _bring_checkpoints(mount, path, request)
@@ -55,7 +55,7 @@ def _bring(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
     path.symlink_to(found)
 
 
-def _bring_checkpoints(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+def _bring_checkpoints(mount: Mount, path: Path, request: AgentRequest) -> None:
     store, place = _place(mount, request)
     if store.get_unless(place.manifest_key, "") is None:
         sys.stderr.write(f"jobsubmit: {request['checkpoints_of']} has left no checkpoint in {mount['uri']}\n")
@@ -63,7 +63,7 @@ def _bring_checkpoints(mount: dict[str, Any], path: Path, request: dict[str, Any
     download(store, place, path, Progress())
 
 
-def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
+def _send(mount: Mount, path: Path, request: AgentRequest) -> None:
     if not mount["every"] or not path.is_dir() or not any(path.iterdir()):
         return
     store, place = _place(mount, request)
@@ -73,12 +73,16 @@ def _send(mount: dict[str, Any], path: Path, request: dict[str, Any]) -> None:
         sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: {summary.files} files sent to {place.uri}\n")
 
 
-def _place(mount: dict[str, Any], request: dict[str, Any]) -> tuple[ObjectStore, CodeRef]:
+def _place(mount: Mount, request: AgentRequest) -> tuple[ObjectStore, CodeRef]:
     uri = mount["uri"].rstrip("/")
     if mount["kind"] == "checkpoint":
         uri += f"/{request['checkpoints_of']}"
     above, _, name = uri.rpartition("/")
-    return open_store(StoreAddress(**{**request["server"], "uri": above})), place_ref(uri, name)
+    return open_store(_server(request)._replace(uri=above)), place_ref(uri, name)
+
+
+def _server(request: AgentRequest) -> StoreAddress:
+    return StoreAddress(**request["server"])  # type: ignore[arg-type] # a job file has said how it is addressed
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jobsubmit.agent import files
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.supervisor.watcher import watcher
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import is_locked
@@ -26,17 +26,17 @@ class Elsewhere(NamedTuple):
     is_silent: bool = False
 
 
-def watched(job_dir: Path, status: Mapping[str, Any]) -> tuple[bool, Elsewhere | None]:
+def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, Elsewhere | None]:
     """Return whether a job that has not ended is watched, and where if that is not here.
 
     A lock says so for certain, but only on the machine, and to the directory, that it was taken in. Of another machine
     nobody here can say that it does not run the job any more.
     """
-    lock = job_dir / files.LOCK
+    lock = Path(files.lock)
     is_held = is_locked(lock)
     if is_held:
         return True, None
-    own, other = watcher(str(job_dir)), status.get("watcher") or {}
+    own, other = watcher(files.path), status.get("watcher") if status else None
     if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
         if not _is_fresh(lock, _FORGOTTEN_SECONDS):
             text = f"it ran on {other['host']}, which has given no sign of life since {_beat(lock)}"

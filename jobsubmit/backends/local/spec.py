@@ -9,7 +9,7 @@ from pydantic import (
     Field,
 )
 
-from jobsubmit.agent.supervisor.environment import share_gpus, visible_gpus
+from jobsubmit.agent.supervisor.scope import share_gpus, visible_gpus
 from jobsubmit.spec.backend import BackendSpec
 
 

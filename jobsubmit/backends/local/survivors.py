@@ -6,25 +6,27 @@ import os
 from pathlib import Path
 
 from jobsubmit.agent import processes
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.node_contract import AGENT_DIR
 from jobsubmit.agent.supervisor import containment
 
 
-def survivors(job_dir: Path) -> list[int]:
+def survivors(files: JobDirectory) -> list[int]:
     """Return the pids of processes of a job; only Linux can tell.
 
     They carry the job in their environment, are in its control group, or were seen by its supervisor; all that these
     have started belongs to it, too.
     """
-    mark = f"JOBSUBMIT_GANG_DIR={job_dir}".encode()
+    mark = f"{AGENT_DIR}={files.path}".encode()
     marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
-    known = marked | containment.members(str(job_dir)) | containment.registered(str(job_dir))
+    known = marked | containment.members(files.path) | containment.registered(files.path)
     below = processes.descendants(known) if known else []
     return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_of(pid) is not None)
 
 
-def watchers(job_dir: Path) -> list[int]:
-    """Return the pids of the keeper and the supervisor of a job, which have its directory as their last argument."""
-    end = os.fsencode(str(job_dir)) + b"\0"
+def watchers(files: JobDirectory) -> list[int]:
+    """Return the pids of the guardian and the supervisor of a job, which have its directory as their last argument."""
+    end = os.fsencode(files.path) + b"\0"
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
-from jobsubmit.agent.files import make_private
+from jobsubmit.agent.atomic_write import make_private
+from jobsubmit.agent.node_contract import AGENT_REQUEST
 from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
@@ -158,7 +158,7 @@ class ModelArtsBackend:
             scheme = server.uri.partition("://")[0]
             return open_store(server._replace(uri=f"{scheme}://{bucket}")), f"{prefix}/" if prefix else ""
 
-        is_tagged = REQUEST_VARIABLE in (algorithm.get("environments") or {})
+        is_tagged = AGENT_REQUEST in (algorithm.get("environments") or {})
         return Logs(api, str(found["metadata"]["id"]), is_tagged=is_tagged, export=export)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.errors import BackendError, JobNotFoundError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
 _PATIENCE_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
-_PASSING = (408, 429, 500, 502, 503, 504)
 _UNSURE = (408, 500, 502, 504)  # it may have been done
 _SETTLE_SECONDS, _SETTLE_PAUSE = 10.0, 1.5  # for a job to be listed that was created by a request without an answer
 _NOT_FOUND, _TOO_MANY = 404, 429
@@ -42,7 +42,7 @@ class RefusedError(BackendError):
     """Say that the service refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
-        super().__init__(message, hint, may_pass=status in _PASSING, is_unsure=status in _UNSURE)
+        super().__init__(message, hint, may_pass=status in PASSING_STATUSES, is_unsure=status in _UNSURE)
         self.status = status
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from jobsubmit.agent.json_form import read_object
 from jobsubmit.agent.log_forwarder import END, TAGGED
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
 from jobsubmit.backends.models import LogLine, LogQuery
@@ -211,14 +212,13 @@ class Logs:
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def end_of(self, name: str) -> dict[str, Any] | None:
+    def end_of(self, name: str) -> NodeStatus | None:
         """Return the status that the agent of a task told as its last word; None where it was not the last."""
         with suppress(BackendError, ValueError):
             lines = [found for text in self.api.last_lines(self.job, name) if (found := TAGGED.fullmatch(_bytes(text)))]
             last = max(lines, key=lambda found: (float(found[1]), found[3] == END), default=None)
             if last and last[3] == END:
-                status: dict[str, Any] = json.loads(last[6])
-                return status
+                return read_object(last[6], NodeStatus)
         return None
 
     def last_words(self, node: int, tasks: Sequence[str]) -> list[str]:

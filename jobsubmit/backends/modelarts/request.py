@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent.entrypoints.modelarts_task import REQUEST_VARIABLE
-from jobsubmit.agent.node_contract import RESERVED
+from jobsubmit.agent.node_contract import AGENT_REQUEST, RESERVED
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.shared.agent_archive import nodeware
-from jobsubmit.backends.shared.agent_request import asked_far
+from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.common.resources import TEMPLATES
 
 if TYPE_CHECKING:
@@ -98,11 +97,11 @@ def platform_name(job_id: str) -> str:
 
 def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, str]:
     """Return the variables that tell a node of an image what the job is."""
-    asked = asked_far(plan, script, code, job_id)
+    asked = build_node_request(plan, script, code, job_id)
     names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
     kept = [name for name in names if RESERVED.fullmatch(name)]
     told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
-    return {"JOBSUBMIT_JOB_ID": job_id, REQUEST_VARIABLE: json.dumps(told, separators=(",", ":"), sort_keys=True)}
+    return {"JOBSUBMIT_JOB_ID": job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
 
 
 def travellers(script: Script) -> dict[str, bytes]:

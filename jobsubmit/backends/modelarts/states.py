@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.backends.models import Failure, JobStatus, State, Step
-from jobsubmit.backends.shared import agent_request
+from jobsubmit.backends.shared.agent_status import parse_status, with_words
 from jobsubmit.backends.shared.failure_hints import diagnose
+from jobsubmit.common.durations import parse_time
 
 # The service's word for the phase of a job (API v2); the secondary phase is not documented well enough to depend on.
 PHASES = {
@@ -34,27 +35,27 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
-def with_ends(told: JobStatus, ends: Mapping[str, Mapping[str, Any] | None]) -> JobStatus:
+def with_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobStatus:
     """Return how a failed job is by what the agents of its tasks said at their ends, where they name the failure.
 
     What an agent said does not count where the platform saw another exit code: a task that was started again, and then
     killed with its agent, has only the end of an earlier attempt in its log.
     """
     statuses = [
-        agent_request.with_words(dict(end))
+        with_words(end)
         for task, end in ends.items()
         if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
-    outcome = job_outcome.judged(statuses, len(ends))
+    outcome = job_outcome.find_outcome(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
         return told
-    status = agent_request.told_status(outcome.as_status(), ())
+    status = parse_status(outcome.as_status())
     return replace(status, steps=told.steps, details={**told.details, **status.details})
 
 
-def _agents_code(end: Mapping[str, Any]) -> int:
+def _agents_code(end: NodeStatus) -> int:
     """Return the exit code of an agent that said this at its end."""
-    return job_outcome.exit_code(job_outcome.judged([dict(end)], 1) or Outcome("CANCELLED"))
+    return job_outcome.exit_code(job_outcome.find_outcome([end], 1) or Outcome("CANCELLED"))
 
 
 def explained(told: JobStatus, words: Sequence[str]) -> JobStatus:
@@ -109,10 +110,7 @@ def moment_of(told: object) -> float:
     """Return a time of the service's, milliseconds or ISO 8601, in seconds since the epoch; 0 for what is neither."""
     if number := _number(told):
         return number * _MILLI
-    try:
-        return datetime.fromisoformat(str(told).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+    return parse_time(str(told)) or 0.0
 
 
 def node_of(task: str) -> int:

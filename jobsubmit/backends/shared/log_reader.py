@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from jobsubmit.agent.logs.index import LineReader
+from jobsubmit.agent.logs.reading import LineReader
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent import files
-from jobsubmit.agent.files import make_private
+from jobsubmit.agent import atomic_write, status_file
+from jobsubmit.agent.atomic_write import make_private, replace_file
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, Step
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import nodeware
-from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import patiently
+from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
-from jobsubmit.backends.slurm.document import NAME, agent_path, document
-from jobsubmit.backends.slurm.folder import Folder
+from jobsubmit.backends.slurm.document import LOG, NAME, agent_path, document
 from jobsubmit.backends.slurm.result import completed
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
 from jobsubmit.common.finding import IGNORED, Finding
@@ -59,7 +59,7 @@ class SlurmBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the document for sbatch (see Backend)."""
-        text = document(plan, asked_far(plan, script, code, job_id), self._shared(plan), job_id)
+        text = document(plan, build_node_request(plan, script, code, job_id), self._shared(plan), job_id)
         return Request(job_id, {NAME: text}, plan.backend)
 
     def _shared(self, plan: LaunchPlan) -> Path:
@@ -169,7 +169,7 @@ class SlurmBackend:
         nodes_can_end_it = job.state == "RUNNING" and folder is not None and bool(folder.statuses(job.restarts))
         is_overdue = folder is not None and folder.is_cancel_overdue()
         if folder is not None and folder.directory.is_dir():
-            files.ask_cancel(str(folder.directory), grace)
+            status_file.ask_cancel(str(folder.directory), grace)
         if is_overdue or not nodes_can_end_it:
             clients.cancel(handle.path.rpartition("/")[2])
 
@@ -181,7 +181,7 @@ class SlurmBackend:
         with suppress(OSError):
             self._note(handle).unlink()
 
-    def _look(self, handle: JobHandle) -> tuple[clients.SlurmJob | None, Folder | None]:
+    def _look(self, handle: JobHandle) -> tuple[clients.SlurmJob | None, SharedFolder | None]:
         """Return what Slurm says of a job, and its folder; raise JobNotFoundError where nothing is known of it."""
         cluster, _, number = handle.path.partition("/")
         if not number.isdigit():
@@ -192,14 +192,14 @@ class SlurmBackend:
         job = clients.look(number)
         folder = job.folder if job else None
         with suppress(OSError):  # a damaged note may hold what no path is
-            noted = files.read_file(str(self._note(handle)), _LONGEST_PATH)
+            noted = atomic_write.read_file(str(self._note(handle)), _LONGEST_PATH)
             if noted.startswith(b"/") and b"\0" not in noted:
                 place = Path(os.fsdecode(noted))
                 place.is_dir()  # raises OSError for a name that is too long
                 folder = place
         if folder is None and (job is None or not job.is_ours):
             raise JobNotFoundError(f"{handle}: Slurm knows no such job of jobsubmit's", "`squeue --me` shows yours")
-        return job, Folder(folder) if folder else None
+        return job, SharedFolder(folder, LOG) if folder else None
 
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers a job's folder when Slurm has forgotten it."""
@@ -223,6 +223,4 @@ def _queue(job: clients.SlurmJob) -> tuple[Step, ...]:
 def _write_once(path: Path, data: bytes) -> None:
     if path.exists() and path.read_bytes() == data:
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    replace_file(str(path), data)

@@ -13,6 +13,7 @@ from pathlib import Path
 from jobsubmit.agent.node_contract import RESERVED
 from jobsubmit.backends.shared.client_process import ask, refusal
 from jobsubmit.backends.slurm.document import LOG, MARK
+from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError
 
 HINT = "run it where Slurm's clients work: `sinfo` must answer"
@@ -75,8 +76,8 @@ def _from_controller(text: str) -> SlurmJob:
         state=found.get("JobState", ""),
         reason=found.get("Reason", ""),
         restarts=int(found.get("Restarts") or 0),
-        submitted=_moment(found.get("SubmitTime", "")),
-        started=_moment(found.get("StartTime", "")),
+        submitted=parse_time(found.get("SubmitTime", "")),
+        started=parse_time(found.get("StartTime", "")),
         nodes=found.get("NodeList", "").replace("(null)", ""),
         folder=folder if is_ours else None,
         is_ours=is_ours,
@@ -99,20 +100,12 @@ def _from_accounting(number: str) -> SlurmJob | None:
         state=state.split()[0],
         reason="",
         restarts=int(restarts[0] or 0) if restarts else 0,
-        submitted=_moment(submitted),
-        started=_moment(started),
+        submitted=parse_time(submitted),
+        started=parse_time(started),
         nodes=nodes,
         folder=None,
         is_ours=True,  # as far as can be told; without a folder nothing of it is touched
     )
-
-
-def _moment(text: str) -> float | None:
-    """Return a time that Slurm's clients print, in this machine's zone, in seconds since the epoch."""
-    try:
-        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return None
 
 
 def find(job_id: str) -> str | None:

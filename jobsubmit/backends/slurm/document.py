@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends.shared.agent_archive import nodeware_sha256
+from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.plan.script import render_document
 
 if TYPE_CHECKING:
-    from jobsubmit.backends.slurm.spec import SlurmBackendSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
 
 NAME = "job.sbatch"

@@ -3,52 +3,53 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jobsubmit.agent import files
+from jobsubmit.agent.events import EventReader
 from jobsubmit.backends.models import JobStatus, Recovery, State, Step
-from jobsubmit.backends.shared.agent_request import told_status, told_steps
+from jobsubmit.backends.shared.agent_status import parse_status, parse_steps
 
 if TYPE_CHECKING:
-    from jobsubmit.backends.slurm.folder import Folder
+    from jobsubmit.agent.protocol import Event, NodeStatus
+    from jobsubmit.backends.shared.shared_folder import SharedFolder
 
 _LAST_WORDS = 5
 # What the nodes say of these is told by the engine better: they were ended by it.
 _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 
 
-def completed(told: JobStatus, folder: Folder, attempt: int) -> JobStatus:
+def completed(told: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
     """Return a status with what the nodes wrote in an attempt: how far they are, or who failed first and why."""
-    steps = (*told.steps, *told_steps(_first_node_events(folder)))
+    steps = (*told.steps, *parse_steps(_first_node_events(folder)))
     told = replace(told, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
     if told.state in (State.QUEUED, State.RECOVERING):
         return told
     statuses = folder.statuses(attempt)
     if not told.state.is_final:
-        return _running(told, statuses, is_cancelled=(folder.directory / files.CANCEL).exists())
+        return _running(told, statuses, is_cancelled=folder.is_cancel_asked())
     outcome = folder.outcome(attempt)
     if outcome is not None and told.reason not in _BY_THE_ENGINE:
-        gang = told_status({**statuses[0], **outcome.as_status()}, ())
+        gang = parse_status({**statuses[0], **outcome.as_status()}, ())
         if told.reason == "OOM" and gang.failure and gang.failure.signal == signal.SIGKILL:
             gang = replace(gang, reason="OOM")
         return replace(gang, steps=steps, recoveries=told.recoveries, details={**told.details, **gang.details})
-    if told.state is State.CANCELLED and not told.message and not (folder.directory / files.CANCEL).exists():
+    if told.state is State.CANCELLED and not told.message and not folder.is_cancel_asked():
         return replace(told, message="scancel ended it, or Slurm itself because a node could not launch it")
     if told.state is State.FAILED and not told.message:
         return replace(told, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log says nothing")
     return told
 
 
-def _recoveries(folder: Folder, steps: tuple[Step, ...]) -> Iterator[Recovery]:
+def _recoveries(folder: SharedFolder, steps: tuple[Step, ...]) -> Iterator[Recovery]:
     """Yield what each restart has cost, as far as the nodes of the attempt before could tell why."""
     for attempt in folder.attempts()[1:]:
         before = folder.statuses(attempt - 1)
         outcome = folder.outcome(attempt - 1)
         ended = max((status.get("ended") or 0.0 for status in before), default=0.0)
-        failure = (outcome.failure if outcome else None) or {}
-        struck = failure.get("evidence", {}).get("t") or ended
+        failure = outcome.failure if outcome else None
+        struck = (failure.get("evidence", {}).get("t") if failure else None) or ended
         back = [step.start for step in steps if step.attempt == attempt and step.name == "training"]
         reason = outcome.reason if outcome else "the loss of a node"
         if struck:
@@ -56,7 +57,7 @@ def _recoveries(folder: Folder, steps: tuple[Step, ...]) -> Iterator[Recovery]:
             yield Recovery(what, "", struck, max(struck, ended), back[0] if back else None, None)
 
 
-def _running(told: JobStatus, statuses: list[dict[str, Any]], *, is_cancelled: bool) -> JobStatus:
+def _running(told: JobStatus, statuses: list[NodeStatus], *, is_cancelled: bool) -> JobStatus:
     states = {status["state"] for status in statuses}
     state = told.state
     if state is State.RUNNING and states <= {"STARTING"}:
@@ -66,9 +67,9 @@ def _running(told: JobStatus, statuses: list[dict[str, Any]], *, is_cancelled: b
     return replace(told, state=State.CANCELLING if is_cancelled else state, details=details)
 
 
-def _first_node_events(folder: Folder) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+def _first_node_events(folder: SharedFolder) -> list[Event]:
+    found: list[Event] = []
     for attempt in folder.attempts():
         for path in list(folder.node_dirs(attempt).values())[:1]:
-            found += files.EventReader(str(path)).new()
+            found += EventReader(str(path)).new()
     return found

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.errors import BackendError
 
 _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
 _PATCH = "application/merge-patch+json"
 _STATUS = {"not_found": 404, "conflict": 409}
-_PASSING = (429, 500, 502, 503, 504)
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
 CORE = "/api/v1/namespaces/{namespace}/"
@@ -31,7 +31,7 @@ class RefusedError(BackendError):
     """Say that the server refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
-        super().__init__(message, hint, may_pass=status in _PASSING)
+        super().__init__(message, hint, may_pass=status in PASSING_STATUSES)
         self.status = status
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ruamel.yaml import YAML
 
-from jobsubmit.agent.entrypoints.pod import COLLECT
-from jobsubmit.agent.run import ORDER
+from jobsubmit.agent.protocol import COLLECT, ORDER
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_request import asked_far, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import patiently
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
@@ -31,12 +30,12 @@ from jobsubmit.backends.volcano.document import (
 from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
 from jobsubmit.backends.volcano.limits import LARGEST_DATA, cluster_limits
 from jobsubmit.backends.volcano.result import PHASES, status_of
+from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
 from jobsubmit.spec.yaml_document import as_yaml
 from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 
 if TYPE_CHECKING:
-    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.common.finding import Finding
     from jobsubmit.config import Settings
@@ -70,7 +69,7 @@ class VolcanoBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return job, ConfigMap and Secret (see Backend)."""
-        objects = documents(plan, asked_far(plan, script, code, job_id), job_id)
+        objects = documents(plan, build_node_request(plan, script, code, job_id), job_id)
         return Request(job_id, {name: as_yaml(value) for name, value in objects.items()}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:

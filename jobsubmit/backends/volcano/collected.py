@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import gzip
 import heapq
-import json
-import re
 import tempfile
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobsubmit.agent.entrypoints.pod import PIECE, STATUS, TIMING
+from jobsubmit.agent.json_form import read_object
 from jobsubmit.agent.log_forwarder import TAGGED
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
+from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError, StoreError
 
 if TYPE_CHECKING:
@@ -181,27 +181,20 @@ class Collected:
                 with suppress(StoreError, OSError, ValueError, zlib.error, EOFError):
                     yield gzip.decompress(self.store.get(item.key))
 
-    def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, Mapping[str, Any]]:
-        """Return how the parts of nodes ended whose pods cannot tell any more, as far as they told the store."""
+    def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, NodeStatus]:
+        """Return how the parts of nodes ended whose pods are gone, as far as they stored it."""
         if self.store is None:
             return {}
         found = {}
         for node in nodes:
             with suppress(StoreError, ValueError):
-                told = json.loads(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"))
-                found[node] = told
+                found[node] = read_object(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"), NodeStatus)
         return found
 
 
 def _moment(stamp: bytes) -> float:
-    """Return a time of the kubelet's, in whichever zone its machine is, in seconds since the epoch."""
-    text = stamp.decode("ascii", "replace")
-    zone = "+00:00" if text.endswith("Z") else text[-6:]
-    try:
-        whole = datetime.fromisoformat(text[:19] + zone).timestamp()
-        return whole + float("0." + (re.findall(r"\.(\d+)", text) or ["0"])[0])
-    except ValueError:
-        return 0.0
+    """Return a time of the kubelet's, in whichever zone its machine is, in seconds since the epoch; 0 for no time."""
+    return parse_time(stamp.decode("ascii", "replace")) or 0.0
 
 
 def _first_of(key: str) -> int:

@@ -8,14 +8,14 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent.entrypoints.pod import COLLECT
+from jobsubmit.agent.protocol import COLLECT, ORDER, REQUEST
 from jobsubmit.agent.recovery.job_outcome import KILLED, STOPPED
-from jobsubmit.agent.run import ORDER, REQUEST, RESTART
+from jobsubmit.agent.run import RESTART
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.volcano.names import TASK, object_name
+from jobsubmit.backends.volcano.spec import VolcanoBackendSpec, VolumeSpec
 
 if TYPE_CHECKING:
-    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec, VolumeSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
 
 JOB, CONFIG_MAP, SECRET = "vcjob.yaml", "configmap.yaml", "secret.yaml"

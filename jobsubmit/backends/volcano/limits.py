@@ -12,12 +12,12 @@ from ruamel.yaml import YAML
 from jobsubmit.backends.shared.limits import over, refused
 from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
+from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 
 if TYPE_CHECKING:
     from jobsubmit.backends.protocol import Request
-    from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
     from jobsubmit.plan.launch_plan import LaunchPlan
 
 LARGEST_DATA = 1 << 20  # of a Secret or ConfigMap (Kubernetes' documentation of both)

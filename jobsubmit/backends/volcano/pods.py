@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from jobsubmit.agent import files
+from jobsubmit.agent.job_directory import SIGNAL_BASE
+from jobsubmit.agent.json_form import read_object
+from jobsubmit.agent.protocol import Failure, NodeStatus
 from jobsubmit.backends.models import Step
+from jobsubmit.common.durations import parse_time
 
 # Why a container does not start, by Kubernetes' word; the reason and what it means.
 _WAITING = {
@@ -56,7 +58,7 @@ class Pod:
     waits: tuple[str, str]
     lost: tuple[str, str]
     is_gone: bool
-    told: Mapping[str, Any] | None
+    status: NodeStatus | None
     times: Mapping[str, float | None]
 
     @classmethod
@@ -76,7 +78,7 @@ class Pod:
             waits=_why_it_waits(status),
             lost=_why_it_is_lost(meta, status),
             is_gone=_is_overdue(meta),
-            told=_told(node, status, worker),
+            status=_status(node, status, worker),
             times=_times(meta, status, worker),
         )
 
@@ -131,7 +133,7 @@ def _is_overdue(meta: Mapping[str, Any]) -> bool:
     return due is not None and due + _OVERDUE_SECONDS < time.time()
 
 
-def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _status(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> NodeStatus | None:
     """Return the status that a pod's agent left, or what Kubernetes knows of a container that ended without one."""
     ended = worker.get("state", {}).get("terminated")
     if ended is None:
@@ -140,26 +142,22 @@ def _told(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> Ma
             return None
         message = f"node {node} could not fetch the code: {_last_line(fetch.get('message', ''))}"
         return {"state": "FAILED", "reason": "FETCH_FAILED", "message": message, "failure": None}
-    try:
-        told = json.loads(ended.get("message") or "")
-        if isinstance(told, dict) and told.get("state"):
-            return told
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        return read_object(str(ended.get("message") or "").encode(), NodeStatus)
     if ended.get("exitCode") == 0:
         return {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
     return _without_agent(node, ended)
 
 
-def _without_agent(node: int, ended: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_agent(node: int, ended: Mapping[str, Any]) -> NodeStatus:
     code = int(ended.get("exitCode") or 1)
     lines = [line for line in str(ended.get("message") or "").splitlines() if line.strip()]
-    reason = "OOM" if ended.get("reason") == _OOM else "SIGNAL" if code > files.SIGNAL_BASE else "EXIT_CODE"
-    failure = {
+    reason = "OOM" if ended.get("reason") == _OOM else "SIGNAL" if code > SIGNAL_BASE else "EXIT_CODE"
+    failure: Failure = {
         "node": node,
         "rank": None,
-        "exit_code": code if code < files.SIGNAL_BASE else None,
-        "signal": code - files.SIGNAL_BASE if code > files.SIGNAL_BASE else None,
+        "exit_code": code if code < SIGNAL_BASE else None,
+        "signal": code - SIGNAL_BASE if code > SIGNAL_BASE else None,
         "message": f"node {node} failed first: its container ended with exit code {code} ({ended.get('reason', '')})",
         "quoted": f"node {node}",
         "last_lines": lines[-20:],
@@ -199,7 +197,7 @@ def steps_of(pod: Pod, created: float | None) -> tuple[Step, ...]:
 
 def moment(text: str | None) -> float | None:
     """Return a time of the API in seconds since the epoch."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    return parse_time(text) if text else None
 
 
 def _short(text: str) -> str:

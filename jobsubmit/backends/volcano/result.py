@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.models import JobStatus, State
-from jobsubmit.backends.shared.agent_request import told_status, with_words
+from jobsubmit.backends.shared.agent_status import parse_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
 from jobsubmit.common.durations import time_text
 
-Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, Mapping[str, Any]]]
+Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, NodeStatus]]
 
 # By Volcano's word for the phase of a job (its API, batch/v1alpha1).
 PHASES = {
@@ -97,12 +98,12 @@ def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, stored: Stored, *, 
         return base
     if base.state is State.CANCELLED:
         return replace(base, reason="ABORTED", message="somebody aborted it with Volcano's own tools")
-    told_by = {pod.node: dict(pod.told) for pod in pods if pod.told}
-    silent = [node for node in range(nodes) if node not in told_by]
-    told_by.update({node: dict(told) for node, told in stored(base.details["attempt"], silent).items()})
-    outcome = job_outcome.judged([with_words(told) for told in told_by.values()], nodes)
+    statuses = {pod.node: pod.status for pod in pods if pod.status}
+    silent = [node for node in range(nodes) if node not in statuses]
+    statuses.update(stored(base.details["attempt"], silent))
+    outcome = job_outcome.find_outcome([with_words(status) for status in statuses.values()], nodes)
     if outcome is not None and outcome.state == "FAILED":
-        told = told_status(outcome.as_status(), ())
+        told = parse_status(outcome.as_status())
         return replace(told, steps=base.steps, details={**base.details, **told.details})
     if lost := [pod for pod in pods if pod.lost[0]]:
         message = f"node {lost[0].node} on {lost[0].machine}: {lost[0].lost[1]}"

@@ -1,23 +1,23 @@
-"""The folder of a job that its nodes share with us: a directory per attempt and node, in a local job's form."""
+"""The folder that the nodes of a job share with the client: a directory per attempt and node, in a local job's form."""
 
 from __future__ import annotations
 
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from jobsubmit.agent import files, protocol
+from jobsubmit.agent import events, status_file
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.json_form import read_fields
+from jobsubmit.agent.protocol import REQUEST, Event, NodeStatus
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.agent.recovery.outcome import Outcome
-from jobsubmit.agent.run import REQUEST, node_dir
 from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
 from jobsubmit.backends.models import LogLine, LogQuery
-from jobsubmit.backends.shared.agent_request import timing_files
+from jobsubmit.backends.shared.agent_status import timing_files
 from jobsubmit.backends.shared.log_reader import chosen_lines
-from jobsubmit.backends.slurm.document import LOG
 
 _OVERDUE_SECONDS = 5.0
 
@@ -28,11 +28,11 @@ def _numbered(paths: Iterable[Path]) -> dict[int, Path]:
     return dict(sorted((int(number), path) for number, path in named if number.isascii() and number.isdigit()))
 
 
-class Folder:
-    """Read what the nodes of a job write."""
+class SharedFolder:
+    """What the nodes of a job write; `engine_log` is the name of the engine's own log beside it, if it has one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, engine_log: str = "engine.log") -> None:
+        self.directory, self.engine_log = directory, engine_log
 
     def attempts(self) -> range:
         """Return the numbers of the attempts that have begun, the first being 0."""
@@ -40,21 +40,21 @@ class Folder:
 
     def node_dirs(self, attempt: int) -> dict[int, Path]:
         """Return the directory of each node that has begun an attempt."""
-        found = Path(node_dir(str(self.directory), attempt, 0)).parent.glob("node-*")
+        found = Path(JobDirectory(self.directory).node_of(attempt, 0).path).parent.glob("node-*")
         return _numbered(found)
 
-    def statuses(self, attempt: int) -> list[dict[str, Any]]:
+    def statuses(self, attempt: int) -> list[NodeStatus]:
         """Return the status of each node that has begun an attempt."""
-        told = (files.read_status(str(path)) for path in self.node_dirs(attempt).values())
+        told = (status_file.read_status(str(path)) for path in self.node_dirs(attempt).values())
         return [status for status in told if status]
 
     def outcome(self, attempt: int) -> Outcome | None:
         """Return what became of an attempt, or None where the nodes cannot tell."""
-        return job_outcome.judged(self.statuses(attempt), self._nodes())
+        return job_outcome.find_outcome(self.statuses(attempt), self._nodes())
 
     def _nodes(self) -> int:
         try:
-            return int(protocol.mapping((self.directory / REQUEST).read_bytes(), {"nodes": int})["nodes"])
+            return int(read_fields((self.directory / REQUEST).read_bytes(), {"nodes": int})["nodes"])
         except (OSError, ValueError):
             return 0
 
@@ -69,33 +69,37 @@ class Folder:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return False
         try:
-            return bool(protocol.mapping(request, {"job_id": str})["job_id"] == self.directory.name)
+            return bool(read_fields(request, {"job_id": str})["job_id"] == self.directory.name)
         except ValueError:
-            return names <= {LOG, files.CANCEL}  # it never started
+            return names <= {self.engine_log, "cancel"}  # it never started
+
+    def is_cancel_asked(self) -> bool:
+        """Return whether somebody wants the job to end."""
+        return Path(JobDirectory(self.directory).cancel).exists()
 
     def is_cancel_overdue(self) -> bool:
         """Tell whether the nodes were asked to end long ago, and have not."""
         try:
-            asked_at = (self.directory / files.CANCEL).stat().st_mtime
+            asked_at = Path(JobDirectory(self.directory).cancel).stat().st_mtime
         except OSError:
             return False
-        grace = files.cancel_grace(str(self.directory), USUAL_GRACE_SECONDS) or 0.0
+        grace = status_file.cancel_grace(str(self.directory), USUAL_GRACE_SECONDS) or 0.0
         return time.time() - asked_at > grace + _OVERDUE_SECONDS
 
     def last_words(self, count: int) -> list[str]:
         """Return the last lines of what the engine and the document themselves said."""
         try:
-            text = (self.directory / LOG).read_text(encoding="utf-8", errors="replace")
+            text = (self.directory / self.engine_log).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
         return [line for line in text.splitlines() if line.strip()][-count:]
 
-    def events(self) -> list[Mapping[str, Any]]:
+    def events(self) -> list[Event]:
         """Return what the nodes of all attempts noted, in order of time."""
-        found: list[Mapping[str, Any]] = []
+        found: list[Event] = []
         for path in self._all_dirs():
-            found += files.EventReader(str(path)).new()
-        return sorted(found, key=lambda event: float(event["t"]))
+            found += events.EventReader(str(path)).new()
+        return sorted(found, key=lambda event: event["t"])
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""

@@ -1,0 +1,66 @@
+"""What happened to a job: one line an event, appended by client, supervisor and ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from . import protocol
+from .atomic_write import append_whole, is_full, open_regular
+from .job_directory import JobDirectory
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .protocol import Event, EventFields
+
+_unwritten = []  # type: list[bytes] # lines of this process that a full disk did not take
+
+
+def append_event(job_dir: str, event: str, **fields: Unpack[EventFields]) -> None:
+    """Append one event with the time it happened, whole or not at all; several processes may do so at once.
+
+    What a full disk does not take is written with this process's next event (see `write_events`).
+    """
+    line = json.dumps({"t": time.time(), "event": event, **fields}, ensure_ascii=False) + "\n"
+    _unwritten.append(line.encode("utf-8", "backslashreplace"))
+    write_events(job_dir)
+
+
+def write_events(job_dir: str) -> bool:
+    """Write the events that a full disk did not take before; return whether none is left."""
+    while _unwritten:
+        try:
+            append_whole(JobDirectory(job_dir).events, _unwritten[0])
+        except OSError as error:
+            if not is_full(error):
+                _unwritten.clear()
+                raise
+            return False
+        del _unwritten[0]
+    return True
+
+
+class EventReader:
+    """Read each event once, whole lines only; a line that is damaged counts as not there."""
+
+    def __init__(self, job_dir: str) -> None:
+        self.path = JobDirectory(job_dir).events
+        self.offset = 0
+
+    def new(self) -> list[Event]:
+        """Return the events appended since the last call."""
+        try:
+            if os.stat(self.path).st_size == self.offset:
+                return []
+            with open(self.path, "rb", opener=open_regular) as stream:
+                stream.seek(self.offset)
+                data = stream.read()
+        except OSError:
+            return []
+        end = data.rfind(b"\n") + 1
+        self.offset += end
+        found = (protocol.read_event(line) for line in data[:end].split(b"\n") if line)
+        return [event for event in found if event is not None]

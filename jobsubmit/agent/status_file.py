@@ -1,0 +1,62 @@
+"""The status of a job or a node, and the wish that it ends: read and replaced whole."""
+
+from __future__ import annotations
+
+import json
+
+from .atomic_write import read_file, replace_file
+from .job_directory import JobDirectory
+from .json_form import read_object
+from .protocol import NodeStatus
+
+STOPPED_BY_ENGINE = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
+
+
+def write_status(job_dir: str, status: NodeStatus) -> None:
+    """Replace the status, whole."""
+    replace_file(JobDirectory(job_dir).status, json.dumps(status, ensure_ascii=False, indent=1))
+
+
+def load_status(job_dir: str) -> NodeStatus | None:
+    """Return the status, or None before there is one.
+
+    Raises ValueError if what is there is damaged, OSError if it cannot be read now.
+    """
+    try:
+        data = read_file(JobDirectory(job_dir).status)
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise ValueError("status.json cannot be read: %s" % error.strerror) from None
+    try:
+        return read_object(data, NodeStatus)
+    except ValueError as error:
+        raise ValueError("status.json is damaged: %s" % error) from None
+
+
+def read_status(job_dir: str) -> NodeStatus | None:
+    """Return the status, or None where there is none that can be read."""
+    try:
+        return load_status(job_dir)
+    except (OSError, ValueError):
+        return None
+
+
+def ask_cancel(job_dir: str, grace: float | None) -> None:
+    """Ask whoever watches a job to end it, within a grace time in seconds."""
+    replace_file(JobDirectory(job_dir).cancel, "" if grace is None else repr(grace))
+
+
+def cancel_grace(job_dir: str, usual: float) -> float | None:
+    """Return the grace time of whoever wants the job to end, or None if nobody does."""
+    try:
+        text = read_file(JobDirectory(job_dir).cancel).decode("ascii", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return usual
+    try:
+        grace = float(text or usual)
+    except ValueError:
+        return usual
+    return grace if 0 <= grace < float("inf") else usual

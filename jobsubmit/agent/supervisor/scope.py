@@ -1,0 +1,158 @@
+"""Which nodes a supervisor runs: all nodes of a job on this machine, or the one that an engine has started it for."""
+
+from __future__ import annotations
+
+import glob
+import os
+
+from .. import node_contract as contract
+from ..job_directory import JobDirectory
+from ..recovery.outcome import Outcome
+from ..status_file import STOPPED_BY_ENGINE
+from . import network
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    from ..protocol import AgentRequest, Assignment, Place
+
+    Scope: TypeAlias = "AllNodes | OneNode"
+
+_OTHER_NODES_GRACE_SECONDS = 10.0
+
+
+def scope_of(assignment: Assignment) -> Scope:
+    """Return which nodes an assignment is about."""
+    place = assignment.get("place")
+    return OneNode(assignment["request"], place) if place else AllNodes(assignment["request"])
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Return the ids of the GPUs this job may use, in order."""
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [gpu for gpu in chosen.split(",") if gpu and gpu != "-1"]
+    return sorted((path[len("/dev/nvidia") :] for path in glob.glob("/dev/nvidia[0-9]*")), key=int)
+
+
+def share_gpus(gpus: list[str], nodes: int, nproc: int | None) -> list[list[str]]:
+    """Return the GPUs of each node: disjoint and equally many, or none at all where they do not suffice."""
+    each = nproc or len(gpus) // nodes
+    if each < 1 or each * nodes > len(gpus):
+        return [[] for _ in range(nodes)]
+    return [gpus[node * each : (node + 1) * each] for node in range(nodes)]
+
+
+class AllNodes:
+    """All nodes of a local job: they share this machine, and the supervisor restarts the job."""
+
+    attempt = 0
+    prepares_data = True
+    other_nodes_seconds = 0.0  # that the supervisor waits for what nodes elsewhere may explain
+
+    def __init__(self, request: AgentRequest) -> None:
+        self.request = request
+        self.nodes = list(range(request["nodes"]))
+        self.restarts = request["restarts"]
+        self.is_elastic = request["min_nodes"] < request["nodes"]
+        self.found_gpus = visible_gpus(os.environ)
+        self.gpus = share_gpus(self.found_gpus, request["nodes"], request["nproc_per_node"])
+        self.given: dict[str, str] = {}
+        self.lease: socket.socket | None = None
+
+    def find_peers(self) -> tuple[int, list[str]]:
+        """Return a rendezvous port, leased until `release`, and an address for each node."""
+        port, self.lease = network.lease_port(self.request["job_id"])
+        return port, network.node_addresses(self.request["nodes"])
+
+    def release(self) -> None:
+        """Give the port back."""
+        if self.lease:
+            self.lease.close()
+
+    def gpus_of(self, node: int) -> list[str]:
+        """Return the ids of a node's GPUs."""
+        return self.gpus[node]
+
+    def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that give a node its share of the machine."""
+        cpus = max(1, (os.cpu_count() or 1) // (len(self.nodes) * nproc))
+        interface = network.loopback_interface()
+        return {
+            contract.THREADS: base.get(contract.THREADS) or str(cpus),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus[node]),
+            **({"GLOO_SOCKET_IFNAME": base.get("GLOO_SOCKET_IFNAME", interface)} if interface else {}),
+        }
+
+    def job_folder(self, files: JobDirectory, node: int) -> str:
+        """Return MA_JOB_DIR of a node: the parent of its code folder."""
+        return os.path.join(files.nodes, str(node))
+
+    def script(self, files: JobDirectory, node: int) -> str:
+        """Return where a node's start script is."""
+        return os.path.join(self.job_folder(files, node), "start.sh")
+
+    def notes(self) -> list[str]:
+        """Return what the user should know before the nodes start."""
+        if not self.found_gpus or self.gpus[0]:
+            return []
+        wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
+        return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(self.found_gpus), wanted)]
+
+    def stopped(self) -> Outcome:
+        """Return how the job ends when this process gets SIGTERM."""
+        return Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
+
+
+class OneNode:
+    """One node of a job: it has its machine for itself, and the engine restarts the job."""
+
+    restarts = None
+    is_elastic = prepares_data = False
+
+    def __init__(self, request: AgentRequest, place: Place) -> None:
+        self.place = place
+        self.nodes = [place["node"]]
+        self.attempt = place["attempt"]
+        self.gpus = visible_gpus(os.environ)
+        self.other_nodes_seconds = _OTHER_NODES_GRACE_SECONDS if request["nodes"] > 1 else 0.0
+        is_platform = "job_folder" in place  # an engine that lays the code itself gives the whole contract
+        self.given = {
+            name: value
+            for name, value in os.environ.items()
+            if (name.startswith(contract.PLATFORM_PREFIXES) if is_platform else name in contract.ENGINE_MAY_GIVE)
+        }
+
+    def find_peers(self) -> tuple[int, list[str]]:
+        """Return the rendezvous port and the address of each node, as the engine gave them."""
+        return self.place["port"], self.place["addresses"]
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+    def gpus_of(self, node: int) -> list[str]:
+        """Return the ids of the node's GPUs: all of the machine."""
+        return self.gpus
+
+    def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
+        """Return no variables: the machine is the node's."""
+        return {}
+
+    def job_folder(self, files: JobDirectory, node: int) -> str:
+        """Return MA_JOB_DIR of the node: the engine's, or one of ours."""
+        return self.place.get("job_folder") or os.path.join(files.nodes, str(node))
+
+    def script(self, files: JobDirectory, node: int) -> str:
+        """Return where the node's start script is."""
+        return self.place.get("script") or os.path.join(self.job_folder(files, node), "start.sh")
+
+    def notes(self) -> list[str]:
+        """Return nothing: the engine has given what it has."""
+        return []
+
+    def stopped(self) -> Outcome:
+        """Return how the node ends when this process gets SIGTERM."""
+        return Outcome("CANCELLED", STOPPED_BY_ENGINE, "the engine told this node to end")

@@ -1,0 +1,95 @@
+"""What the agent has written of a job: its status, its phases, what its restarts have cost, what its ranks measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobsubmit.agent import protocol
+from jobsubmit.agent.timing import recorder
+from jobsubmit.backends.models import Failure, JobStatus, Recovery, State, Step
+from jobsubmit.backends.shared.failure_hints import diagnose
+
+if TYPE_CHECKING:
+    from jobsubmit.agent.protocol import Event, NodeStatus
+
+_DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port", "addresses", "notes")
+
+
+def parse_status(status: NodeStatus, events: Iterable[Event] = ()) -> JobStatus:
+    """Return the status of a job by what its agent has written; UNKNOWN where a newer version has."""
+    if status["state"] not in State.__members__ or status.get("version", 0) > protocol.VERSION:
+        text = f"its state {status['state']!r} is not known to this version of jobsubmit"
+        return JobStatus(State.UNKNOWN, "NEWER", text)
+    failure = status.get("failure")
+    return JobStatus(
+        State(status["state"]),
+        status["reason"],
+        status["message"],
+        _parse_failure(failure, status["reason"]) if failure else None,
+        parse_steps(events),
+        tuple(_recoveries(status)),
+        {name: value for name, value in status.items() if name in _DETAILS},
+    )
+
+
+def with_words(status: NodeStatus) -> NodeStatus:
+    """Return a status that came through a log: its last lines stand for the words that were left out of it."""
+    failure = status.get("failure")
+    return {**status, "failure": {**failure, "words": failure["last_lines"]}} if failure else status
+
+
+def timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the timing files that ranks wrote below the directories of their nodes."""
+    for directory in directories:
+        for _, data in recorder.files_of(str(directory)):
+            yield data
+
+
+def parse_steps(events: Iterable[Event]) -> tuple[Step, ...]:
+    """Return the phases of a job that its events tell."""
+    found: dict[tuple[int, str], Step] = {}
+    for event in events:
+        if event["event"] != "step":
+            continue
+        key = (event["attempt"], event["step"])
+        if event["edge"] == "start":
+            found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
+        elif key in found:
+            found[key] = replace(found[key], end=event["t"])
+    return tuple(found.values())
+
+
+def _parse_failure(failure: protocol.Failure, reason: str) -> Failure:
+    """Return the first failure, explained by its own last words: what others said may be about something else."""
+    known = diagnose(failure.get("words", ()), signal=failure["signal"], reason=reason)
+    return Failure(
+        node=failure["node"],
+        rank=failure["rank"],
+        exit_code=failure["exit_code"],
+        signal=failure["signal"],
+        message=failure["message"],
+        quoted=failure["quoted"],
+        last_lines=tuple(failure["last_lines"]),
+        meaning=known.meaning if known else "",
+        hint=known.hint if known else "",
+        victims=tuple(failure.get("victims", ())),
+    )
+
+
+def _recoveries(status: NodeStatus) -> Iterator[Recovery]:
+    for restart in status.get("restarts", ()):
+        fault = restart["fault"] or {"text": "", "t": restart["failed_at"]}
+        what = f"restart {restart['attempt']} after {restart['reason']}"
+        times = (fault["t"], restart["detected_at"], restart["back_at"])
+        yield Recovery(what, fault["text"], *times, restart["steps_lost"])
+    for resize in status.get("resizes", ()):
+        fault = resize["fault"] or {"text": "", "t": resize["t"]}
+        what = f"node {resize['node']} {resize['what']}" if resize["node"] is not None else resize["what"]
+        if resize["what"] == "lost" and resize["nodes"] == resize.get("before"):
+            what += f" and back before the others went on, with {resize['nodes']}"
+        elif resize["nodes"] is not None:
+            what += f", went on with {resize['nodes']}"
+        yield Recovery(what, fault["text"], fault["t"], resize["t"], resize["back_at"], None)
