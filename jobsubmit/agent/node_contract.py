@@ -7,8 +7,6 @@ commands, the environment of pods, and the table of the documentation.
 
 from __future__ import annotations
 
-import re
-
 # Who gives a variable: the engine (the platform's own words), jobsubmit, the start script, the launcher, or the shell.
 ENGINE, JOBSUBMIT, SCRIPT, LAUNCHER, SHELL = "engine", "jobsubmit", "script", "launcher", "shell"
 
@@ -121,7 +119,12 @@ def _named(*sources: str) -> tuple[str, ...]:
 
 
 OF_TRAINING, OF_SHELL = _named(LAUNCHER, SCRIPT), _named(SHELL)
-RESERVED = re.compile("(%s).*|%s" % ("|".join(RESERVED_PREFIXES), "|".join((*OF_TRAINING, *OF_SHELL))), re.DOTALL)
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a job file may not set a variable, and one that is around a job is removed."""
+    return name.startswith(RESERVED_PREFIXES) or name in OF_TRAINING or name in OF_SHELL
+
 
 # The start script unsets these: a launcher that is started in a shell of the user's must not take them for its own.
 UNSET_BY_SCRIPT = [variable for variable in TABLE if variable.given_by == LAUNCHER and variable in OF_TRAINING]

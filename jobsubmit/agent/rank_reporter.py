@@ -1,4 +1,4 @@
-"""Report what happens inside a node's Python processes; hook/sitecustomize.py loads this file by its path.
+"""Report what happens inside a node's Python processes; hook/sitecustomize.py imports it under a private name.
 
 A launcher (torchrun, the boot file of mp.spawn, …) reports the exact exit status of every child it collects. A rank
 gets a log of its own and reports its start and an uncaught exception. The user's code sees nothing of it, and whatever
@@ -13,17 +13,23 @@ from __future__ import annotations
 import os
 import sys
 
+from . import node_contract as contract
+
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
     from multiprocessing import process
-    from typing import Any
+    from types import TracebackType
+    from typing import Any, TypeVar
 
-_PRIVATE = "_jobsubmit_agent"
-_RANK_PID = "JOBSUBMIT_GANG_RANK_PID"  # set in a rank, for its own children are no ranks
-_SPAWN_RANK = "JOBSUBMIT_GANG_SPAWN_RANK"  # the local rank that mp.spawn is starting right now
-_SPAWN_COUNT = "JOBSUBMIT_GANG_SPAWN_COUNT"  # how many mp.spawn starts, which need not be what the job file says
-_ASSUMED = "JOBSUBMIT_GANG_ASSUMED"  # that it is a rank is a guess: it was started by a loop over Process
+    from typing_extensions import ParamSpec, Unpack
+
+    from .protocol import EventFields
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
 _GLOO_SECONDS = 0.3
 _VICTIM_SIGNS = (
     "closed by peer",
@@ -39,25 +45,19 @@ _VICTIM_SIGNS = (
 )
 
 
-def _load(name: str) -> Any:
-    """Load a module of the agent under a name that no module of the user's can have."""
-    from importlib import import_module
+def _report(event: str, **fields: Unpack[EventFields]) -> None:
+    from .events import append_event
 
-    if _PRIVATE not in sys.modules:
-        _load_agent()
-    return import_module(_PRIVATE + "." + name)
-
-
-def _report(event: str, **fields: object) -> None:
-    _load("files").append_event(os.environ["JOBSUBMIT_GANG_DIR"], event, node=_node(), **fields)
+    fields["node"] = _node()
+    append_event(os.environ[contract.AGENT_DIR], event, **fields)
 
 
 def _node() -> int:
-    return int(os.environ["JOBSUBMIT_GANG_NODE"])
+    return int(os.environ[contract.AGENT_NODE])
 
 
-def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+def _guarded(function: Callable[P, T]) -> Callable[P, T | None]:
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T | None:
         try:
             return function(*args, **kwargs)
         except Exception:
@@ -70,13 +70,14 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Become what this process is: a rank, or a launcher that may start ranks."""
     sys.meta_path.append(_ProfilingFinder())
-    if "JOBSUBMIT_GANG_DIR" not in os.environ or _RANK_PID in os.environ:
+    if contract.AGENT_DIR not in os.environ or contract.RANK_PID in os.environ:
         return
-    _load("files")
-    if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
-        _become_rank(int(os.environ["RANK"]))
+    from . import events, processes  # noqa: F401 - later on, a module of the user's might be found instead
+
+    if contract.RANK in os.environ and contract.LOCAL_RANK in os.environ:
+        _become_rank(int(os.environ[contract.RANK]))
         _die_with_launcher()
-    elif _SPAWN_RANK in os.environ:
+    elif contract.SPAWN_RANK in os.environ:
         if "spawn_main" in _command_line():
             _become_spawned_rank()
     else:
@@ -92,13 +93,12 @@ def _command_line() -> str:
 
 def _become_spawned_rank() -> None:
     # The trap: NODE_RANK counts nodes; the rank of a process is counted over all processes of all nodes.
-    local_rank = int(os.environ.pop(_SPAWN_RANK))
-    count = os.environ.pop(_SPAWN_COUNT, "") or os.environ["NPROC_PER_NODE"]
-    rank = int(os.environ["NODE_RANK"]) * int(count) + local_rank
-    _become_rank(rank, is_assumed=bool(os.environ.pop(_ASSUMED, "")))
+    local_rank = int(os.environ.pop(contract.SPAWN_RANK))
+    count = os.environ.pop(contract.SPAWN_COUNT, "") or os.environ[contract.NPROC_PER_NODE]
+    rank = int(os.environ[contract.NODE_RANK]) * int(count) + local_rank
+    _become_rank(rank, is_assumed=bool(os.environ.pop(contract.ASSUMED, "")))
     from multiprocessing import process
 
-    _load("processes")
     run = process.BaseProcess.run
 
     def reporting_run(self: process.BaseProcess) -> None:
@@ -115,59 +115,52 @@ def _become_spawned_rank() -> None:
 
 
 def _become_rank(rank: int, is_assumed: bool = False) -> None:
-    files = _load("files")
-    os.environ[_RANK_PID] = str(os.getpid())
-    job_dir = os.environ["JOBSUBMIT_GANG_DIR"]
-    for descriptor, stream in enumerate(files.STREAMS, start=1):
-        ours = os.stat(files.log_of(job_dir, _node(), None, stream))
+    from .job_directory import STREAMS, JobDirectory
+
+    os.environ[contract.RANK_PID] = str(os.getpid())
+    files = JobDirectory(os.environ[contract.AGENT_DIR])
+    for descriptor, stream in enumerate(STREAMS, start=1):
+        ours = os.stat(files.log_of(_node(), None, stream))
         # Only what still is our own file: a redirection of the user's is respected.
         if os.path.samestat(os.fstat(descriptor), ours):
-            log = os.open(files.log_of(job_dir, _node(), rank, stream), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            log = os.open(files.log_of(_node(), rank, stream), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             os.dup2(log, descriptor)
             os.close(log)
-    _show_stacks_when_asked(files.stacks_of(job_dir, rank))
+    _show_stacks_when_asked(files.stacks_of(rank))
     _report(
         "rank_start",
         rank=rank,
         pid=os.getpid(),
         is_assumed=is_assumed,
-        world=int(os.environ.get("WORLD_SIZE") or 0),
-        error_file=os.environ.get("TORCHELASTIC_ERROR_FILE"),
+        world=int(os.environ.get(contract.WORLD_SIZE) or 0),
+        error_file=os.environ.get(contract.ERROR_FILE),
     )
     show = sys.excepthook
 
-    def reporting_hook(kind: Any, error: BaseException, traceback: Any) -> None:
+    def reporting_hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         _report_exception(error)
         show(kind, error, traceback)
 
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
-    _time_if_asked(job_dir, rank)
+    _time_if_asked(files.path, rank)
 
 
 @_guarded
 def _time_if_asked(job_dir: str, rank: int) -> None:
     """Time the process where the job file has `profile`."""
-    kind = os.environ.get("JOBSUBMIT_PROFILE")
+    kind = os.environ.get(contract.PROFILE)
     if kind:
-        _load("timing.install").install(job_dir, rank, _node(), kind)
+        from .timing.install import install
 
-
-def _load_agent() -> None:
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    place = os.path.join(_AGENT, "__init__.py")
-    spec = spec_from_file_location(_PRIVATE, place, submodule_search_locations=[_AGENT])
-    assert spec and spec.loader
-    sys.modules[_PRIVATE] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[_PRIVATE])
+        install(job_dir, rank, _node(), kind)
 
 
 class _ProfilingFinder:
     """Find `jobsubmit.profiling`, which training code may use, where jobsubmit itself is not installed."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         from importlib.util import spec_from_file_location
 
         if name != "jobsubmit":
@@ -181,8 +174,10 @@ def _show_stacks_when_asked(path: str) -> None:
     """Write what every thread is doing when the supervisor asks; it does when the job shows no sign of life."""
     import faulthandler
 
+    from .job_directory import STACK_SIGNAL
+
     stacks = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    faulthandler.register(_load("files").STACK_SIGNAL, file=stacks, all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
 
 
 def _let_gloo_finish_at_exit() -> None:
@@ -214,7 +209,9 @@ def _thread_name(thread: str) -> str:
 
 
 def _die_with_launcher() -> None:
-    _load("processes").die_with_parent(9)
+    from .processes import die_with_parent
+
+    die_with_parent(9)
 
 
 @_guarded
@@ -235,7 +232,7 @@ def _report_asked_exit() -> None:
     """Report the code a rank asks to exit with: torch may abort while it shuts down, and hide it behind a signal."""
     leave = sys.exit
 
-    def reporting_exit(status: Any = None) -> None:
+    def reporting_exit(status: int | str | None = None) -> None:
         if status:
             _guarded(_report)("rank_asked_exit", pid=os.getpid(), code=status if isinstance(status, int) else 1)
         leave(status)
@@ -274,7 +271,7 @@ def _become_launcher() -> None:
         return result
 
     os.waitpid = reporting_waitpid
-    if os.environ.get("JOBSUBMIT_GANG_MODE") == "spawn":
+    if os.environ.get(contract.AGENT_MODE) == "spawn":
         _hand_over_spawn_ranks()
 
 
@@ -291,23 +288,22 @@ def _hand_over_spawn_ranks() -> None:
     import signal
     from multiprocessing import process
 
-    _load("processes")
     start = process.BaseProcess.start
     started: list[process.BaseProcess] = []
-    nproc = int(os.environ.get("NPROC_PER_NODE", "0"))
+    nproc = int(os.environ.get(contract.NPROC_PER_NODE, "0"))
 
     def handing_start(self: process.BaseProcess) -> None:
         local_rank = _spawn_rank(self, len(started))
         if local_rank is None or local_rank >= nproc:
             return start(self)
         started.append(self)
-        os.environ[_SPAWN_RANK] = str(local_rank)
-        os.environ[_SPAWN_COUNT] = str(_spawn_count() or "")
-        os.environ[_ASSUMED] = "" if _is_torch_spawn(self) else "1"
+        os.environ[contract.SPAWN_RANK] = str(local_rank)
+        os.environ[contract.SPAWN_COUNT] = str(_spawn_count() or "")
+        os.environ[contract.ASSUMED] = "" if _is_torch_spawn(self) else "1"
         try:
             return start(self)
         finally:
-            for name in (_SPAWN_RANK, _SPAWN_COUNT, _ASSUMED):
+            for name in (contract.SPAWN_RANK, contract.SPAWN_COUNT, contract.ASSUMED):
                 os.environ.pop(name, None)
 
     def wait_for_ranks(number: int, frame: object) -> None:
@@ -317,7 +313,7 @@ def _hand_over_spawn_ranks() -> None:
             os.kill(os.getpid(), number)
 
     def become_forked_rank() -> None:
-        if _SPAWN_RANK in os.environ and _RANK_PID not in os.environ:
+        if contract.SPAWN_RANK in os.environ and contract.RANK_PID not in os.environ:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _guarded(_become_spawned_rank)()
 
@@ -326,15 +322,15 @@ def _hand_over_spawn_ranks() -> None:
     signal.signal(signal.SIGTERM, wait_for_ranks)
 
 
-def _spawn_rank(child: Any, count: int) -> Any:
+def _spawn_rank(child: Any, count: int) -> int | None:
     """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons."""
     if _is_torch_spawn(child):
-        return child._args[1]  # _wrap(fn, i, args, error_file)
+        return int(child._args[1])  # _wrap(fn, i, args, error_file)
     return None if child.daemon else count
 
 
 @_guarded
-def _spawn_count() -> Any:
+def _spawn_count() -> int | None:
     """Return how many processes mp.spawn was asked for, from the frame of its that starts them; else None."""
     caller: Any = sys._getframe()
     while caller is not None and caller.f_code.co_name != "start_processes":

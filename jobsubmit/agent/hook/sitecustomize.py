@@ -8,13 +8,11 @@ import os
 import sys
 
 
-def _install(path: str) -> None:
-    """Run a file as a module that `import` cannot find; `_frozen_importlib_external` is how Python itself loads."""
-    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader("_jobsubmit_rank_reporter", path)
-    module = type(sys)(loader.name)
-    module.__file__ = path
-    exec(loader.get_code(loader.name), module.__dict__)  # noqa: S102 - it is our own file
-    module.__dict__["install"]()
+def _install(agent: str) -> None:
+    """Import the rank reporter of a folder with an agent, under a name that no module of the user's can have."""
+    package = sys.modules["_jobsubmit_agent"] = type(sys)("_jobsubmit_agent")
+    package.__path__ = [agent]
+    __import__("_jobsubmit_agent.rank_reporter", fromlist=["install"]).install()
 
 
 def _standard_library() -> "list[str]":
@@ -25,7 +23,7 @@ def _standard_library() -> "list[str]":
 
 
 def _chain() -> None:
-    """Run the sitecustomize that this one hides, if there is one."""
+    """Run the sitecustomize that this one hides, if there is one, as Python itself would."""
     finder = sys.modules["_frozen_importlib_external"].PathFinder
     spec = finder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path or ".") != _HERE])
     if spec is not None and spec.loader is not None:
@@ -38,7 +36,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _path = sys.path[:]
 try:
     sys.path[:] = _standard_library()
-    _install(os.path.join(os.path.dirname(_HERE), "rank_reporter.py"))
+    _install(os.path.dirname(_HERE))
 except Exception:  # noqa: S110 - the job runs, and its launcher still says how it ended
     pass
 finally:

@@ -24,7 +24,7 @@ class NodeEnvironments:
         self.assignment, self.request = assignment, assignment["request"]
         self.files, self.scope, self.addresses, self.port = files, scope, addresses, port
         self.shared = JobDirectory(assignment.get("shared_dir") or files.path)
-        self.base = {name: value for name, value in os.environ.items() if not contract.RESERVED.fullmatch(name)}
+        self.base = {name: value for name, value in os.environ.items() if not contract.is_reserved(name)}
 
     @property
     def nproc(self) -> int:

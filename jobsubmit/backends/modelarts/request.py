@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent.node_contract import AGENT_REQUEST, RESERVED
+from jobsubmit.agent.node_contract import AGENT_REQUEST, is_reserved
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.shared.agent_archive import nodeware
 from jobsubmit.backends.shared.agent_request import build_node_request
@@ -99,7 +99,7 @@ def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str)
     """Return the variables that tell a node of an image what the job is."""
     asked = build_node_request(plan, script, code, job_id)
     names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
-    kept = [name for name in names if RESERVED.fullmatch(name)]
+    kept = [name for name in names if is_reserved(name)]
     told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
     return {"JOBSUBMIT_JOB_ID": job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from jobsubmit.agent.node_contract import RESERVED
+from jobsubmit.agent.node_contract import is_reserved
 from jobsubmit.backends.shared.client_process import ask, refusal
 from jobsubmit.backends.slurm.document import LOG, MARK
 from jobsubmit.common.durations import parse_time
@@ -152,7 +152,7 @@ def clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not RESERVED.fullmatch(name)
+        if not is_reserved(name)
         and not _CREDENTIALS.fullmatch(name)
         and not (name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name not in ("SLURM_CONF", "SLURM_JWT"))
     }
