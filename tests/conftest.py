@@ -235,7 +235,9 @@ def on_modelarts(modelarts: Service, s3: tuple[str, Server], tmp_path: Path) -> 
     return modelarts_engine(modelarts, *s3, tmp_path / "config")
 
 
-@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.needs(*needs)) for kind, needs in NEEDS.items()])
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.needs(*needs)) for kind, needs in [*NEEDS.items(), ("handmade", ())]]
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Return each engine in turn."""
     return engine_of(request.param, request)

@@ -16,6 +16,7 @@ from minio_server import Server
 from modelarts_server import Service
 from ruamel.yaml import YAML
 
+PLUGIN = Path(__file__).parent / "plugin"
 PYTHON_OF_IMAGE = (3, 11)
 _MACHINES = 2  # of the tests' Kubernetes
 
@@ -72,6 +73,10 @@ def engine_of(kind: str, request: pytest.FixtureRequest) -> Engine:
     """Return an engine, running (see conftest.py)."""
     if kind == "local":
         return Engine("local", {"backend": {"kind": "local"}})
+    if kind == "handmade":  # a backend of a package that is not ours (see plugin/)
+        path = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+        request.getfixturevalue("monkeypatch").setenv("PYTHONPATH", path)
+        return Engine("handmade", {"backend": {"kind": "handmade"}})
     found: Engine = request.getfixturevalue(f"on_{kind}")
     return found
 

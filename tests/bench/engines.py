@@ -113,9 +113,9 @@ def _slurm(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
 
 
 def _agent() -> bytes:
-    from jobsubmit.backends.shared.agent_archive import nodeware
+    from jobsubmit.backends.shared.agent_archive import agent_archive
 
-    return nodeware()
+    return agent_archive()
 
 
 _FETCH = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from jobsubmit.agent.fetch import main; sys.exit(main())"

@@ -171,6 +171,7 @@ UNKNOWN = {
     "slurm": "slurm://jobsubmit/999999",
     "volcano": "volcano://default/nothing",
     "modelarts": f"modelarts://-/{PROJECT}/nothing",
+    "handmade": "handmade://here/nothing",
 }
 
 

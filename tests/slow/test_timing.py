@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import REQUEST
-from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.backends.shared.agent_status import timing_files
 from jobsubmit.config import load_settings
@@ -195,7 +195,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
     order = fetch_order(store, store, prepared.code, prepared.plan.name, prepared.script, prepared.bundle)
     request = build_node_request(prepared.plan, prepared.script, prepared.code, folder.name)
     (folder / REQUEST).write_text(json.dumps(request))
-    (folder / "agent.pyz").write_bytes(nodeware())
+    (folder / "agent.pyz").write_bytes(agent_archive())
     running = []
     for node, (name, _) in enumerate(hosts):
         environment = {

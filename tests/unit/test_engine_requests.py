@@ -22,7 +22,7 @@ from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.protocol import Request
 from jobsubmit.backends.registry import open_backend
-from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.slurm.states import STATES, why_it_waits
 from jobsubmit.backends.volcano.names import host_list_length, object_name
 from jobsubmit.config import load_settings
@@ -49,7 +49,7 @@ def hostile_fields() -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["slurm", "volcano"])
 def test_requests_for_4096_nodes_are_small_and_quick(kind: str) -> None:
     fields = {"resources": {"nodes": 4096, "nproc_per_node": 8}, "backend": {"kind": kind}, "name": "n" * 64}
-    nodeware()
+    agent_archive()
     began = time.process_time()
     found = request("n" * 64 + "-abcdef", **fields)
     assert time.process_time() - began < 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.node_contract import AGENT_REQUEST, is_reserved
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
-from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.common.resources import TEMPLATES
 
@@ -108,7 +108,7 @@ def travellers(script: Script) -> dict[str, bytes]:
     """Return what travels in the code directory of a job that runs in an image, each under a name for its content."""
     ours = f"{_FOLDER}/{_agent_folder()}"
     return {
-        f"{ours}/{_AGENT}": nodeware(),
+        f"{ours}/{_AGENT}": agent_archive(),
         f"{ours}/{_RUN}": _run_script(),
         f"{_FOLDER}/{_script_name(script)}": script.data,
     }
@@ -121,7 +121,7 @@ def _run_script() -> bytes:
 
 @cache
 def _agent_folder() -> str:
-    return hashlib.sha256(nodeware() + _run_script()).hexdigest()[:16]
+    return hashlib.sha256(agent_archive() + _run_script()).hexdigest()[:16]
 
 
 def _script_name(script: Script) -> str:

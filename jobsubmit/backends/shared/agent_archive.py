@@ -15,7 +15,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 @cache
-def nodeware() -> bytes:
+def agent_archive() -> bytes:
     """Return the program: the same bytes wherever this version of jobsubmit is installed."""
     root = Path(jobsubmit.__path__[0])
     agent = sorted((root / "agent").rglob("*.py"))
@@ -28,6 +28,6 @@ def nodeware() -> bytes:
     return made.getvalue()
 
 
-def nodeware_sha256() -> str:
+def agent_digest() -> str:
     """Return the hex digest of the program."""
-    return hashlib.sha256(nodeware()).hexdigest()
+    return hashlib.sha256(agent_archive()).hexdigest()

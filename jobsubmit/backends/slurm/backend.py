@@ -14,7 +14,7 @@ from jobsubmit.agent import atomic_write, status_file
 from jobsubmit.agent.atomic_write import make_private, replace_file
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, Step
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import patiently
@@ -84,7 +84,7 @@ class SlurmBackend:
         try:
             if not shared.is_dir():
                 make_private(str(shared))
-            _write_once(agent_path(shared), nodeware())
+            _write_once(agent_path(shared), agent_archive())
         except OSError as error:
             hint = "set backend.shared_dir to a folder that all nodes see under the same path"
             raise BackendError(f"{shared} cannot be written: {error.strerror}", hint) from error

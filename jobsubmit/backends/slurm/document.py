@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends.shared.agent_archive import nodeware_sha256
+from jobsubmit.backends.shared.agent_archive import agent_digest
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.plan.script import render_document
 
@@ -23,7 +23,7 @@ _SPARE_MINUTES = 2  # beyond the job's own timeout, so that it ends by itself an
 
 def agent_path(shared: Path) -> Path:
     """Return where the nodes' program lies below the shared folder: a name for each version of it."""
-    return shared / f"agent-{nodeware_sha256()[:16]}.pyz"
+    return shared / f"agent-{agent_digest()[:16]}.pyz"
 
 
 def document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id: str) -> str:

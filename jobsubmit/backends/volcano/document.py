@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.agent.protocol import COLLECT, ORDER, REQUEST
 from jobsubmit.agent.recovery.job_outcome import KILLED, STOPPED
 from jobsubmit.agent.run import RESTART
-from jobsubmit.backends.shared.agent_archive import nodeware
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.volcano.names import TASK, object_name
 from jobsubmit.backends.volcano.spec import VolcanoBackendSpec, VolumeSpec
 
@@ -52,7 +52,7 @@ def documents(plan: LaunchPlan, request: Mapping[str, Any], job_id: str) -> dict
             "kind": "ConfigMap",
             "metadata": kept,
             "data": {REQUEST: json.dumps(request, ensure_ascii=False, sort_keys=True)},
-            "binaryData": {AGENT: base64.b64encode(nodeware()).decode()},
+            "binaryData": {AGENT: base64.b64encode(agent_archive()).decode()},
         },
         SECRET: {"apiVersion": "v1", "kind": "Secret", "metadata": kept, "type": "Opaque", "stringData": secret},
     }

@@ -1,0 +1,20 @@
+"""What a job file says about this backend."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, StrictStr
+
+from jobsubmit.spec.backend import BackendSpec
+
+
+class HandmadeSpec(BackendSpec):
+    """Run each node as a process of this machine, as somebody would who has only the agent."""
+
+    runs_by: ClassVar[str] = "jobsubmit_handmade.backend:HandmadeBackend"
+    handle_path: ClassVar[str] = "here/.+"
+    path_fields: ClassVar[tuple[str, ...]] = ("folder",)
+
+    kind: Literal["handmade"] = Field(description="Run as processes.", examples=["handmade"])
+    folder: StrictStr | None = Field(None, description="Where the nodes write.", examples=["shared"])

@@ -1,0 +1,85 @@
+"""Backends of other packages: they are as good as ours, and one that is broken is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import yaml
+from command import Command
+
+from jobsubmit.backends.registry import kind_of_handle, open_backend
+from jobsubmit.config import BUILT_IN
+from jobsubmit.errors import BackendError
+from jobsubmit.spec import backend_registry
+from jobsubmit.spec.loader import load
+
+BROKEN = EntryPoint("broken", "a_package_that_is_gone.spec:Spec", backend_registry.ENTRY_POINTS)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print('hello')\n")
+    file = tmp_path / "job.yaml"
+    file.write_text("name: a\nmode: spawn\ncode_dir: code\nboot_file: train.py\nbackend:\n  kind: handmade\n")
+    return file
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a package that says it brings a backend, and does not."""
+    plugins = {**backend_registry._plugins(), "broken": BROKEN}
+    monkeypatch.setattr(backend_registry, "_plugins", lambda: plugins)
+    return iter(())
+
+
+def test_ours_come_first_and_then_those_of_other_packages() -> None:
+    assert backend_registry.backend_kinds() == ("local", "slurm", "volcano", "modelarts", "handmade")
+
+
+def test_a_job_file_may_use_it_with_its_own_fields(job: Path, jobsubmit: Command) -> None:
+    job.write_text(job.read_text() + "  folder: shared\n")
+    shown = jobsubmit.json("create", job, "--dry-run")
+    assert json.loads(shown["request"]["request.json"])["mode"] == "spawn"
+    job.write_text(job.read_text().replace("folder:", "foldr:"))
+    text = jobsubmit("validate", job, code=2).stderr
+    assert "job.yaml:7  backend.foldr: is not a field; did you mean `folder`?" in text
+
+
+def test_its_path_is_relative_to_the_job_file(job: Path) -> None:
+    job.write_text(job.read_text() + "  folder: shared\n")
+    resolved = yaml.safe_load(load(job).resolved_text())
+    assert resolved["backend"]["folder"] == str(job.parent / "shared")
+
+
+def test_the_schema_knows_it(jobsubmit: Command) -> None:
+    schema = json.loads(jobsubmit("schema").stdout)
+    assert "folder" in schema["$defs"]["HandmadeSpec"]["properties"]
+
+
+def test_its_handle_means_the_same_on_every_machine() -> None:
+    assert kind_of_handle("handmade://here/a") == "handmade"
+    assert kind_of_handle("handmade://there") == ""
+    assert kind_of_handle("local://a") == ""
+
+
+def test_a_kind_that_nobody_brings(job: Path, jobsubmit: Command) -> None:
+    job.write_text(job.read_text().replace("handmade", "cluster"))
+    text = jobsubmit("validate", job, code=2).stderr
+    assert "backend.kind: must be one of local, slurm, volcano, modelarts, handmade" in text
+    with pytest.raises(BackendError, match="'cluster' is not known"):
+        open_backend("cluster", BUILT_IN)
+
+
+def test_a_package_that_cannot_load_its_backend_is_named(broken: None, job: Path, jobsubmit: Command) -> None:
+    job.write_text(job.read_text().replace("handmade", "broken"))
+    text = jobsubmit("validate", job, code=2).stderr
+    assert "a_package_that_is_gone" in text
+    assert "Traceback" not in text
+    with pytest.raises(BackendError, match="a_package_that_is_gone"):
+        open_backend("broken", BUILT_IN)
+    jobsubmit("schema")  # of the others
