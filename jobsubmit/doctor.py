@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit.agent.atomic_write import make_private
+from jobsubmit.agent.node_contract import DEFAULT_PORT
 from jobsubmit.agent.supervisor.network import lease_port
 from jobsubmit.agent.supervisor.scope import visible_gpus
 from jobsubmit.backends.registry import open_backend
@@ -30,7 +31,6 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.jobs.prepare import prepare
 from jobsubmit.plan import launch_plan as planning
-from jobsubmit.plan.processes import DEFAULT_PORT
 from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.stores.opening import open_store
 

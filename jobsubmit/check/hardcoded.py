@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, argument, is_count
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import Module
@@ -136,13 +137,13 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 continue
             name = code.values.of(target.slice, home)  # type: ignore[attr-defined]
             value = code.values.of(node.value, home)
-            if name == "MASTER_ADDR" and value in _HERE and code.facts.nodes > 1:
+            if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
                 yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself")
-            elif name == "MASTER_ADDR" and isinstance(value, str) and value not in _HERE:
+            elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
                 yield _fixed_master(
                     home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
                 )
-            elif name == "MASTER_PORT" and value is not UNKNOWN and code.facts.mode != "spawn":
+            elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.mode != "spawn":
                 yield _fixed_master(
                     home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
                 )

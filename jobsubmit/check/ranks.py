@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import Reach
@@ -13,7 +14,7 @@ from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
-LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
 _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
@@ -32,7 +33,7 @@ def check_ranks(code: Code) -> Iterator[Finding]:
 def _local_rank(code: Code) -> Iterator[Finding]:
     declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
     is_passed = any(word.startswith("--local-rank=") for word in code.facts.argv)
-    if not declared or "LOCAL_RANK" in code.names or code.has_framework or code.line.gaps:
+    if not declared or contract.LOCAL_RANK in code.names or code.has_framework or code.line.gaps:
         return
     option = declared[0]
     if option.default is UNKNOWN:

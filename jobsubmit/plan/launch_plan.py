@@ -7,9 +7,10 @@ from pathlib import Path, PurePosixPath
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
-from jobsubmit.plan import launch
+from jobsubmit.plan.arguments import build_arguments, hyperparameter_words
 from jobsubmit.plan.fault_injection import Fault, require_fit
-from jobsubmit.plan.launch import Mount, Rendezvous
+from jobsubmit.plan.mounts import Mount, find_mounts
+from jobsubmit.plan.rendezvous import Rendezvous, choose_rendezvous, rendezvous_notes
 from jobsubmit.spec.backend import BackendSpec
 from jobsubmit.spec.model import (
     FrameworkSpec,
@@ -89,13 +90,13 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         code_name=PurePosixPath(spec.code_dir).name if remote else BUNDLED_CODE_NAME,
         boot_file=spec.boot_file,
         command=None if isinstance(spec, SpawnSpec) else spec.command,
-        arguments=launch.arguments(spec),
-        args_from=len(launch.hyperparameter_words(spec)),
-        mounts=launch.mounts(spec),
+        arguments=build_arguments(spec),
+        args_from=len(hyperparameter_words(spec)),
+        mounts=find_mounts(spec),
         requirements=spec.requirements,
         allow_secrets=spec.allow_secrets,
         local_rank=spec.local_rank if isinstance(spec, LaunchSpec) else "env",
-        rdzv=launch.rendezvous(spec),
+        rdzv=choose_rendezvous(spec),
         env=tuple(spec.env.items()),
         secrets=tuple((name, ref.removeprefix("env:")) for name, ref in spec.secrets.items()),
         timeout=spec.timeout,
@@ -113,7 +114,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         checkpoints_of=checkpoints_of,
         faults=faults,
         ignored=_platform_fields(spec),
-        notes=launch.rendezvous_notes(spec),
+        notes=rendezvous_notes(spec),
     )
 
 

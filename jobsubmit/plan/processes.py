@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 
 Origin: TypeAlias = Literal["spec", "platform", "jobsubmit", "launcher"]
 
-DEFAULT_PORT = 6060
 _DOCUMENTED_FOLDER = "/home/ma-user/modelarts/user-job-dir"
 
 
@@ -126,7 +126,7 @@ def _host(start: Start, node: int) -> Value:
 
 def _port(start: Start) -> Value:
     if start.port is None:
-        return Value(f"<port, {DEFAULT_PORT} unless the backend leases one>", "jobsubmit", is_open=True)
+        return Value(f"<port, {contract.DEFAULT_PORT} unless the backend leases one>", "jobsubmit", is_open=True)
     return Value(str(start.port), "jobsubmit")
 
 
@@ -137,34 +137,37 @@ def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple
     hosts = [_host(start, node) for node in range(plan.nodes)]
     is_open = any(host.is_open for host in hosts)
     listed = "<addresses of all nodes>" if is_open else ",".join(host.text for host in hosts)
-    yield "VC_WORKER_HOSTS", Value(listed, "platform", is_open)
-    yield "VC_WORKER_NUM", Value(str(plan.nodes), "platform")
-    yield "MA_NUM_HOSTS", Value(str(plan.nodes), "platform")
+    yield contract.HOSTS, Value(listed, "platform", is_open)
+    yield contract.NODE_COUNT, Value(str(plan.nodes), "platform")
+    yield contract.HOST_COUNT, Value(str(plan.nodes), "platform")
     count = Value("<accelerators of the node>", "platform", is_open=True)
-    yield "MA_NUM_GPUS", count if start.accelerators is None else Value(str(start.accelerators), "platform")
-    yield "MA_TASK_NAME", Value("worker", "platform")
-    yield "MA_LOG_DIR", Value("<folder of the platform's logs>", "platform", is_open=True)
-    yield "MA_JOB_DIR", Value(f"<folder that holds the code, e.g. {_DOCUMENTED_FOLDER}>", "platform", is_open=True)
+    yield contract.GPU_COUNT, count if start.accelerators is None else Value(str(start.accelerators), "platform")
+    yield contract.TASK_NAME, Value("worker", "platform")
+    yield contract.LOG_FOLDER, Value("<folder of the platform's logs>", "platform", is_open=True)
+    yield (
+        contract.JOB_FOLDER,
+        Value(f"<folder that holds the code, e.g. {_DOCUMENTED_FOLDER}>", "platform", is_open=True),
+    )
     job_id = Value(start.job_id, "jobsubmit") if start.job_id else Value("<id of the job>", "jobsubmit", is_open=True)
-    yield "JOBSUBMIT_JOB_ID", job_id
-    yield "JOBSUBMIT_MASTER_PORT", _port(start)
-    yield "JOBSUBMIT_RESTART_COUNT", Value("0", "jobsubmit")
+    yield contract.JOB_ID, job_id
+    yield contract.PORT, _port(start)
+    yield contract.RESTART_COUNT, Value("0", "jobsubmit")
     for mount in plan.mounts:
         yield mount.variable, Value(f"<the directory of {mount.kind} {mount.name}>", "platform", is_open=True)
         if mount.passed_as == "env" and mount.kind != "checkpoint":
             yield mount.name, Value(f"<the directory of {mount.kind} {mount.name}>", "spec", is_open=True)
-    yield "NNODES", Value(str(plan.nodes), "jobsubmit")
-    yield "NPROC_PER_NODE", Value(count.text if nproc is None else str(nproc), "jobsubmit", nproc is None)
-    yield "RDZV_ID", job_id
-    if "OMP_NUM_THREADS" not in dict(plan.env):
-        yield "OMP_NUM_THREADS", Value("<CPUs of the node, divided by its processes>", "jobsubmit", is_open=True)
-    if "PYTHONUNBUFFERED" not in dict(plan.env):
-        yield "PYTHONUNBUFFERED", Value("1", "jobsubmit")
+    yield contract.NNODES, Value(str(plan.nodes), "jobsubmit")
+    yield contract.NPROC_PER_NODE, Value(count.text if nproc is None else str(nproc), "jobsubmit", nproc is None)
+    yield contract.RDZV_ID, job_id
+    if contract.THREADS not in dict(plan.env):
+        yield contract.THREADS, Value("<CPUs of the node, divided by its processes>", "jobsubmit", is_open=True)
+    if contract.UNBUFFERED not in dict(plan.env):
+        yield contract.UNBUFFERED, Value("1", "jobsubmit")
     if plan.profile:
-        yield "JOBSUBMIT_PROFILE", Value(plan.profile, "spec")
+        yield contract.PROFILE, Value(plan.profile, "spec")
     if plan.mode == "spawn" or plan.command is not None:
-        yield "MASTER_ADDR", hosts[0]._replace(origin="jobsubmit")
-        yield "MASTER_PORT", _port(start)
+        yield contract.MASTER_ADDR, hosts[0]._replace(origin="jobsubmit")
+        yield contract.MASTER_PORT, _port(start)
         return
     yield from _of_launcher(plan, start, nproc, job_id)
 
@@ -172,25 +175,30 @@ def _shared(plan: LaunchPlan, start: Start, nproc: int | None) -> Iterator[tuple
 def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None, job_id: Value) -> Iterator[tuple[str, Value]]:
     is_static = plan.mode == "launch" or (plan.rdzv is not None and plan.rdzv.backend == "static")
     if is_static:
-        yield "MASTER_ADDR", _host(start, 0)._replace(origin="launcher")
-        yield "MASTER_PORT", _port(start)._replace(origin="launcher")
+        yield contract.MASTER_ADDR, _host(start, 0)._replace(origin="launcher")
+        yield contract.MASTER_PORT, _port(start)._replace(origin="launcher")
     else:
-        yield "MASTER_ADDR", Value("<address of the node with rank 0>", "launcher", is_open=True)
-        yield "MASTER_PORT", Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
-    yield "TORCHELASTIC_RUN_ID", job_id._replace(origin="launcher")
-    yield "TORCHELASTIC_USE_AGENT_STORE", Value("<True or False>", "launcher", is_open=True)
-    yield "TORCHELASTIC_ERROR_FILE", Value("<a file of the launcher>", "launcher", is_open=True)
+        yield contract.MASTER_ADDR, Value("<address of the node with rank 0>", "launcher", is_open=True)
+        yield contract.MASTER_PORT, Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
+    yield contract.RUN_ID, job_id._replace(origin="launcher")
+    yield contract.USE_AGENT_STORE, Value("<True or False>", "launcher", is_open=True)
+    yield contract.ERROR_FILE, Value("<a file of the launcher>", "launcher", is_open=True)
     local, world = str(nproc or 1), str(plan.nodes * (nproc or 1))
     for name, text in (
-        ("LOCAL_WORLD_SIZE", local),
-        ("WORLD_SIZE", world),
-        ("GROUP_WORLD_SIZE", str(plan.nodes)),
-        ("ROLE_WORLD_SIZE", world),
-        ("ROLE_NAME", "default"),
-        ("TORCHELASTIC_RESTART_COUNT", "0"),
-        ("TORCHELASTIC_MAX_RESTARTS", str(plan.restarts.max) if _is_elastic(plan) and plan.restarts else "0"),
+        (contract.LOCAL_WORLD_SIZE, local),
+        (contract.WORLD_SIZE, world),
+        (contract.GROUP_WORLD_SIZE, str(plan.nodes)),
+        (contract.ROLE_WORLD_SIZE, world),
+        (contract.ROLE_NAME, "default"),
+        (contract.TORCH_RESTARTS, "0"),
+        (contract.TORCH_MAX_RESTARTS, str(plan.restarts.max) if _is_elastic(plan) and plan.restarts else "0"),
     ):
-        yield name, Value(text, "launcher", is_open=nproc is None and name not in ("GROUP_WORLD_SIZE", "ROLE_NAME"))
+        yield (
+            name,
+            Value(
+                text, "launcher", is_open=nproc is None and name not in (contract.GROUP_WORLD_SIZE, contract.ROLE_NAME)
+            ),
+        )
 
 
 def _is_elastic(plan: LaunchPlan) -> bool:
@@ -198,12 +206,12 @@ def _is_elastic(plan: LaunchPlan) -> bool:
 
 
 def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
-    own = {
-        "VC_TASK_INDEX": Value(str(node), "platform"),
-        "MA_CURRENT_IP": _host(start, node),
-        "MA_CURRENT_INSTANCE_NAME": Value("<name of the instance>", "platform", is_open=True),
-        "NODE_RANK": Value(str(node), "jobsubmit"),
-        "NODE_ADDR": _host(start, node)._replace(origin="jobsubmit"),
+    own: dict[str, Value] = {
+        contract.NODE_INDEX: Value(str(node), "platform"),
+        contract.OWN_ADDRESS: _host(start, node),
+        contract.OWN_NAME: Value("<name of the instance>", "platform", is_open=True),
+        contract.NODE_RANK: Value(str(node), "jobsubmit"),
+        contract.NODE_ADDR: _host(start, node)._replace(origin="jobsubmit"),
     }
     boot = [Value(word, "spec") for word in plan.command] if plan.command else [Value(str(plan.boot_file), "spec")]
     if plan.mode == "spawn" or plan.command is not None:
@@ -213,11 +221,11 @@ def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
     processes = []
     for local in range(each):
         rank = str(node * each + local)
-        environment = {
-            "RANK": Value(rank, "launcher"),
-            "LOCAL_RANK": Value(str(local), "launcher"),
-            "GROUP_RANK": Value(str(node), "launcher"),
-            "ROLE_RANK": Value(rank, "launcher"),
+        environment: dict[str, Value] = {
+            contract.RANK: Value(rank, "launcher"),
+            contract.LOCAL_RANK: Value(str(local), "launcher"),
+            contract.GROUP_RANK: Value(str(node), "launcher"),
+            contract.ROLE_RANK: Value(rank, "launcher"),
         }
         argv = (*boot, *(words if words is not None else boot_words(plan, node, local, start)))
         processes.append(Process(node, node * each + local, local, argv, environment))

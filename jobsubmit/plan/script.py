@@ -15,14 +15,16 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
-from jobsubmit.plan.launch import Mount
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.mounts import Mount
 from jobsubmit.spec.fields import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"
+_CONTRACT = {"port": contract.DEFAULT_PORT, "unset": [str(name) for name in contract.UNSET_BY_SCRIPT]}
 _LARGEST_TEMPLATE = 1 << 20  # bytes
 
 
@@ -111,7 +113,8 @@ def render(plan: LaunchPlan) -> Script:
     outside of its folder.
     """
     _check_folder(plan.templates)
-    return Script(_rendered(_ENTRY, [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES], job=plan))
+    folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
+    return Script(_rendered(_ENTRY, folders, job=plan, contract=_CONTRACT))
 
 
 def render_document(template: str, **values: object) -> str:
@@ -171,21 +174,21 @@ def paste_commands(plan: LaunchPlan, script: Script, hosts: Sequence[str], job_i
     end = _delimiter(script.text)
     for node_rank in range(len(hosts)):
         environment = {
-            "VC_WORKER_HOSTS": ",".join(hosts),
-            "VC_WORKER_NUM": str(len(hosts)),
-            "VC_TASK_INDEX": str(node_rank),
-            "MA_NUM_HOSTS": str(len(hosts)),
-            "JOBSUBMIT_JOB_ID": job_id,
-            "JOBSUBMIT_MASTER_PORT": str(port),
+            contract.HOSTS: ",".join(hosts),
+            contract.NODE_COUNT: str(len(hosts)),
+            contract.NODE_INDEX: str(node_rank),
+            contract.HOST_COUNT: str(len(hosts)),
+            contract.JOB_ID: job_id,
+            contract.PORT: str(port),
             **dict(plan.env),
         }
         words = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
         words += [f'{name}="${{{source}:?set {source} first}}"' for name, source in plan.secrets]
-        words.append('MA_JOB_DIR="${PWD}"')
+        words.append(f'{contract.JOB_FOLDER}="${{PWD}}"')
         count = ""
         if plan.nproc_per_node is None:
             count = "gpus=$(nvidia-smi --id=0 --query-gpu=count --format=csv,noheader)\n"
-            words.append('MA_NUM_GPUS="${gpus}"')
+            words.append(f'{contract.GPU_COUNT}="${{gpus}}"')
         # Assignments before the command, not arguments of `env`: an argument is seen by every user of the machine.
         yield count + " \\\n".join([*words, f"bash /dev/fd/3 3<<'{end}'"]) + f"\n{script.text}{end}\n"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent.node_contract import LOCAL_RANK
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
@@ -64,6 +65,6 @@ def _mode(program: Program) -> tuple[dict[str, Any], str]:
     texts = {node.value for _, node in program.nodes if hasattr(node, "value") and isinstance(node.value, str)}
     if any(name == SPAWN for _, _, name in program.calls):
         return {"mode": "spawn"}, "it calls mp.spawn"
-    if "LOCAL_RANK" not in texts and texts & {"--local_rank", "--local-rank"}:
+    if LOCAL_RANK not in texts and texts & {"--local_rank", "--local-rank"}:
         return {"mode": "launch", "local_rank": "argument"}, "it declares --local_rank and does not read LOCAL_RANK"
     return {"mode": "torchrun"}, "it takes its ranks from the environment"

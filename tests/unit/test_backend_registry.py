@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from command import Command
+from engine import PLUGIN
 
 from jobsubmit.backends.registry import kind_of_handle, open_backend
 from jobsubmit.config import BUILT_IN
@@ -17,7 +18,18 @@ from jobsubmit.errors import BackendError
 from jobsubmit.spec import backend_registry
 from jobsubmit.spec.loader import load
 
+pytestmark = pytest.mark.usefixtures("plugin")
 BROKEN = EntryPoint("broken", "a_package_that_is_gone.spec:Spec", backend_registry.ENTRY_POINTS)
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have the package installed, as far as this process can tell."""
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    find_plugins = backend_registry._plugins
+    find_plugins.cache_clear()
+    yield
+    find_plugins.cache_clear()
 
 
 @pytest.fixture
@@ -30,11 +42,10 @@ def job(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def broken(plugin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a package that says it brings a backend, and does not."""
     plugins = {**backend_registry._plugins(), "broken": BROKEN}
     monkeypatch.setattr(backend_registry, "_plugins", lambda: plugins)
-    return iter(())
 
 
 def test_ours_come_first_and_then_those_of_other_packages() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jobsubmit.errors import SpecError
-from jobsubmit.plan import launch
+from jobsubmit.plan.arguments import build_arguments
+from jobsubmit.plan.rendezvous import choose_rendezvous, rendezvous_notes
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.spec.model import JobSpec
 
@@ -17,16 +18,16 @@ def spec(mode: str, **fields: Any) -> JobSpec:
 
 
 def test_preset_mode_on_one_node_gets_world_size_1_and_rank_0() -> None:
-    assert launch.arguments(spec("spawn", hyperparameters={"lr": 0.1})) == ("--lr=0.1", "--world_size=1", "--rank=0")
+    assert build_arguments(spec("spawn", hyperparameters={"lr": 0.1})) == ("--lr=0.1", "--world_size=1", "--rank=0")
 
 
 @pytest.mark.parametrize("values", [{"world_size": 1}, {"rank": 0}, {"world_size": "1", "rank": "0"}])
 def test_equal_values_of_the_user_are_fine(values: dict[str, Any]) -> None:
-    assert sorted(launch.arguments(spec("spawn", hyperparameters=values))) == ["--rank=0", "--world_size=1"]
+    assert sorted(build_arguments(spec("spawn", hyperparameters=values))) == ["--rank=0", "--world_size=1"]
 
 
 def test_preset_mode_on_several_nodes_leaves_the_ranks_to_the_platform() -> None:
-    assert launch.arguments(spec("spawn", resources={"nodes": 2}, hyperparameters={"lr": 1})) == ("--lr=1",)
+    assert build_arguments(spec("spawn", resources={"nodes": 2}, hyperparameters={"lr": 1})) == ("--lr=1",)
 
 
 @pytest.mark.parametrize("name", ["world_size", "rank"])
@@ -39,7 +40,7 @@ def test_ranks_given_for_several_nodes_are_an_error_that_explains(name: str) -> 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_the_launchers_get_no_injected_hyperparameters(mode: str, nodes: int) -> None:
     job = spec(mode, resources={"nodes": nodes}, hyperparameters={"world_size": 7}, args=["in", 3])
-    assert launch.arguments(job) == ("--world_size=7", "in", "3")
+    assert build_arguments(job) == ("--world_size=7", "in", "3")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_the_launchers_get_no_injected_hyperparameters(mode: str, nodes: int) ->
     ],
 )
 def test_each_kind_of_value_has_one_spelling(value: object, words: list[str]) -> None:
-    assert list(launch.arguments(spec("torchrun", hyperparameters={"x": value}))) == words
+    assert list(build_arguments(spec("torchrun", hyperparameters={"x": value}))) == words
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_each_kind_of_value_has_one_spelling(value: object, words: list[str]) ->
 def test_the_rendezvous_follows_the_torch_version(version: str | None, chosen: str | None, backend: str) -> None:
     fields = {"torch_version": version, "rdzv_backend": chosen}
     job = spec("torchrun", **{name: value for name, value in fields.items() if value})
-    chosen_rendezvous = launch.rendezvous(job)
+    chosen_rendezvous = choose_rendezvous(job)
     assert chosen_rendezvous is not None
     assert chosen_rendezvous.backend == backend
-    assert bool(launch.rendezvous_notes(job)) == (version == "2.1" and chosen == "c10d")
+    assert bool(rendezvous_notes(job)) == (version == "2.1" and chosen == "c10d")

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from jobsubmit.backends.volcano.spec import TolerationSpec, VolumeSpec
 from jobsubmit.common.resources import STARTER_JOBS
 from jobsubmit.errors import SpecError
-from jobsubmit.plan.launch import arguments
+from jobsubmit.plan.arguments import build_arguments
 from jobsubmit.spec import yaml_document as documents
 from jobsubmit.spec.backend_registry import backend_kinds, find_spec
 from jobsubmit.spec.hyperparameter import Flag
@@ -265,13 +265,13 @@ def test_the_schema_accepts_what_jobsubmit_accepts(mode: str, fields: dict[str, 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
     text = "name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\n"
     spec = load(write(tmp_path, text + "env: {PY: 3.10}\nhyperparameters: {lr: 1e-3}\nargs: [1.50]\n")).spec
-    assert arguments(spec) == ("--lr=1e-3", "1.50")
+    assert build_arguments(spec) == ("--lr=1e-3", "1.50")
     assert spec.env == {"PY": "3.10"}
     changed = load_mapping(
         {"name": "a", "mode": "spawn", "code_dir": ".", "boot_file": "t.py"},
         [Override.from_assignment("hyperparameters.lr=2.50")],
     )
-    assert arguments(changed.spec)[0] == "--lr=2.50"
+    assert build_arguments(changed.spec)[0] == "--lr=2.50"
     assert "lr: 2.50" in changed.document.text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from .. import atomic_write, events, processes
+from ..node_contract import NPROC_PER_NODE
 from ..recovery import restart_policy
 from ..recovery.outcome import Outcome
 from ..recovery.step_parser import Progress
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
     "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
-    "none; NPROC_PER_NODE says how many are meant"
+    "none; %s says how many are meant" % NPROC_PER_NODE
 )
 
 

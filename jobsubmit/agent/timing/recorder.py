@@ -17,6 +17,8 @@ import sys
 import time
 from contextlib import suppress
 
+from .. import node_contract as contract
+
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +50,9 @@ class Recorder:
                 "t": self.began,
                 "rank": rank,
                 "node": node,
-                "attempt": int(os.environ.get("JOBSUBMIT_RESTART_COUNT") or 0),
-                "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
-                "world": int(os.environ.get("WORLD_SIZE") or 0),
+                "attempt": int(os.environ.get(contract.RESTART_COUNT) or 0),
+                "restart": int(os.environ.get(contract.TORCH_RESTARTS) or 0),
+                "world": int(os.environ.get(contract.WORLD_SIZE) or 0),
             }
         )
 
@@ -95,8 +97,8 @@ class Recorder:
 
 
 def _is_first_of_node(rank: int) -> bool:
-    local_rank = os.environ.get("LOCAL_RANK")
-    return int(local_rank) == 0 if local_rank else rank % int(os.environ.get("NPROC_PER_NODE") or 1) == 0
+    local_rank = os.environ.get(contract.LOCAL_RANK)
+    return int(local_rank) == 0 if local_rank else rank % int(os.environ.get(contract.NPROC_PER_NODE) or 1) == 0
 
 
 class Series:

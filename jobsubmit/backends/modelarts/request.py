@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.agent.node_contract import AGENT_REQUEST, is_reserved
+from jobsubmit.agent.node_contract import AGENT_REQUEST, JOB_FOLDER, JOB_ID, is_reserved
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.common.resources import TEMPLATES
 
 if TYPE_CHECKING:
-    from jobsubmit.plan.launch import Mount
     from jobsubmit.plan.launch_plan import LaunchPlan
+    from jobsubmit.plan.mounts import Mount
     from jobsubmit.plan.script import Script
     from jobsubmit.transfer.code_ref import CodeRef
 
@@ -83,7 +83,7 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
         "code_dir": folder,
         "boot_file": folder + plan.boot_file if spec.boot_file_of_image and plan.boot_file else None,
         "engine": {"image_url": plan.image},
-        "command": f"bash ${{MA_JOB_DIR}}/{code.name}/{_FOLDER}/{_agent_folder()}/{_RUN} {_script_name(script)}",
+        "command": f"bash ${{{JOB_FOLDER}}}/{code.name}/{_FOLDER}/{_agent_folder()}/{_RUN} {_script_name(script)}",
         "environments": {**environments, **node_variables(plan, script, code, job_id)},
         **data,
     }
@@ -101,7 +101,7 @@ def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str)
     names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
     kept = [name for name in names if is_reserved(name)]
     told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
-    return {"JOBSUBMIT_JOB_ID": job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
+    return {JOB_ID: job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
 
 
 def travellers(script: Script) -> dict[str, bytes]:

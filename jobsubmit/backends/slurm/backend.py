@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent import atomic_write, status_file
 from jobsubmit.agent.atomic_write import make_private, replace_file
+from jobsubmit.agent.node_contract import FETCH_ORDER
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, Step
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
@@ -100,7 +101,7 @@ class SlurmBackend:
         if len(order) > _LONGEST_ORDER:
             folder.rmdir()
             raise BackendError("the code has too many files to fetch each", "use layout: archive")
-        environment = {**clients.clean_environment(), **delivery.secrets, "JOBSUBMIT_ORDER": order}
+        environment = {**clients.clean_environment(), **delivery.secrets, FETCH_ORDER: order}
         cluster = clients.cluster_name()
         try:
             answer = clients.sbatch(request.documents[NAME], environment, "--parsable", "--export=ALL")

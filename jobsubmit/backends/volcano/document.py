@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.agent.protocol import COLLECT, ORDER, REQUEST
 from jobsubmit.agent.recovery.job_outcome import KILLED, STOPPED
 from jobsubmit.agent.run import RESTART
@@ -25,7 +26,6 @@ MANAGED = {"app.kubernetes.io/managed-by": "jobsubmit"}
 AGENT = "agent.pyz"
 SECRET_PREFIX = "env."  # noqa: S105 - before the name of a variable
 _FOLDER, _JOB = "/jobsubmit", "/jobsubmit-job"
-_PORT = 6060  # the platform's own; every pod has an address of its own
 _GRACE_SECONDS = 30  # the agent leaves the ranks 10, and collects the rest of the log after it
 _PLACEHOLDER = "filled in at submission"
 
@@ -103,7 +103,7 @@ def _policies(plan: LaunchPlan) -> list[dict[str, Any]]:
 def _pod(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> dict[str, Any]:
     mounts = [{"name": "work", "mountPath": _FOLDER}]
     own = [{"name": "job", "mountPath": _JOB, "readOnly": True}]
-    port = random.Random(job_id).randrange(20000, 30000) if spec.host_network else _PORT
+    port = random.Random(job_id).randrange(20000, 30000) if spec.host_network else contract.DEFAULT_PORT
     container = {
         "image": plan.image or spec.image,
         **({"imagePullPolicy": spec.image_pull_policy} if spec.image_pull_policy else {}),
@@ -153,19 +153,19 @@ def _environment(plan: LaunchPlan, spec: VolcanoBackendSpec, port: int, job_id: 
     Kubernetes expands $(NAME) in values: a doubled $ is one $ (its API reference, EnvVar).
     """
     plain = {
-        "MA_NUM_HOSTS": str(plan.nodes),
-        "MA_TASK_NAME": TASK,
-        "JOBSUBMIT_JOB_ID": job_id,
-        "JOBSUBMIT_MASTER_PORT": str(port),
+        contract.HOST_COUNT: str(plan.nodes),
+        contract.TASK_NAME: TASK,
+        contract.JOB_ID: job_id,
+        contract.PORT: str(port),
         **{name: value.replace("$", "$$") for name, value in plan.env},
     }
     fields = {
-        "MA_CURRENT_IP": "status.podIP",
-        "MA_CURRENT_INSTANCE_NAME": "metadata.name",
-        "JOBSUBMIT_RESTART_COUNT": "metadata.annotations['volcano.sh/job-retry-count']",
+        contract.OWN_ADDRESS: "status.podIP",
+        contract.OWN_NAME: "metadata.name",
+        contract.RESTART_COUNT: "metadata.annotations['volcano.sh/job-retry-count']",
     }
-    found: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in plain.items()]
-    found += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    found: list[dict[str, Any]] = [{"name": str(name), "value": value} for name, value in plain.items()]
+    found += [{"name": str(name), "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
     own = f"{object_name(job_id, plan.nodes)}-jobsubmit"
     for name, _ in plan.secrets:
         found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": own, "key": SECRET_PREFIX + name}}})
