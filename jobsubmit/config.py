@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
 STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"
-PLAN_NAME = "plan.json"  # in the directory of a job
 
 
 class Settings(NamedTuple):

@@ -6,6 +6,7 @@ import os
 import signal
 
 STREAMS = ("stdout", "stderr")
+RESOLVED, PLAN, DIFFERENCE = "resolved.yaml", "plan.json", "uncommitted.diff"
 LOCAL_REQUEST = "local.json"  # what the local backend was asked for
 SIGNAL_BASE = 128  # a shell tells signal N as exit code 128 + N
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
@@ -18,9 +19,9 @@ class JobDirectory:
         self.path = path = os.fspath(path)
         # The client writes these, before and while it submits.
         self.record = os.path.join(path, "record.json")  # what the job is, and where it went
-        self.resolved = os.path.join(path, "resolved.yaml")  # the job file, with flags applied and paths absolute
-        self.plan = os.path.join(path, "plan.json")  # what was decided, for `rerun` and `report`
-        self.difference = os.path.join(path, "uncommitted.diff")  # what of the code is in no commit
+        self.resolved = os.path.join(path, RESOLVED)  # the job file, with flags applied and paths absolute
+        self.plan = os.path.join(path, PLAN)  # what was decided, for `rerun` and `report`
+        self.difference = os.path.join(path, DIFFERENCE)  # what of the code is in no commit
         self.submitting = os.path.join(path, "submitting")  # locked while a client submits the job
         self.cancel_asked = os.path.join(path, "cancel-asked")  # for a client that is still submitting it
         # The guardian and the supervisor of a local job write these, or the agent of a node.

@@ -29,11 +29,6 @@ from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you
 if TYPE_CHECKING:
     from jobsubmit.spec.model import Layout
 
-RESOLVED_NAME = "resolved.yaml"
-DIFF_NAME = "uncommitted.diff"
-_RECORD = "record.json"
-_SUBMITTING = "submitting"
-_CANCEL = "cancel-asked"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _FORMAT = 1  # of record.json
 _LONGEST_SUBMISSION_SECONDS = 3600.0
@@ -136,6 +131,10 @@ class JobRecords:
         """Return the one directory of a job."""
         return self.settings.job_dir(job_id)
 
+    def files(self, job_id: str) -> JobDirectory:
+        """Return the files in the directory of a job."""
+        return JobDirectory(self.directory(job_id))
+
     @contextmanager
     def submitting(self, record: JobRecord, documents: Mapping[str, str | bytes]) -> Iterator[None]:
         """Write a job and its documents (name → text) down before it is submitted; meanwhile it counts as PENDING."""
@@ -143,7 +142,7 @@ class JobRecords:
         try:
             make_private(str(directory.parent))
             directory.mkdir(mode=0o700)
-            lock = os.fdopen(os.open(directory / _SUBMITTING, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+            lock = os.fdopen(os.open(self.files(record.id).submitting, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
         except FileExistsError as error:
             raise UsageError(f"--job-id {record.id}: there is such a job already", "give another, or none") from error
         except OSError as error:
@@ -169,11 +168,11 @@ class JobRecords:
     def ask_cancel(self, record: JobRecord) -> None:
         """Mark a job as one that shall end, for whoever is submitting it."""
         with suppress(FileNotFoundError):  # nobody here is
-            (self.directory(record.id) / _CANCEL).touch()
+            Path(self.files(record.id).cancel_asked).touch()
 
     def is_cancel_asked(self, record: JobRecord) -> bool:
         """Tell whether somebody wants the job to end."""
-        return (self.directory(record.id) / _CANCEL).exists()
+        return Path(self.files(record.id).cancel_asked).exists()
 
     def remove(self, record: JobRecord) -> bool:
         """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found.
@@ -193,11 +192,11 @@ class JobRecords:
     def save(self, record: JobRecord) -> None:
         """Replace the record, whole."""
         values = {"format": _FORMAT, **{name: value for name, value in asdict(record).items() if name != "damage"}}
-        replace_file(str(self.directory(record.id) / _RECORD), json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+        replace_file(self.files(record.id).record, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
     def is_submitting(self, record: JobRecord) -> bool:
         """Tell whether the client that submits the job is still at it."""
-        file = self.directory(record.id) / _SUBMITTING
+        file = Path(self.files(record.id).submitting)
         is_held = is_locked(file)
         if is_held is not None:
             return is_held
@@ -219,19 +218,18 @@ class JobRecords:
         return self._read(job_id) if _ID.fullmatch(job_id) else None
 
     def _read(self, job_id: str) -> JobRecord | None:
-        directory = self.directory(job_id)
         try:
-            data = read_file(str(directory / _RECORD))
+            data = read_file(self.files(job_id).record)
         except FileNotFoundError:
             return self._without_record(job_id)
         except NotADirectoryError:
             return None
         except OSError as error:
-            return self._damaged(job_id, f"{_RECORD} cannot be read: {error.strerror}")
+            return self._damaged(job_id, f"record.json cannot be read: {error.strerror}")
         try:
             return _record_of(data, job_id)
         except ValueError as error:
-            return self._damaged(job_id, f"{_RECORD} is damaged: {error}")
+            return self._damaged(job_id, f"record.json is damaged: {error}")
 
     def _without_record(self, job_id: str) -> JobRecord | None:
         """Return None where there is no such job (yet), else what can be said of a directory that has no record."""
@@ -240,14 +238,14 @@ class JobRecords:
             age = time.time() - directory.stat().st_mtime
         except OSError:
             return None
-        if age < _BEGINNING_SECONDS or is_locked(directory / _SUBMITTING):
+        if age < _BEGINNING_SECONDS or is_locked(Path(self.files(job_id).submitting)):
             return None
-        return self._damaged(job_id, f"{_RECORD} is missing")
+        return self._damaged(job_id, "record.json is missing")
 
     def _damaged(self, job_id: str, damage: str) -> JobRecord:
         """Return what is known without a record: a local job can still be cancelled."""
         directory = self.directory(job_id)
-        is_local = Path(JobDirectory(directory).lock).exists()
+        is_local = Path(self.files(job_id).lock).exists()
         try:
             created = directory.stat().st_mtime
         except OSError:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobsubmit.agent.atomic_write import read_file
+from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.monitor import status
 from jobsubmit.jobs.prepare import Prepared, stop_at_errors
-from jobsubmit.jobs.records import RESOLVED_NAME, JobRecord, JobRecords, job_id_for
+from jobsubmit.jobs.records import JobRecord, JobRecords, job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.script import SCRIPT_NAME, Script, render
@@ -40,10 +41,11 @@ def prepare_again(
     changes of where the code is.
     """
     directory = JobRecords(settings).directory(record.id)
-    if record.damage or not (directory / RESOLVED_NAME).is_file() or not record.store:
+    resolved = Path(JobDirectory(directory).resolved)
+    if record.damage or not resolved.is_file() or not record.store:
         why = record.damage or "it was written by an older version, or on another machine"
         raise UsageError(f"cannot rerun {record.id}: its record is incomplete ({why})", _SUBMIT_AGAIN)
-    loaded = load(directory / RESOLVED_NAME, changes)
+    loaded = load(resolved, changes)
     for change in changes:
         if change.path[0] in _TAKEN_FROM_THE_STORE:
             field = ".".join(change.path)

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-
-from pydantic import BaseModel
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from jobsubmit.agent.atomic_write import make_private
+from jobsubmit.agent.job_directory import DIFFERENCE, PLAN, RESOLVED
 from jobsubmit.backends.models import JobHandle, Step
-from jobsubmit.backends.protocol import Delivery
+from jobsubmit.backends.protocol import Backend, Delivery, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.limits import secret_limits
 from jobsubmit.bundle.scan_cache import load_known, save_clean, save_known
 from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
-from jobsubmit.config import PLAN_NAME, Settings
+from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
-from jobsubmit.jobs.records import DIFF_NAME, RESOLVED_NAME, JobRecord, JobRecords
+from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.plan_file import plan_text
 from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
@@ -54,36 +56,80 @@ def submit(
     backend = open_backend(plan.backend.kind, settings)
     secrets = _resolve_secrets(prepared, environment)
     backend.preflight(plan, prepared.request)
-    store = open_store(plan.store)
-    code_store = _store_above(plan) if isinstance(plan.code_dir, str) else store
-    records = JobRecords(settings)
-    record = _record(prepared)
-    is_sent = False
-    with records.submitting(record, _documents(prepared)):
-        try:
-            if plan.store.uri == str(settings.own_store):
-                make_private(plan.store.uri)
-            summary = _upload_bundle(prepared, store, settings, progress)
-            upload_script(store, plan.name, prepared.script)
-            record = _with_upload_ended(record)
-            order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script, prepared.bundle)
-            require_boot_file(order, plan.boot_file, prepared.code)
-            if records.is_cancel_asked(record):
-                raise CancelledError(f"{record.id} was cancelled before it was submitted")
-            delivery = Delivery(secrets, order, store, code_store, prepared.code, prepared.script)
-            is_sent = True
-            record = replace(record, handle=str(backend.submit(prepared.request, delivery)))
-        except BaseException as error:
-            problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
-            is_unsure = error.is_unsure if isinstance(error, BackendError) else not isinstance(error, JobSubmitError)
-            record = replace(record, problem=problem, is_unsure=is_sent and is_unsure)
-            raise
-        finally:
-            records.save(record)
-    handle = JobHandle.parse(record.handle)
-    if records.is_cancel_asked(record):
+    stores = _open_stores(plan)
+    records, pending = JobRecords(settings), _Pending(_record(prepared))
+    with pending.kept(records, _documents(prepared)):
+        if plan.store.uri == str(settings.own_store):
+            make_private(plan.store.uri)
+        summary = _upload_bundle(prepared, stores.own, settings, progress)
+        upload_script(stores.own, plan.name, prepared.script)
+        pending.end_upload()
+        delivery = _build_delivery(prepared, stores, secrets)
+        if records.is_cancel_asked(pending.record):
+            raise CancelledError(f"{pending.record.id} was cancelled before it was submitted")
+        handle = pending.send(backend, prepared.request, delivery)
+    if records.is_cancel_asked(pending.record):
         backend.cancel(handle)
-    return Submission(record, handle, summary)
+    return Submission(pending.record, handle, summary)
+
+
+class _Pending:
+    """The record of a job while it is submitted: how far that came, and what went wrong."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self.record = record
+        self.is_sent = False
+
+    @contextmanager
+    def kept(self, records: JobRecords, documents: Mapping[str, str | bytes]) -> Iterator[None]:
+        """Write the record before the submission, and at its end, however that comes."""
+        with records.submitting(self.record, documents):
+            try:
+                yield
+            except BaseException as error:
+                self._note(error)
+                raise
+            finally:
+                records.save(self.record)
+
+    def _note(self, error: BaseException) -> None:
+        problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
+        is_unsure = error.is_unsure if isinstance(error, BackendError) else not isinstance(error, JobSubmitError)
+        self.record = replace(self.record, problem=problem, is_unsure=self.is_sent and is_unsure)
+
+    def end_upload(self) -> None:
+        """Note when the upload ended."""
+        *before, uploading = self.record.steps
+        self.record = replace(self.record, steps=(*before, replace(uploading, end=time.time())))
+
+    def send(self, backend: Backend, request: Request, delivery: Delivery) -> JobHandle:
+        """Hand the job to its backend; from now on nobody knows whether it runs unless the backend says so."""
+        self.is_sent = True
+        handle = backend.submit(request, delivery)
+        self.record = replace(self.record, handle=str(handle))
+        return handle
+
+
+class _Stores(NamedTuple):
+    """The job's own store, and the one that its code is in."""
+
+    own: ObjectStore
+    code: ObjectStore
+
+
+def _open_stores(plan: LaunchPlan) -> _Stores:
+    own = open_store(plan.store)
+    if not isinstance(plan.code_dir, str):
+        return _Stores(own, own)
+    return _Stores(own, open_store(plan.store._replace(uri=plan.code_dir.rpartition("/")[0])))
+
+
+def _build_delivery(prepared: Prepared, stores: _Stores, secrets: Mapping[str, str]) -> Delivery:
+    """Return what must reach the nodes and is never written down."""
+    plan, code, script = prepared.plan, prepared.code, prepared.script
+    order = fetch_order(stores.own, stores.code, code, plan.name, script, prepared.bundle)
+    require_boot_file(order, plan.boot_file, code)
+    return Delivery(secrets, order, stores.own, stores.code, code, script)
 
 
 def submit_once(
@@ -104,7 +150,7 @@ def submit_once(
         if earlier is None or not earlier.handle:
             submission.begin(prepared.request.job_id)
             return submit(prepared, settings, progress=progress)
-    written = JobRecords(settings).directory(earlier.id) / RESOLVED_NAME
+    written = Path(JobRecords(settings).files(earlier.id).resolved)
     is_other = written.exists() and written.read_bytes() != prepared.loaded.resolved_text().encode()
     if is_other or (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
         raise UsageError(
@@ -119,16 +165,12 @@ def _documents(prepared: Prepared) -> dict[str, str | bytes]:
     revision = prepared.bundle.revision if prepared.bundle else None
     return {
         "job.yaml": prepared.loaded.document.text,
-        RESOLVED_NAME: prepared.loaded.resolved_text(),
-        PLAN_NAME: json.dumps(asdict(prepared.plan), default=_jsonable, ensure_ascii=False, indent=1) + "\n",
+        RESOLVED: prepared.loaded.resolved_text(),
+        PLAN: plan_text(prepared.plan),
         SCRIPT_NAME: prepared.script.text,
-        **({DIFF_NAME: revision.diff} if revision and revision.diff else {}),
+        **({DIFFERENCE: revision.diff} if revision and revision.diff else {}),
         **prepared.request.documents,
     }
-
-
-def _jsonable(value: object) -> object:
-    return value.model_dump() if isinstance(value, BaseModel) else str(value)
 
 
 def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, progress: Progress) -> UploadSummary:
@@ -152,11 +194,6 @@ def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict
     return values
 
 
-def _store_above(plan: LaunchPlan) -> ObjectStore:
-    """Return the store of code that is in a bucket already, opened at the folder above it."""
-    return open_store(plan.store._replace(uri=str(plan.code_dir).rpartition("/")[0]))
-
-
 def _record(prepared: Prepared) -> JobRecord:
     return JobRecord(
         id=prepared.request.job_id,
@@ -177,8 +214,3 @@ def _record(prepared: Prepared) -> JobRecord:
         checkpoints_of=prepared.plan.checkpoints_of,
         warnings=tuple(str(finding) for finding in prepared.findings if finding.check == IGNORED),
     )
-
-
-def _with_upload_ended(record: JobRecord) -> JobRecord:
-    *before, uploading = record.steps
-    return replace(record, steps=(*before, replace(uploading, end=time.time())))

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobsubmit.agent import json_form
-from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.backends.models import JobStatus
-from jobsubmit.config import PLAN_NAME, Settings
+from jobsubmit.config import Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.plan.plan_file import read_plan
 from jobsubmit.report.job_phases import Mark, Phase, marks, phases
 from jobsubmit.report.statistics import Ratio, ratio
 from jobsubmit.report.steps import METRICS, WARM_UP, Sync, syncs
@@ -98,11 +97,8 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Tell whether the job was to be timed, as far as this machine knows."""
-    try:
-        plan = json_form.parse_json(read_file(str(settings.job_dir(record.id) / PLAN_NAME)))
-        return isinstance(plan, dict) and plan.get("profile") is not None
-    except (OSError, ValueError):
-        return False
+    plan = read_plan(settings.job_dir(record.id))
+    return plan is not None and plan.profile is not None
 
 
 def notes(

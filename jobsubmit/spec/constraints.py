@@ -1,17 +1,22 @@
-"""Which fields may not be said together; the rules see raw values, so they report beside all other problems."""
+"""Which fields contradict each other: each rule once, as a check of raw values and as a part of the JSON Schema.
+
+The checks see raw values, so that they report beside all other problems. Not every rule can be said in a schema.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.spec.fields import env_name_problem
+from jobsubmit.spec.fields import FREE_ENV_NAME, env_name_problem
 from jobsubmit.spec.yaml_document import FieldPath
 
 Raw: TypeAlias = Mapping[str, Any]
 Complaint: TypeAlias = tuple[FieldPath, str]
+Schema: TypeAlias = dict[str, Any]
+Check: TypeAlias = Callable[[str, Raw], Iterator[Complaint]]
 
 # Preset mode, one node: the platform wants the user to give these, so jobsubmit does (platform documentation).
 SINGLE_NODE_RANKS: Mapping[str, int] = {"world_size": 1, "rank": 0}
@@ -20,25 +25,65 @@ INIT_METHOD = "init_method"
 OF_THE_SHELL = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR")
 
 
+_IS_REMOTE = {"type": "string", "pattern": "^(s3|obs)://"}
+
+
+class _Rule(NamedTuple):
+    """A rule: what it finds wrong in raw values of a mode, and by the name of a definition what the schema says."""
+
+    check: Callable[[str, Raw], Iterator[Complaint]]
+    schemas: Mapping[str, Schema]
+
+
+_RULES: list[_Rule] = []
+
+
+def _rule(**schemas: Schema) -> Callable[[Check], Check]:
+    def register(check: Check) -> Check:
+        _RULES.append(_Rule(check, schemas))
+        return check
+
+    return register
+
+
 def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
     """Yield every pair of fields that contradict each other; without a mode, of those that all modes share."""
-    yield from _secret_is_also_env(raw)
-    yield from _folder_with_server_fields(raw)
-    yield from _archive_of_uploaded_code(raw)
-    yield from _names_given_twice(raw)
-    if mode == "spawn":
-        yield from _injected_hyperparameters(raw)
-    elif mode:
-        yield from _one_thing_to_start(raw)
-    yield from _elastic(mode, raw)
+    for rule in _RULES:
+        yield from rule.check(mode, raw)
 
 
-def _secret_is_also_env(raw: Raw) -> Iterator[Complaint]:
+def schemas_of(definition: str) -> list[Schema]:
+    """Return what the rules say about a definition of the JSON Schema."""
+    return [rule.schemas[definition] for rule in _RULES if definition in rule.schemas]
+
+
+def _given(field: str, value: Schema) -> Schema:
+    """Return the schema of a mapping that has a field with such a value."""
+    return {"properties": {field: value}, "required": [field]}
+
+
+def _if(condition: Schema, then: Schema) -> Schema:
+    return {"if": condition, "then": then}
+
+
+def _without(field: str, names: tuple[str, ...]) -> Schema:
+    """Return the schema of a mapping whose `field` has none of these names."""
+    return {"properties": {field: {"properties": dict.fromkeys(names, False)}}}
+
+
+@_rule()
+def _secret_is_also_env(mode: str, raw: Raw) -> Iterator[Complaint]:
     for name in sorted(set(_mapping(raw, "env")) & set(_mapping(raw, "secrets")), key=str):
         yield ("secrets", name), "is also in `env`: keep one of them"
 
 
-def _folder_with_server_fields(raw: Raw) -> Iterator[Complaint]:
+@_rule(
+    StoreSpec=_if(
+        _given("uri", {"type": "string", "not": _IS_REMOTE}),
+        {"properties": {name: {"type": "null"} for name in ("endpoint_url", "region", "profile", "addressing")}},
+    )
+)
+def _folder_with_server_fields(mode: str, raw: Raw) -> Iterator[Complaint]:
     store = _mapping(raw, "store")
     uri = store.get("uri")
     if isinstance(uri, str) and not uri.startswith(REMOTE_SCHEMES):
@@ -47,13 +92,30 @@ def _folder_with_server_fields(raw: Raw) -> Iterator[Complaint]:
                 yield ("store", name), f"a folder has none: remove it, or give an s3:// or obs:// uri (uri is `{uri}`)"
 
 
-def _archive_of_uploaded_code(raw: Raw) -> Iterator[Complaint]:
+_ARCHIVE = _if(_given("code_dir", _IS_REMOTE), {"properties": {"layout": {"not": {"const": "archive"}}}})
+
+
+@_rule(SpawnSpec=_ARCHIVE, LaunchSpec=_ARCHIVE, TorchrunSpec=_ARCHIVE)
+def _archive_of_uploaded_code(mode: str, raw: Raw) -> Iterator[Complaint]:
     code_dir = raw.get("code_dir")
     if raw.get("layout") == "archive" and isinstance(code_dir, str) and code_dir.startswith(REMOTE_SCHEMES):
         yield ("layout",), "code that is uploaded already lies there as a tree: remove `layout`"
 
 
-def _injected_hyperparameters(raw: Raw) -> Iterator[Complaint]:
+_SEVERAL_NODES = {"anyOf": [{"type": "integer", "minimum": 2}, {"type": "string", "not": {"pattern": "^0*1:"}}]}
+_RANKS = {name: {"enum": [value, str(value)]} for name, value in SINGLE_NODE_RANKS.items()}
+_INJECTED = {
+    **_if(_given("resources", _given("nodes", _SEVERAL_NODES)), _without("hyperparameters", tuple(SINGLE_NODE_RANKS))),
+    "else": {"properties": {"hyperparameters": {"properties": _RANKS}}},
+    **_without("hyperparameters", (INIT_METHOD,)),
+}
+
+
+@_rule(SpawnSpec=_INJECTED)
+def _injected_hyperparameters(mode: str, raw: Raw) -> Iterator[Complaint]:
+    """Yield what the platform appends itself, in preset mode."""
+    if mode != "spawn":
+        return
     hyperparameters = _mapping(raw, "hyperparameters")
     nodes = _most(_mapping(raw, "resources").get("nodes", 1))
     if INIT_METHOD in hyperparameters:
@@ -76,7 +138,15 @@ def _injected_hyperparameters(raw: Raw) -> Iterator[Complaint]:
             )
 
 
-def _one_thing_to_start(raw: Raw) -> Iterator[Complaint]:
+_ONE_START = {
+    "oneOf": [_given("boot_file", {"type": "string"}), _given("command", {"type": ["string", "array"]})],
+}
+
+
+@_rule(LaunchSpec=_ONE_START, TorchrunSpec=_ONE_START)
+def _one_thing_to_start(mode: str, raw: Raw) -> Iterator[Complaint]:
+    if mode in ("", "spawn"):
+        return
     if raw.get("boot_file") is not None and raw.get("command") is not None:
         yield ("command",), "is given beside `boot_file`: keep the one that should be started"
     if raw.get("boot_file") is None and raw.get("command") is None:
@@ -86,7 +156,20 @@ def _one_thing_to_start(raw: Raw) -> Iterator[Complaint]:
         )
 
 
-def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
+_DATA = _if(
+    _given("as", {"const": "env"}),
+    {"properties": {"name": {"pattern": f"^(?!({'|'.join(OF_THE_SHELL)})$){FREE_ENV_NAME}$"}}},
+)
+_NO_ARGUMENT = {
+    "not": {
+        "properties": {"name": {"enum": [*SINGLE_NODE_RANKS, INIT_METHOD]}, "as": {"not": {"const": "env"}}},
+    }
+}
+_NO_INJECTED_DATA = {"properties": {field: {"items": _NO_ARGUMENT} for field in ("inputs", "outputs")}}
+
+
+@_rule(SpawnSpec=_NO_INJECTED_DATA, InputSpec=_DATA, OutputSpec=_DATA)
+def _names_given_twice(mode: str, raw: Raw) -> Iterator[Complaint]:
     """Yield a complaint for each hyperparameter or variable that two fields would set."""
     taken = {(kind, name) for kind in ("hyperparameters", "env", "secrets") for name in _mapping(raw, kind)}
     for field in ("inputs", "outputs"):
@@ -114,6 +197,14 @@ def _names_given_twice(raw: Raw) -> Iterator[Complaint]:
         yield ("checkpoint_dir",), f"the hyperparameter `{name}` is given twice: remove one, or choose another name"
 
 
+_ONE_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d+):\1$"}]}
+_NOT_ELASTIC = {"properties": {"resources": {"properties": {"nodes": _ONE_NUMBER}}}}
+_FIXED_RENDEZVOUS = {
+    "anyOf": [_given("rdzv_backend", {"const": "static"}), _given("torch_version", {"pattern": r"^2\.1(\D|$)"})]
+}
+
+
+@_rule(SpawnSpec=_NOT_ELASTIC, LaunchSpec=_NOT_ELASTIC, TorchrunSpec=_if(_FIXED_RENDEZVOUS, _NOT_ELASTIC))
 def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
     nodes = _mapping(raw, "resources").get("nodes", 1)
     if not isinstance(nodes, str) or len(set(nodes.split(":"))) == 1:

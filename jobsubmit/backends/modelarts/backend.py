@@ -27,9 +27,8 @@ from jobsubmit.backends.shared.agent_request import refuse_faults
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.polling import Patience
 from jobsubmit.common.finding import Finding
-from jobsubmit.common.store_address import StoreAddress
-from jobsubmit.config import PLAN_NAME
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
+from jobsubmit.plan.plan_file import read_plan
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 
@@ -99,10 +98,10 @@ class ModelArtsBackend:
 
     def find(self, job_id: str) -> JobHandle | None:
         """Return the handle of the training job that has this name (see Backend)."""
-        plan = self.settings.job_dir(job_id) / PLAN_NAME
-        if not plan.exists():
+        plan = read_plan(self.settings.job_dir(job_id))
+        if plan is None:
             return None
-        spec = ModelArtsBackendSpec(**json.loads(plan.read_bytes())["backend"])
+        spec = ModelArtsBackendSpec(**plan.backend)
         who = identity(spec)
         found = service(who).find(platform_name(job_id))
         return self._handle(found, who, job_id, spec) if found else None
@@ -150,13 +149,12 @@ class ModelArtsBackend:
         algorithm, told = found.get("algorithm") or {}, (found.get("spec") or {}).get("log_export_path") or {}
 
         def export() -> tuple[ObjectStore, str] | None:
-            plan = self.settings.job_dir(self._noted(handle).get("job_id", "")) / PLAN_NAME
+            plan = read_plan(self.settings.job_dir(self._noted(handle).get("job_id", "")))
             bucket, _, prefix = str(told.get("obs_url", "")).strip("/").partition("/")
-            if not bucket or not plan.exists():
+            if not bucket or plan is None:
                 return None
-            server = StoreAddress(*json.loads(plan.read_bytes())["store"])
-            scheme = server.uri.partition("://")[0]
-            return open_store(server._replace(uri=f"{scheme}://{bucket}")), f"{prefix}/" if prefix else ""
+            scheme = plan.store.uri.partition("://")[0]
+            return open_store(plan.store._replace(uri=f"{scheme}://{bucket}")), f"{prefix}/" if prefix else ""
 
         is_tagged = AGENT_REQUEST in (algorithm.get("environments") or {})
         return Logs(api, str(found["metadata"]["id"]), is_tagged=is_tagged, export=export)

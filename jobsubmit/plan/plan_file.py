@@ -1,0 +1,48 @@
+"""plan.json in a job's directory: what was decided, for people, and for what must be known of the job later."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from jobsubmit.agent.atomic_write import read_file
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.json_form import read_fields
+from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.plan.launch_plan import LaunchPlan
+
+
+class KeptPlan(NamedTuple):
+    """What is read back of a plan: the fields of its backend, its store, and what was to be timed."""
+
+    backend: dict[str, Any]
+    store: StoreAddress
+    profile: str | None
+
+
+def plan_text(plan: LaunchPlan) -> str:
+    """Return the file."""
+    values = {**asdict(plan), "store": plan.store._asdict()}
+    return json.dumps(values, default=_jsonable, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_plan(job_dir: Path) -> KeptPlan | None:
+    """Return what was decided about a job, or None where that is not known here.
+
+    Earlier versions wrote the store as a list.
+    """
+    try:
+        values = read_fields(read_file(JobDirectory(job_dir).plan), {"backend": dict, "store": (list, dict)})
+        store = values["store"]
+        address = StoreAddress(**store) if isinstance(store, dict) else StoreAddress(*store)
+        return KeptPlan(values["backend"], address, values.get("profile"))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _jsonable(value: object) -> object:
+    return value.model_dump() if isinstance(value, BaseModel) else str(value)
