@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +62,44 @@ def test_errors_are_exceptions_with_where_and_hint(job: dict[str, object]) -> No
     assert [problem.field for problem in caught.value.problems] == ["image", "nmae"]
     with pytest.raises(JobNotFoundError):
         jobsubmit.status("nobody")
+
+
+EXPORTED = {
+    *("cancel", "create", "delete", "events", "list_jobs", "load", "logs", "prepare", "render_script", "report_of"),
+    *("rerun", "status", "wait"),
+    *("Failure", "Finding", "JobHandle", "JobRecord", "JobStatus", "LoadedSpec", "LogLine", "LogQuery", "Phase"),
+    *("Prepared", "Problem", "Recovery", "Report", "Script", "State", "Step"),
+    *("BackendError", "BundleError", "CancelledError", "CheckError", "JobNotFoundError", "JobSubmitError"),
+    *("SpecError", "StoreError", "UsageError"),
+}
+
+
+def test_what_is_exported() -> None:
+    assert set(jobsubmit.__all__) == EXPORTED
+    assert set(dir(jobsubmit)) >= EXPORTED
+    assert {name for name in EXPORTED if getattr(jobsubmit, name).__name__ != name} == set()
+    with pytest.raises(AttributeError, match="nothing"):
+        jobsubmit.nothing  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_every_type_of_a_signature_is_exported() -> None:
+    functions = [value for name in EXPORTED if inspect.isfunction(value := getattr(jobsubmit, name))]
+    shown = " ".join(str(inspect.signature(function)) for function in functions)
+    named = set(re.findall(r"\b[A-Z][A-Za-z]+\b", shown)) - {"Any", "False", "Iterator", "Mapping", "None", "Path", "Sequence"}
+    assert named - {"EVERYTHING"} <= EXPORTED
+
+
+def test_every_function_has_an_example_and_help_shows_it() -> None:
+    text = pydoc.plain(pydoc.render_doc(jobsubmit))
+    for name in EXPORTED:
+        value = getattr(jobsubmit, name)
+        if inspect.isfunction(value):
+            assert f"jobsubmit.{name}(" in (value.__doc__ or ""), name
+            assert f"{name}(" in text
+
+
+def test_the_package_itself_loads_nothing() -> None:
+    """Nodes import it too, where pydantic and the rest are not installed."""
+    program = "import jobsubmit, sys; print(sorted(name for name in sys.modules if name.startswith('jobsubmit')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['jobsubmit']\n", done.stderr
