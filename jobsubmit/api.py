@@ -12,8 +12,8 @@ from jobsubmit.jobs import monitor, submit
 from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.prepare import prepare as prepare_job
 from jobsubmit.jobs.records import JobRecord, JobRecords
-from jobsubmit.jobs.rerun import prepare_again
-from jobsubmit.plan.launch_plan import plan
+from jobsubmit.jobs.rerun import prepare_rerun
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import Script, render
 from jobsubmit.report.report import Report, report
 from jobsubmit.spec.loader import LoadedSpec, Override, load_mapping
@@ -43,7 +43,7 @@ def render_script(job: LoadedSpec) -> Script:
 
     print(jobsubmit.render_script(job).text)
     """
-    return render(plan(job.spec, load_settings()))
+    return render(build_plan(job.spec, load_settings()))
 
 
 def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
@@ -113,7 +113,7 @@ def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool
     """
     changes = [Override.from_assignment(text) for text in assignments]
     settings = load_settings()
-    return submit.submit(prepare_again(_record(job), settings, changes, resume=resume), settings).handle
+    return submit.submit(prepare_rerun(_record(job), settings, changes, resume=resume), settings).handle
 
 
 def delete(job: JobHandle | str) -> None:

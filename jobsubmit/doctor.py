@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.node_contract import DEFAULT_PORT
 from jobsubmit.agent.supervisor.network import lease_port
-from jobsubmit.agent.supervisor.scope import visible_gpus
+from jobsubmit.agent.supervisor.scope import find_gpus
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
@@ -58,7 +58,7 @@ def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
     yield from _tools()
     yield _state(settings)
     yield from _ports()
-    plan = planning.plan(loaded.spec, settings) if loaded else None
+    plan = planning.build_plan(loaded.spec, settings) if loaded else None
     yield from _store(plan.store if plan else settings.completed(StoreAddress()))
     if loaded is None:
         yield _backend(settings)
@@ -72,7 +72,7 @@ def _torch() -> Line:
     except importlib.metadata.PackageNotFoundError:
         step = "only the local backend needs it here: pip install 'jobsubmit[train]'"
         return Line("torch", "warn", "is not installed for this Python", step)
-    gpus = visible_gpus(os.environ)
+    gpus = find_gpus(os.environ)
     if not gpus:
         return Line("torch", "ok", f"{version}; no GPU here: local jobs train on CPUs with Gloo")
     driver = "with a driver" if Path("/proc/driver/nvidia/version").exists() else "WITHOUT a driver"

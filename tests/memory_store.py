@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from jobsubmit.common.file_reading import changed
+from jobsubmit.common.file_reading import changed_error
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 
@@ -37,7 +37,7 @@ class MemoryStore:
         self._ask()
         data = b"".join(blocks(source))
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise changed(key if isinstance(source, bytes) else source)
+            raise changed_error(key if isinstance(source, bytes) else source)
         if expected is not None and self._tag(key) != expected:
             return None
         self.objects[key] = data

@@ -98,7 +98,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     _download(code["manifest"], manifest_file, LARGEST_MANIFEST)
     with open(manifest_file, encoding="utf-8") as stream:
         manifest = json.load(stream)
-    files = entries(manifest["files"])
+    files = index_entries(manifest["files"])
     directories = manifest.get("directories", [])
     if tree_digest(((f["path"], f["mode"], f["sha256"]) for f in files.values()), directories) != code["digest"]:
         raise FetchError("the manifest in the store does not belong to the code that was submitted")
@@ -107,7 +107,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     sizes = {path: entry["size"] for path, entry in files.items()}
     if code["layout"] == "archive":
         archive = os.path.join(work, "code.tar.gz")
-        most = most_of_archive(sizes.values(), len(directories))
+        most = largest_archive(sizes.values(), len(directories))
         require_room(folder, sizes.values())
         _download(code["archive"], archive, most)
         extract(archive, files, directories, folder)
@@ -121,7 +121,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     return str(code["digest"])
 
 
-def entries(listed: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
+def index_entries(listed: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
     """Return the files of a manifest by path; raise FetchError for one that is listed twice or has no real size."""
     found = {}  # type: dict[str, ManifestEntry]
     for entry in listed:
@@ -134,7 +134,7 @@ def entries(listed: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
     return found
 
 
-def most_of_archive(sizes: Iterable[int], directories: int) -> int:
+def largest_archive(sizes: Iterable[int], directories: int) -> int:
     """Return how many bytes an archive of such files can have, packed or not."""
     listed = list(sizes)
     return sum(listed) + (len(listed) + directories + 1) * _PER_ENTRY + (1 << 20)
@@ -181,7 +181,7 @@ def extract(archive: str, files: Mapping[str, ManifestEntry], directories: Itera
 
     missing, empty = set(files), set(directories)
     made = set()  # type: set[str]
-    most = most_of_archive((entry["size"] for entry in files.values()), len(empty))
+    most = largest_archive((entry["size"] for entry in files.values()), len(empty))
     open_tar: Any = tarfile.open  # it takes whatever can be read
     with gzip.open(archive) as packed, open_tar(fileobj=_Bounded(packed, most), mode="r|") as tar:
         for member in tar:
@@ -284,7 +284,7 @@ def _shown(url: str) -> str:
     return url.partition("?")[0]
 
 
-def errors() -> tuple[type[Exception], ...]:
+def fetch_errors() -> tuple[type[Exception], ...]:
     """Return what may be raised by an order that cannot be fulfilled."""
     import tarfile
     import zlib
@@ -297,7 +297,7 @@ def main() -> int:
     """Fetch the order given on standard input."""
     try:
         proven = fetch(json.load(sys.stdin), sys.argv[1])
-    except errors() as error:
+    except fetch_errors() as error:
         sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
         return 1
     json.dump(proven, sys.stdout)

@@ -51,7 +51,7 @@ class LogForwarder(threading.Thread):
 
     def _forward(self, line: Line) -> None:
         self.number += 1
-        data = tagged(line, self.number)
+        data = tag_line(line, self.number)
         sys.stdout.buffer.write(data)
         self.on_line(data)
 
@@ -72,7 +72,7 @@ class LogForwarder(threading.Thread):
         sys.stdout.flush()
 
 
-def tagged(line: Line, number: int) -> bytes:
+def tag_line(line: Line, number: int) -> bytes:
     """Return a line as it stands in the log of a node."""
     moment, (node, rank, stream), text = line
     whose = "node %d" % node if rank is None else "rank %d" % rank

@@ -31,18 +31,18 @@ def die_with_parent(number: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def descendants(of: Iterable[int] = ()) -> list[int]:
+def find_descendants(of: Iterable[int] = ()) -> list[int]:
     """Return the pids below some processes, by default this one; only Linux can tell."""
-    children = _children_of_all()
+    find_children = _children_of_all()
     found, queue = [], list(of) or [os.getpid()]
     while queue:
-        below = children.get(queue.pop(), [])
+        below = find_children.get(queue.pop(), [])
         found += below
         queue += below
     return found
 
 
-def children() -> list[int]:
+def find_children() -> list[int]:
     """Return the pids whose parent this process is, adopted orphans among them; only Linux can tell."""
     return _children_of_all().get(os.getpid(), [])
 
@@ -50,7 +50,7 @@ def children() -> list[int]:
 def _children_of_all() -> dict[int, list[int]]:
     if not _LINUX:
         return {}
-    children: dict[int, list[int]] = {}
+    find_children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -58,11 +58,11 @@ def _children_of_all() -> dict[int, list[int]]:
                     parent = int(stream.read().rpartition(b")")[2].split()[1])
             except (OSError, IndexError, ValueError):
                 continue
-            children.setdefault(parent, []).append(int(name))
-    return children
+            find_children.setdefault(parent, []).append(int(name))
+    return find_children
 
 
-def start_of(pid: int) -> int | None:
+def start_time_of(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the machine did; None if it is gone or a zombie."""
     try:
         with open("/proc/{}/stat".format(pid), "rb") as stream:
@@ -76,7 +76,7 @@ def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:
     """SIGKILL every descendant (and the known pids) until the kernel says that no child is left."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for pid in {*descendants(), *(() if _LINUX else known)}:
+        for pid in {*find_descendants(), *(() if _LINUX else known)}:
             send(pid, signal.SIGKILL)
         if not reap():
             return True

@@ -135,7 +135,7 @@ def fetch(folder: str, job: str) -> int:
         if expires and time.time() > expires:
             raise fetching.FetchError("the addresses of the code have expired; submit the job again")
         fetching.fetch(_signed(order) if "region" in order else order, target)
-    except fetching.errors() as error:
+    except fetching.fetch_errors() as error:
         text = "the code could not be fetched: %s" % (str(error) or type(error).__name__)
         sys.stderr.write("jobsubmit: %s\n" % text)
         return 1
@@ -147,7 +147,7 @@ def _signed(order: FetchOrder) -> FetchOrder:
     region, code = order["region"], order["code"]
 
     def sign(url: str) -> str:
-        return sigv4.signed(url, "GET", region) if url.startswith(("http://", "https://")) else url
+        return sigv4.sign_url(url, "GET", region) if url.startswith(("http://", "https://")) else url
 
     signed = code.copy()
     if "manifest" in code:

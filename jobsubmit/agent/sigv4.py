@@ -16,7 +16,7 @@ class KeysMissingError(OSError):
     """Say that the environment holds no keys."""
 
 
-def signed(url: str, method: str, region: str, now: str = "") -> str:
+def sign_url(url: str, method: str, region: str, now: str = "") -> str:
     """Return a plain address of an object with a signature for one method. Raises KeysMissingError.
 
     `now` is the time it is made, as 20261121T120000Z; left out, it is now.

@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     patterns: tuple[Pattern, ...]
 
 
-def default_verdict(name: str, *, is_dir: bool) -> bool:
+def match_defaults(name: str, *, is_dir: bool) -> bool:
     """Tell whether a name is left out unless the user's rules say otherwise."""
     if name in _NAMES or name.endswith(_COMPILED) or name.startswith(_UNFINISHED):
         return True
@@ -81,6 +81,6 @@ def covers(patterns: Sequence[Pattern], path: str) -> bool:
     )
 
 
-def verdict(rules: Rules, path: str, *, is_dir: bool) -> bool | None:
+def match_rules(rules: Rules, path: str, *, is_dir: bool) -> bool | None:
     """Return whether the rules leave a path out, or None where they have no opinion."""
     return last_opinion(rules.patterns, path[len(rules.base) :], is_dir=is_dir)

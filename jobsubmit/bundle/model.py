@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.bundle.git import Revision
-from jobsubmit.common.file_reading import changed
+from jobsubmit.common.file_reading import changed_error
 
 NOT_REGULAR = "not a regular file"
 
@@ -81,4 +81,4 @@ def require_unchanged(bundle: Bundle) -> None:
         except OSError:
             same = False
         if not same:
-            raise changed(file.source)
+            raise changed_error(file.source)

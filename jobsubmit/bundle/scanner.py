@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.agent.fetch import tree_digest
-from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, default_verdict, read_rules, verdict
+from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, match_defaults, match_rules, read_rules
 from jobsubmit.bundle.model import NOT_REGULAR, Bundle, BundleFile, Known, LeftOut, Stamp, directory_problem, stamp_of
-from jobsubmit.common.file_reading import BLOCK, changed
+from jobsubmit.common.file_reading import BLOCK, changed_error
 from jobsubmit.errors import BundleError
 
 _READ_ATTEMPTS = 3
@@ -208,16 +208,16 @@ def _read(path: str, source: str) -> BundleFile:
                     return _file(path, source, before, digest.hexdigest(), stamp)
     except OSError as error:
         raise _unreadable(path, error) from error
-    raise changed(source)
+    raise changed_error(source)
 
 
 def _ignored(path: str, name: str, rules: tuple[Rules, ...], *, is_dir: bool) -> str:
     """Return the name of the rules that leave a path out, or nothing; the deepest file that has an opinion wins."""
     for rule in reversed(rules):
-        opinion = verdict(rule, path, is_dir=is_dir)
+        opinion = match_rules(rule, path, is_dir=is_dir)
         if opinion is not None:
             return f"ignored by {rule.name}" if opinion else ""
-    return "ignored by the default rules" if default_verdict(name, is_dir=is_dir) else ""
+    return "ignored by the default rules" if match_defaults(name, is_dir=is_dir) else ""
 
 
 def _entries(folder: _Folder) -> list[os.DirEntry[str]]:

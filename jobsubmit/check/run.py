@@ -17,7 +17,7 @@ from jobsubmit.check.program.values import UNKNOWN, Facts
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.processes import boot_words, expand
+from jobsubmit.plan.processes import build_boot_words, expand
 
 
 def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _deprecated(plan: LaunchPlan) -> Finding:
 
 
 def _words(plan: LaunchPlan) -> tuple[Word, ...]:
-    return tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in boot_words(plan))
+    return tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
 
 
 def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:

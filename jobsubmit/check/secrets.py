@@ -106,7 +106,7 @@ def clean_digests(bundle: Bundle, allowed: tuple[str, ...]) -> frozenset[str]:
     return frozenset(file.sha256 for file in bundle.files if not allowed or not covers(exempt, file.path))
 
 
-def without_secrets(changes: Sequence[Change], allowed: tuple[str, ...]) -> tuple[Change, ...]:
+def strike_secrets(changes: Sequence[Change], allowed: tuple[str, ...]) -> tuple[Change, ...]:
     """Return changes of files as they may be shown: one may take a secret out of the code, or be of no text."""
     exempt = parse_patterns(allowed)
 

@@ -36,7 +36,7 @@ def bundle(
     Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
     loaded = read_job(job, None, overrides(assignments=set_))
-    found, wrong = prepare.bundled(loaded, load_settings())
+    found, wrong = prepare.examine_bundle(loaded, load_settings())
     if found is None:
         raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
     files = sorted(found.files, key=lambda file: (-file.size, file.path))

@@ -39,7 +39,7 @@ from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs import prepare, submit
 from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.records import JobRecords
-from jobsubmit.jobs.rerun import prepare_again
+from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.fault_injection import Fault
 
 _LONGEST_LINE = 4000
@@ -130,7 +130,7 @@ def rerun(
     record = JobRecords(settings).find(job)
     faults = [Fault.parse(text) for text in fault or ()]
     changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile)
-    prepared = prepare_again(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
+    prepared = prepare_rerun(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)

@@ -16,7 +16,7 @@ from jobsubmit.cli.job_file_options import ModeOption
 from jobsubmit.cli.options import Debug, Format, OutputFormat
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import UsageError
-from jobsubmit.scaffold.samples import Sample, code_of, find_sample, samples
+from jobsubmit.scaffold.samples import Sample, code_of, find_sample, list_samples
 from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
@@ -92,7 +92,7 @@ def init(
 
 
 def _show_samples() -> None:
-    found = samples()
+    found = list_samples()
     if out.json:
         out.document([{"name": sample.name, "about": sample.about} for sample in found])
         return

@@ -15,7 +15,7 @@ from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.listing import Filter, Summary, summaries
+from jobsubmit.jobs.listing import Filter, Summary, summarize_jobs
 from jobsubmit.jobs.records import JobRecords
 
 _SHOWN = 50
@@ -49,7 +49,7 @@ def list_(
     if watch:
         _watch(settings, chosen, limit)
         return
-    jobs = summaries(settings, chosen)
+    jobs = summarize_jobs(settings, chosen)
     shown = jobs[:limit] if limit else jobs
     if out.json:
         out.document([_document(job) for job in shown])
@@ -102,7 +102,7 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
     try:
         with Live(console=out.stdout, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             while True:
-                jobs = summaries(settings, chosen)
+                jobs = summarize_jobs(settings, chosen)
                 live.update(_table(jobs[:limit] if limit else jobs), refresh=True)
                 time.sleep(_WATCH_SECONDS)
     except KeyboardInterrupt:
@@ -162,7 +162,7 @@ def prune(
     settings = load_settings()
     wanted = tuple(State(one.value) for one in state or ())
     chosen = Filter(wanted, before=moment("--older-than", older_than))
-    jobs = summaries(settings, chosen)
+    jobs = summarize_jobs(settings, chosen)
     removed = [job.id for job in jobs if State(job.state).is_final and (dry_run or _is_deleted(job.id, settings))]
     for job in jobs:
         if job.state == State.UNKNOWN:

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from jobsubmit.cli.console import out
-from jobsubmit.common.durations import parse_time, seconds_of
+from jobsubmit.common.durations import parse_duration, parse_time
 from jobsubmit.errors import UsageError
 
 
@@ -97,7 +97,7 @@ def moment(option: str, text: str | None) -> float | None:
     """Return a time, written as such or as how long ago it was, in seconds since the epoch; raise UsageError."""
     if text is None:
         return None
-    ago = seconds_of(text)
+    ago = parse_duration(text)
     if ago is not None:
         return time.time() - ago
     found = parse_time(text)
@@ -111,7 +111,7 @@ def seconds(option: str, text: str | None) -> float | None:
     """Return a duration in seconds, written as a number of them or as 90s, 30m, 12h, 2d; raise UsageError."""
     if text is None:
         return None
-    whole = seconds_of(text)
+    whole = parse_duration(text)
     try:
         number = float(text) if whole is None else float(whole)
     except ValueError:

@@ -30,8 +30,8 @@ from jobsubmit.config import BUILT_IN, load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import Demands, examine
 from jobsubmit.jobs.records import JobRecords, new_job_id
-from jobsubmit.plan.launch_plan import plan
-from jobsubmit.plan.script import paste_commands
+from jobsubmit.plan.launch_plan import build_plan
+from jobsubmit.plan.script import build_paste_commands
 from jobsubmit.plan.script import render as render_script
 from jobsubmit.spec.loader import LoadedSpec
 
@@ -112,7 +112,7 @@ def render(
     count = len(machines) or nodes
     changes = overrides(assignments=set_, nodes=count, env=env, profile=profile, templates=templates)
     loaded = read_job(_file_to_render(job, mode), mode, changes)
-    job_plan = plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
+    job_plan = build_plan(loaded.spec, BUILT_IN)  # a script holds nothing of a configuration
     for note in (*loaded.notes, *job_plan.notes):
         out.talk(f"note: {note}")
     if expand:
@@ -125,7 +125,7 @@ def render(
     if hosts is not None:
         shared_id = job_id or new_job_id(job_plan.name)
         port = random.Random(shared_id).randrange(20000, 30000)
-        commands = list(paste_commands(job_plan, script, machines, shared_id, port))
+        commands = list(build_paste_commands(job_plan, script, machines, shared_id, port))
         _show_commands(machines, commands, job_plan.code_name)
     elif out.json:
         out.document(
@@ -155,13 +155,13 @@ def _show_request(loaded: LoadedSpec, job_id: str | None) -> None:
 
 
 def _show_difference(loaded: LoadedSpec, job: str) -> None:
-    from jobsubmit.jobs.difference import difference
+    from jobsubmit.jobs.difference import compare_with_job
     from jobsubmit.jobs.prepare import Demands, prepare  # a plain render needs none of it
 
     settings = load_settings()
     record = JobRecords(settings).find(job)
     prepared = prepare(loaded, settings, Demands(record.id, checks=False))
-    found = difference(record, prepared, settings)
+    found = compare_with_job(record, prepared, settings)
     if out.json:
         out.document({"job": record.id, "same": found.is_empty, **asdict(found)})
         return

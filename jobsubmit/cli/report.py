@@ -79,11 +79,11 @@ def report(
 
 
 def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison]) -> None:
-    from jobsubmit.report.html import page
+    from jobsubmit.report.html import render_page
 
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        temporary.write_text(page(found, compared), encoding="utf-8", errors="replace")
+        temporary.write_text(render_page(found, compared), encoding="utf-8", errors="replace")
         temporary.replace(file)
     except OSError as error:
         hint = "name a file in a folder that is there and that you can write to"

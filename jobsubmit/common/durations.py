@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def seconds_of(value: object) -> int | None:
+def parse_duration(value: object) -> int | None:
     """Return a duration in seconds: a whole number of them, or `90s`, `30m`, `12h`, `2d`; None for anything else."""
     if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,9})([smhd])", value)):
         return int(match[1]) * _SECONDS[match[2]]

@@ -41,7 +41,7 @@ def _open(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def held(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
+def hold_lock(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
     """Hold the lock of a file, `waiting` for whoever holds it now; yield its identity.
 
     The identity is no other lock's, on this machine or elsewhere, until this machine starts anew: whoever holds the

@@ -12,12 +12,12 @@ from jobsubmit.errors import BundleError
 BLOCK = 1 << 20
 
 
-def changed(what: object) -> BundleError:
+def changed_error(what: object) -> BundleError:
     """Return the error for a file that is not what it was when it was scanned."""
     return BundleError(f"{what} changed while it was read", "let it be for a moment, and run again")
 
 
-def vanished(what: object, error: OSError) -> BundleError:
+def vanished_error(what: object, error: OSError) -> BundleError:
     """Return the error for a file that could not be read although it was scanned."""
     return BundleError(f"{what} changed or vanished while it was read: {error.strerror}", "run again")
 
@@ -43,7 +43,7 @@ def read_whole(file: Path) -> bytes:
         with open(file, "rb", buffering=0) as stream:
             return stream.readall()
     except OSError as error:
-        raise vanished(file, error) from error
+        raise vanished_error(file, error) from error
 
 
 def size_of(file: Path) -> int:
@@ -51,4 +51,4 @@ def size_of(file: Path) -> int:
     try:
         return os.stat(file).st_size
     except OSError as error:
-        raise vanished(file, error) from error
+        raise vanished_error(file, error) from error

@@ -37,7 +37,7 @@ class Difference:
         return not (self.documents or self.added or self.removed or self.changed or self.unknown)
 
 
-def difference(record: JobRecord, prepared: Prepared, settings: Settings) -> Difference:
+def compare_with_job(record: JobRecord, prepared: Prepared, settings: Settings) -> Difference:
     """Compare a job that would be submitted under the id of an earlier one with that one; reads its manifest.
 
     Raises UsageError where nothing is known of what was sent.

@@ -56,7 +56,7 @@ class Filter:
         )
 
 
-def summaries(settings: Settings, chosen: Filter = Filter()) -> list[Summary]:
+def summarize_jobs(settings: Settings, chosen: Filter = Filter()) -> list[Summary]:
     """Return the chosen jobs, the newest first."""
     remembered = _remembered(settings)
     found: dict[str, tuple[int, Summary]] = {}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.registry import open_backend
-from jobsubmit.backends.shared.polling import Patience
+from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs.records import JobRecord, JobRecords
@@ -77,7 +77,7 @@ def logs(
 
     While a job that is followed has not started, `on_wait` gets its status and for how many seconds that is so.
     """
-    begun, patience = time.monotonic(), Patience()
+    begun, patience = time.monotonic(), TolerantPoll()
     while follow and ((now := patience.ask(partial(status, record, settings))) is None or now.state in _WAITING):
         if on_wait and now:
             on_wait(now, time.monotonic() - begun)
@@ -109,7 +109,7 @@ def wait(
 ) -> JobStatus:
     """Return the status once it can change no more, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
     begun, pause = time.monotonic(), _POLL_SECONDS
-    patience = Patience()
+    patience = TolerantPoll()
     while True:
         now = patience.ask(partial(status, record, settings))
         if now is None:

@@ -20,7 +20,7 @@ from jobsubmit.bundle.scan_cache import load_clean, load_known
 from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check.data import check_data
 from jobsubmit.check.run import check_code
-from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, without_secrets
+from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.config import Settings
 from jobsubmit.errors import CheckError, Problem, SpecError
@@ -92,7 +92,7 @@ def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job that may be wrong: its findings tell. Raises SpecError where nothing can be."""
     clock = StepClock()
-    plan = planning.plan(loaded.spec, settings, demands.faults)
+    plan = planning.build_plan(loaded.spec, settings, demands.faults)
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout
     with clock.step("bundle"):
@@ -115,7 +115,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 
 
-def bundled(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
+def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
     """Return what would be uploaded, and the secrets and limits against it; None where it is in a bucket already."""
     prepared = examine(loaded, settings, Demands(checks=False))
     return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
@@ -169,7 +169,7 @@ def _origin(bundle: Bundle | None, plan: LaunchPlan) -> _Origin:
         revision = read_revision(bundle.root, sources, partial(is_code, bundle.root))
     except UnknownRevisionError as error:
         return _Origin(None, str(error))
-    return _Origin(revision._replace(changes=without_secrets(revision.changes, plan.allow_secrets)))
+    return _Origin(revision._replace(changes=strike_secrets(revision.changes, plan.allow_secrets)))
 
 
 def _uncommitted(origin: _Origin) -> Iterator[Finding]:

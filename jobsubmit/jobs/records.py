@@ -22,7 +22,7 @@ from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.backends.models import Step
 from jobsubmit.backends.registry import kind_of_handle
 from jobsubmit.common.durations import time_text
-from jobsubmit.common.file_lock import held, is_locked
+from jobsubmit.common.file_lock import hold_lock, is_locked
 from jobsubmit.config import STATE_VARIABLE, Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 
@@ -209,7 +209,7 @@ class JobRecords:
         """Hold an idempotency key: whoever else has it waits, and then finds the job that was submitted under it."""
         name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         file = self.settings.state_dir / "keys" / name
-        with held(file.with_suffix(".lock"), waiting=lambda: None):
+        with hold_lock(file.with_suffix(".lock"), waiting=lambda: None):
             earlier = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
             yield KeyedSubmission(file, self.read(earlier) if earlier else None)
 

@@ -25,7 +25,7 @@ _SUBMIT_AGAIN = "submit its job file: jobsubmit create job.yaml"
 _TAKEN_FROM_THE_STORE = ("code_dir", "layout", "store")
 
 
-def prepare_again(
+def prepare_rerun(
     record: JobRecord,
     settings: Settings,
     changes: Sequence[Override] = (),
@@ -57,7 +57,9 @@ def prepare_again(
             f"--resume: {record.id} has no checkpoint_dir", "run it again from its start, without --resume"
         )
     plan = replace(
-        planning.plan(loaded.spec, settings, tuple(faults), (record.checkpoints_of or record.id) if resume else ""),
+        planning.build_plan(
+            loaded.spec, settings, tuple(faults), (record.checkpoints_of or record.id) if resume else ""
+        ),
         store=StoreAddress(**{name: value for name, value in record.store.items() if name in StoreAddress._fields}),
         layout=record.layout,
     )

@@ -11,7 +11,7 @@ from jobsubmit.spec.model import JobSpec, SpawnSpec
 
 def build_arguments(spec: JobSpec) -> tuple[str, ...]:
     """Return what follows the boot file on its command line, known before the nodes are."""
-    words = hyperparameter_words(spec)
+    words = build_hyperparameter_words(spec)
     match spec:
         case SpawnSpec():
             return words
@@ -19,7 +19,7 @@ def build_arguments(spec: JobSpec) -> tuple[str, ...]:
             return (*words, *spec.args)
 
 
-def hyperparameter_words(spec: JobSpec) -> tuple[str, ...]:
+def build_hyperparameter_words(spec: JobSpec) -> tuple[str, ...]:
     """Return the words that the hyperparameters are."""
     return tuple(word for name, value in hyperparameters(spec).items() for word in _spelled(name, value))
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from jobsubmit.common.durations import seconds_of
+from jobsubmit.common.durations import parse_duration
 from jobsubmit.errors import UsageError
 
 _KILL = re.compile(r"kill (node|rank) (\d{1,6})(?: with (\w+))?(?: (at step|after) (\w+))?")
@@ -65,7 +65,7 @@ def _number(text: str, word: str) -> int:
 
 
 def _seconds(text: str, word: str) -> int:
-    seconds = seconds_of(int(word) if word.isdecimal() else word)
+    seconds = parse_duration(int(word) if word.isdecimal() else word)
     if seconds is None:
         raise UsageError(f"--fault {text!r}: {word} is not a time", "in seconds, or as 90s, 30m, 12h, 2d")
     return seconds

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
-from jobsubmit.plan.arguments import build_arguments, hyperparameter_words
+from jobsubmit.plan.arguments import build_arguments, build_hyperparameter_words
 from jobsubmit.plan.fault_injection import Fault, require_fit
 from jobsubmit.plan.mounts import Mount, find_mounts
 from jobsubmit.plan.rendezvous import Rendezvous, choose_rendezvous, rendezvous_notes
@@ -73,7 +73,9 @@ class LaunchPlan:
     notes: tuple[str, ...]
 
 
-def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), checkpoints_of: str = "") -> LaunchPlan:
+def build_plan(
+    spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), checkpoints_of: str = ""
+) -> LaunchPlan:
     """Resolve every decision of a job; touches nothing. Raises UsageError for a fault that fits no node of it.
 
     `checkpoints_of` names the earlier job whose checkpoints it goes on from; without one it has its own.
@@ -91,7 +93,7 @@ def plan(spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), chec
         boot_file=spec.boot_file,
         command=None if isinstance(spec, SpawnSpec) else spec.command,
         arguments=build_arguments(spec),
-        args_from=len(hyperparameter_words(spec)),
+        args_from=len(build_hyperparameter_words(spec)),
         mounts=find_mounts(spec),
         requirements=spec.requirements,
         allow_secrets=spec.allow_secrets,

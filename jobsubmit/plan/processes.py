@@ -84,7 +84,7 @@ def expand(plan: LaunchPlan, start: Start = Start(), only: int | None = None) ->
     return Expansion(shared, tuple(_node(plan, start, node, nproc) for node in nodes), tuple(notes))
 
 
-def boot_words(plan: LaunchPlan, node: int = 0, local_rank: int = 0, start: Start = Start()) -> list[Value]:
+def build_boot_words(plan: LaunchPlan, node: int = 0, local_rank: int = 0, start: Start = Start()) -> list[Value]:
     """Return the words after the boot file (or the user's own command)."""
     words = [
         Value(word, _origin(plan, word), field="args" if index >= plan.args_from else f"hyperparameters.{_name(word)}")
@@ -215,9 +215,9 @@ def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
     }
     boot = [Value(word, "spec") for word in plan.command] if plan.command else [Value(str(plan.boot_file), "spec")]
     if plan.mode == "spawn" or plan.command is not None:
-        return Node(node, own, (Process(node, None, None, (*boot, *boot_words(plan, node, 0, start)), {}),))
+        return Node(node, own, (Process(node, None, None, (*boot, *build_boot_words(plan, node, 0, start)), {}),))
     each = nproc or 1
-    words = None if plan.mode == "launch" and plan.local_rank == "argument" else boot_words(plan, node, 0, start)
+    words = None if plan.mode == "launch" and plan.local_rank == "argument" else build_boot_words(plan, node, 0, start)
     processes = []
     for local in range(each):
         rank = str(node * each + local)
@@ -227,6 +227,6 @@ def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
             contract.GROUP_RANK: Value(str(node), "launcher"),
             contract.ROLE_RANK: Value(rank, "launcher"),
         }
-        argv = (*boot, *(words if words is not None else boot_words(plan, node, local, start)))
+        argv = (*boot, *(words if words is not None else build_boot_words(plan, node, local, start)))
         processes.append(Process(node, node * each + local, local, argv, environment))
     return Node(node, own, tuple(processes))

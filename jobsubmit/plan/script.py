@@ -166,7 +166,9 @@ def _template_line(traceback: TracebackType | None) -> str:
     return place
 
 
-def paste_commands(plan: LaunchPlan, script: Script, hosts: Sequence[str], job_id: str, port: int) -> Iterable[str]:
+def build_paste_commands(
+    plan: LaunchPlan, script: Script, hosts: Sequence[str], job_id: str, port: int
+) -> Iterable[str]:
     """Yield one self-contained command per machine: the node contract by hand, and the script itself.
 
     Each is to be pasted on its machine, in the folder that holds the code directory.

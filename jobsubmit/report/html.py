@@ -38,7 +38,7 @@ _TOP_OVER_P95 = 2.0
 _PARTS = ("forward", "backward", "exposed", "rest")
 
 
-def page(reports: Sequence[Report], comparisons: Sequence[Comparison] = ()) -> str:
+def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = ()) -> str:
     """Return the page of a job, or of two and how they compare; every text in it is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

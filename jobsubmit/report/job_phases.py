@@ -49,7 +49,7 @@ class Mark(NamedTuple):
     text: str
 
 
-def phases(steps: Iterable[Step], processes: Sequence[Process], ended: float | None = None) -> tuple[Phase, ...]:
+def find_phases(steps: Iterable[Step], processes: Sequence[Process], ended: float | None = None) -> tuple[Phase, ...]:
     """Return the phases in order of time; what the processes measured says more exactly when training was.
 
     `ended` is when the job did, if it has.
@@ -119,7 +119,7 @@ def _of_lives(lives: Sequence[_Life], attempt: int) -> Iterator[Phase]:
         yield Phase(CHECKPOINT, tuple(saves), attempt)
 
 
-def marks(status: JobStatus) -> tuple[Mark, ...]:
+def find_marks(status: JobStatus) -> tuple[Mark, ...]:
     """Return what struck the job, and its restarts, in order of time."""
     found = []
     for recovery in status.recoveries:

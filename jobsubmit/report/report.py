@@ -12,12 +12,12 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.plan.plan_file import read_plan
-from jobsubmit.report.job_phases import Mark, Phase, marks, phases
-from jobsubmit.report.statistics import Ratio, ratio
-from jobsubmit.report.steps import METRICS, WARM_UP, Sync, syncs
+from jobsubmit.report.job_phases import Mark, Phase, find_marks, find_phases
+from jobsubmit.report.statistics import Ratio, compare_medians
+from jobsubmit.report.steps import METRICS, WARM_UP, Sync, measure_syncs
 from jobsubmit.report.straggler import FEWEST_STEPS
 from jobsubmit.report.text import percent_text
-from jobsubmit.report.timing_files import Process, processes
+from jobsubmit.report.timing_files import Process, parse_processes
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Comparison:
 def report(record: JobRecord, settings: Settings) -> Report:
     """Return the report of a job, also of one that still runs or has failed."""
     status = monitor.status(record, settings)
-    measured = processes(monitor.timings(record, settings)) if record.handle else []
-    found = syncs(measured)
+    measured = parse_processes(monitor.timings(record, settings)) if record.handle else []
+    found = measure_syncs(measured)
     return Report(
         record,
         status,
-        phases((*record.steps, *status.steps), measured, _ended(status)),
-        marks(status),
+        find_phases((*record.steps, *status.steps), measured, _ended(status)),
+        find_marks(status),
         found,
         tuple(notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final)),
     )
@@ -91,7 +91,7 @@ def compare(first: Report, second: Report) -> tuple[Comparison, ...]:
 
 
 def _compared(one: Sync, other: Sync) -> Comparison:
-    ratios = {name: found for name in METRICS if (found := ratio(one.by_step[name], other.by_step[name]))}
+    ratios = {name: found for name in METRICS if (found := compare_medians(one.by_step[name], other.by_step[name]))}
     return Comparison(one, other, ratios)
 
 

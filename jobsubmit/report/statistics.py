@@ -36,13 +36,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def spread(by_step: Sequence[float], by_rank: Sequence[Sequence[float]]) -> Spread:
+def measure_spread(by_step: Sequence[float], by_rank: Sequence[Sequence[float]]) -> Spread:
     """Return how values lie, given as each step's mean, and as each rank's own."""
     medians = [median(values) for values in by_rank if values]
     return Spread(median(by_step), percentile(by_step, 0.95), min(medians), max(medians))
 
 
-def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio | None:
+def compare_medians(first: Sequence[float], second: Sequence[float]) -> Ratio | None:
     """Return median(second) / median(first); None where there are too few steps, or the first takes no time.
 
     The interval is a bootstrap over blocks of neighbouring steps, for neighbours are alike; always with the same seed.

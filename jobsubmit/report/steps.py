@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from jobsubmit.report.statistics import Spread, spread
+from jobsubmit.report.statistics import Spread, measure_spread
 from jobsubmit.report.straggler import Step, Straggler, find_straggler, last_rank
 from jobsubmit.report.timing_files import Process, Reduction, Row, Series
 
@@ -64,7 +64,7 @@ class Sync:
         return self.what == "by_hand"
 
 
-def syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
+def measure_syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
     """Return what was measured of each model, the largest first.
 
     Where the number of ranks changed, the last one counts: other numbers are another training.
@@ -104,7 +104,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
     together = _together(by_rank)
     by_step = {name: [fmean(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS}
     own = {name: [[getattr(step, name) for step in steps] for steps in by_rank.values()] for name in METRICS}
-    spreads = {name: spread(by_step[name], own[name]) for name in METRICS}
+    spreads = {name: measure_spread(by_step[name], own[name]) for name in METRICS}
     size = sum(last.buckets) or last.size
     wire = _wire([series for _, series in group], last, together)
     communication = sum(step.communication for steps in by_rank.values() for step in steps)

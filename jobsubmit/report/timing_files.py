@@ -99,7 +99,7 @@ class Process:
     off: str = ""
 
 
-def processes(files: Iterable[bytes]) -> list[Process]:
+def parse_processes(files: Iterable[bytes]) -> list[Process]:
     """Return what the timing files say, in order of time and rank; a line that was cut off counts as not there."""
     found = [process for data in files for process in _processes(data)]
     return sorted(found, key=lambda process: (process.attempt, process.restart, process.rank))

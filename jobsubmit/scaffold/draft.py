@@ -24,8 +24,8 @@ class JobDraft:
     def text(self) -> str:
         """Return the job file. Raises SpecError for fields that no job file can have."""
         from jobsubmit.spec.loader import load_mapping
-        from jobsubmit.spec.yaml_document import as_yaml
+        from jobsubmit.spec.yaml_document import to_yaml
 
         load_mapping(self.fields)
         first = {name: self.fields[name] for name in _FIRST if name in self.fields}
-        return as_yaml({**first, **self.fields})
+        return to_yaml({**first, **self.fields})

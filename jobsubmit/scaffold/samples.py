@@ -22,7 +22,7 @@ class Sample(NamedTuple):
     job_file: Path
 
 
-def samples() -> list[Sample]:
+def list_samples() -> list[Sample]:
     """Return all samples: first those of the modes, then the others by name."""
     files = sorted(STARTER_JOBS.glob("*.yaml"), key=lambda file: (file.stem not in MODES, file.stem))
     return [Sample(file.stem, _about(file.read_text(encoding="utf-8")), file) for file in files]
@@ -35,7 +35,7 @@ def _about(text: str) -> str:
 
 def find_sample(name: str) -> Sample:
     """Return a sample by its name; raise UsageError where there is none."""
-    known = {sample.name: sample for sample in samples()}
+    known = {sample.name: sample for sample in list_samples()}
     if found := known.get(name.replace("-", "_")):
         return found
     hint = did_you_mean(name, known) + "`jobsubmit init --list` shows all"
@@ -44,7 +44,7 @@ def find_sample(name: str) -> Sample:
 
 def code_of(sample: Sample) -> list[str]:
     """Return the files of the sample code that a sample needs; the modes are ways to start one and the same code."""
-    wanted = [file for file in samples() if file.name in MODES] if sample.name in MODES else [sample]
+    wanted = [file for file in list_samples() if file.name in MODES] if sample.name in MODES else [sample]
     bundle = scan(SAMPLE_CODE)
     programs = (load_program(bundle, load(one.job_file).spec.boot_file or "") for one in wanted)
     return sorted({module.path for program in programs if program for module in program.modules.values()})

@@ -46,7 +46,7 @@ def _rule(**schemas: Schema) -> Callable[[Check], Check]:
     return register
 
 
-def complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
+def find_complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
     """Yield every pair of fields that contradict each other; without a mode, of those that all modes share."""
     for rule in _RULES:
         yield from rule.check(mode, raw)

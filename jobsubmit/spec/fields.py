@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Wit
 from pydantic_core import PydanticCustomError
 
 from jobsubmit.agent import node_contract
-from jobsubmit.common.durations import seconds_of
+from jobsubmit.common.durations import parse_duration
 from jobsubmit.common.store_address import BUCKET, SIGNED, endpoint_problem, store_uri_problem
 
 JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
@@ -155,7 +155,7 @@ def _endpoint(value: object) -> str:
 
 def _duration(shortest: int) -> BeforeValidator:
     def check(value: object) -> int:
-        seconds = seconds_of(value)
+        seconds = parse_duration(value)
         if seconds is None:
             raise wrong("must be a whole number of seconds, or a number with a unit: `90s`, `30m`, `12h`, `2d`")
         if seconds < shortest:

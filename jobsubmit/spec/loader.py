@@ -15,7 +15,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
 from jobsubmit.spec.backend_registry import PluginError, find_spec
-from jobsubmit.spec.constraints import complaints
+from jobsubmit.spec.constraints import find_complaints
 from jobsubmit.spec.model import (
     MODES,
     SPECS,
@@ -27,7 +27,7 @@ from jobsubmit.spec.model import (
     ResourcesSpec,
     StoreSpec,
 )
-from jobsubmit.spec.yaml_document import Document, FieldPath, as_yaml, dotted, parse_value, read_document
+from jobsubmit.spec.yaml_document import Document, FieldPath, dotted, parse_value, read_document, to_yaml
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec, StoreSpec)
@@ -79,7 +79,7 @@ class LoadedSpec:
         for field, found in (("inputs", spec.inputs), ("outputs", spec.outputs)):
             if found:
                 values[field] = [{**raw, "uri": data.uri} for raw, data in zip(values[field], found, strict=True)]
-        return as_yaml(values)
+        return to_yaml(values)
 
 
 def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
@@ -101,7 +101,7 @@ def load_mapping(
     for override in overrides:
         _apply(document, override)
     spec = _validated(document, Path(directory).absolute())
-    return LoadedSpec(spec, replace(document, text=as_yaml(document.values)))
+    return LoadedSpec(spec, replace(document, text=to_yaml(document.values)))
 
 
 def load_defaults(file: Path) -> Defaults:
@@ -181,7 +181,7 @@ def _validated(document: Document, directory: Path) -> JobSpec:
             problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"
         ]
         problems.append(_mode_problem(document))
-    for path, text in complaints(mode if known else "", document.values):
+    for path, text in find_complaints(mode if known else "", document.values):
         if not any(problem.field == dotted(path) for problem in problems):
             problems.append(Problem(document.where(path), dotted(path), text))
     if spec is None or problems:

@@ -149,7 +149,7 @@ def parse_value(text: str, source: str) -> Any:
     return value
 
 
-def as_yaml(values: Mapping[str, Any]) -> str:
+def to_yaml(values: Mapping[str, Any]) -> str:
     """Return a mapping as the text of a job file."""
     stream = io.StringIO()
     yaml = YAML(typ="safe", pure=True)

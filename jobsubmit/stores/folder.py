@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from jobsubmit.agent.atomic_write import open_regular
 from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
-from jobsubmit.common.file_reading import changed
+from jobsubmit.common.file_reading import changed_error
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import (
     FREELY,
@@ -70,7 +70,7 @@ class FolderStore:
                 with os.fdopen(os.dup(unfinished.descriptor), "wb") as sink:
                     written, md5 = _copy(source, sink, watch)
                 if written != sha256:
-                    raise changed(key if isinstance(source, bytes) else source)
+                    raise changed_error(key if isinstance(source, bytes) else source)
                 may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
                 os.fchmod(unfinished.descriptor, (0o777 if may_run else 0o666) & self._rights)
                 if expected is not None:  # a manifest, which says that all else is there

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from jobsubmit.agent.fetch import LARGEST_MANIFEST
-from jobsubmit.common.file_reading import read_blocks, size_of, vanished
+from jobsubmit.common.file_reading import read_blocks, size_of, vanished_error
 from jobsubmit.errors import BundleError, StoreError
 
 Source: TypeAlias = bytes | Path
@@ -123,7 +123,7 @@ def blocks(source: Source) -> Iterator[bytes]:
     try:
         yield from read_blocks(str(source))
     except OSError as error:
-        raise vanished(source, error) from error
+        raise vanished_error(source, error) from error
 
 
 def require_small(data: bytes, address: str) -> bytes:
@@ -167,5 +167,5 @@ def part_tag(source: Path) -> str:
             while part := stream.read(size):
                 sums.append(hashlib.md5(part, usedforsecurity=False).digest())
     except OSError as error:
-        raise vanished(source, error) from error
+        raise vanished_error(source, error) from error
     return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"

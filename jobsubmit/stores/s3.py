@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotModifiedError, PreconditionError
 
 from jobsubmit.agent.fetch import LARGEST_MANIFEST
-from jobsubmit.common.file_reading import changed, read_whole, size_of
+from jobsubmit.common.file_reading import changed_error, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
@@ -88,7 +88,7 @@ class S3Store:
             return self._looking(key, expected, partial(self.line.heard, put_parts))
         data = read_whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise changed(source if isinstance(source, Path) else key)
+            raise changed_error(source if isinstance(source, Path) else key)
         if expected is not None and self._conditional and self._is_plain(key):
             tag = self._put_if(key, data, expected, watch)
         else:

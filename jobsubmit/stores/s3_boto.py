@@ -25,7 +25,7 @@ from botocore.exceptions import (
 )
 
 from jobsubmit.agent.retry import PASSING_STATUSES
-from jobsubmit.common.file_reading import changed, vanished
+from jobsubmit.common.file_reading import changed_error, vanished_error
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
@@ -185,9 +185,9 @@ class S3Control:
                         parts.append(running.popleft().result())
                     running.append(pool.submit(self._put_part, key, upload, number, block, watch))
         except OSError as error:
-            raise vanished(file, error) from error
+            raise vanished_error(file, error) from error
         if digest.hexdigest() != sha256:
-            raise changed(file)
+            raise changed_error(file)
         return parts + [future.result() for future in running]
 
     def _put_part(self, key: str, upload: str, number: int, block: bytes, watch: Watch) -> dict[str, Any]:

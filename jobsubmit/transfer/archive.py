@@ -13,7 +13,7 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.common.file_reading import BLOCK, changed, vanished
+from jobsubmit.common.file_reading import BLOCK, changed_error, vanished_error
 from jobsubmit.errors import BundleError
 from jobsubmit.transfer.progress import Progress
 
@@ -124,9 +124,9 @@ def _content(file: BundleFile) -> Iterator[bytes]:
                 left -= len(block)
                 yield block
     except OSError as error:
-        raise vanished(file.source, error) from error
+        raise vanished_error(file.source, error) from error
     if digest.hexdigest() != file.sha256:
-        raise changed(file.source)
+        raise changed_error(file.source)
 
 
 def _batches(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.agent.fetch import FetchError, extract, most_of_archive, require_room, safe_path
+from jobsubmit.agent.fetch import FetchError, extract, largest_archive, require_room, safe_path
 from jobsubmit.common.file_reading import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore, md5_of
@@ -121,7 +121,7 @@ class _Download:
 
     def _fetch_archive(self, code: CodeRef, manifest: Manifest, wanted: list[str]) -> None:
         archive, unpacked = self.work / "archive", self.work / "tree"
-        most = most_of_archive((entry.size for entry in manifest.files.values()), len(manifest.directories))
+        most = largest_archive((entry.size for entry in manifest.files.values()), len(manifest.directories))
         self.store.get_to(code.key, archive, most)
         unpacked.mkdir()
         files = {path: entry.listed(path) for path, entry in manifest.files.items()}

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from jobsubmit.common.file_lock import held
+from jobsubmit.common.file_lock import hold_lock
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
@@ -18,11 +18,11 @@ from jobsubmit.transfer.progress import Progress
 _COMPLETE = ".complete"
 
 
-def cached(store: ObjectStore, place: CodeRef, cache: Path) -> Path:
+def fetch_cached(store: ObjectStore, place: CodeRef, cache: Path) -> Path:
     """Return a directory that holds what lies at a place now; what is cached never changes. Raises StoreError."""
     digest = _digest(store, place)
     directory, complete = cache / digest, cache / f"{digest}{_COMPLETE}"
-    with held(cache / f"{digest}.lock", waiting=lambda: None):
+    with hold_lock(cache / f"{digest}.lock", waiting=lambda: None):
         if not complete.exists():
             if download(store, place, directory, Progress()).digest not in (None, digest):
                 raise StoreError(f"{place.uri} was changed while it was downloaded", "submit again")

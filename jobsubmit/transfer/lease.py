@@ -29,7 +29,7 @@ _KINDS = (str, str, int, int, bool)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while a laptop sleeps
 
 
-class Claim(NamedTuple):
+class Lease(NamedTuple):
     """Say who replaces what lies here: the lock it holds, its machine and process; `beat` grows with each renewal.
 
     `is_over` tells that its owner has ended and left things half done.
@@ -58,29 +58,31 @@ def require_ours(code: CodeRef, found: Stored | None) -> None:
         )
 
 
-def read_claim(data: bytes | None) -> Claim | None:
+def read_lease(data: bytes | None) -> Lease | None:
     """Return the claim in a manifest's place, if there is one."""
     if data is None or len(data) > _LARGEST:
         return None
     try:
         document: Any = json.loads(data)
-        claim = Claim(**document["claim"])
+        claim = Lease(**document["claim"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return claim if all(type(value) is kind for value, kind in zip(claim, _KINDS, strict=True)) else None
 
 
-def _bytes(claim: Claim) -> bytes:
+def _bytes(claim: Lease) -> bytes:
     """Return a claim in the shape of a manifest that lists nothing."""
     return json.dumps({"format": 1, "claim": claim._asdict(), "files": []}).encode() + b"\n"
 
 
-def outlast(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str, progress: Progress) -> Stored | None:
+def wait_for_expiry(
+    store: ObjectStore, code: CodeRef, found: Stored | None, owner: str, progress: Progress
+) -> Stored | None:
     """Return what lies in the manifest's place once nobody else is at work there.
 
     A claim of our own lock, or one that is over, is a dead upload's. Any other counts as long as it changes.
     """
-    claim = read_claim(found.data) if found else None
+    claim = read_lease(found.data) if found else None
     if claim is None or claim.is_over or claim.owner == owner:
         return found
     progress.say(
@@ -88,21 +90,21 @@ def outlast(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str,
         f"waiting until it has ended, or gave no sign of life for {SILENCE_SECONDS} s"
     )
     seen = _now()
-    while found and read_claim(found.data) and _now() - seen < SILENCE_SECONDS:
+    while found and read_lease(found.data) and _now() - seen < SILENCE_SECONDS:
         time.sleep(_LOOK_SECONDS)
         new = store.get_unless(code.manifest_key, found.tag)
         if new is None or (new.data is not None and new.tag != found.tag):
             found, seen = new, _now()
-            claim = read_claim(found.data) if found else None
+            claim = read_lease(found.data) if found else None
             if claim and claim.is_over:
                 break
     return found
 
 
-class HeldPlace:
+class HeldLease:
     """Renew a claim until it is given back."""
 
-    def __init__(self, store: ObjectStore, code: CodeRef, claim: Claim, tag: str, since: float) -> None:
+    def __init__(self, store: ObjectStore, code: CodeRef, claim: Lease, tag: str, since: float) -> None:
         self.store, self.code = store, code
         self.claim, self.tag = claim, tag
         self._renewed, self._is_lost = since, False
@@ -118,17 +120,17 @@ class HeldPlace:
                 raise self._problem
             time.sleep(0.1)
         if self._is_lost:
-            raise overtaken(self.code)
+            raise lease_lost_error(self.code)
 
     def end_with(self, manifest: bytes) -> None:
         """Put the manifest into the claim's place; raise StoreError where somebody has taken over."""
         self._over.set()
         self._beating.join()
         if self._is_lost:
-            raise overtaken(self.code)
+            raise lease_lost_error(self.code)
         digest = hashlib.sha256(manifest).hexdigest()
         if self.store.put(self.code.manifest_key, manifest, digest, expected=self.tag) is None:
-            raise overtaken(self.code)
+            raise lease_lost_error(self.code)
 
     def __enter__(self) -> None:
         pass
@@ -158,7 +160,7 @@ class HeldPlace:
             self._beating.join()
             self._put(self.claim._replace(is_over=True))
 
-    def _put(self, claim: Claim) -> None:
+    def _put(self, claim: Lease) -> None:
         started = _now()
         tag = _put(self.store, self.code, claim, self.tag)
         if tag is None:
@@ -168,20 +170,20 @@ class HeldPlace:
             self.claim, self.tag, self._renewed = claim, tag, started
 
 
-def claim_place(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str) -> HeldPlace | None:
+def acquire_lease(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str) -> HeldLease | None:
     """Hold a place in which this was found; None where somebody else was faster."""
-    claim = Claim(owner, os.uname().nodename, os.getpid(), beat=time.time_ns())  # unlike any other, even of ours
+    claim = Lease(owner, os.uname().nodename, os.getpid(), beat=time.time_ns())  # unlike any other, even of ours
     since = _now()
     tag = _put(store, code, claim, found.tag if found else "")
-    return HeldPlace(store, code, claim, tag, since) if tag is not None else None
+    return HeldLease(store, code, claim, tag, since) if tag is not None else None
 
 
-def overtaken(code: CodeRef) -> StoreError:
+def lease_lost_error(code: CodeRef) -> StoreError:
     """Return the error for somebody else's having written here meanwhile."""
     return StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
 
 
-def _put(store: ObjectStore, code: CodeRef, claim: Claim, expected: str) -> str | None:
+def _put(store: ObjectStore, code: CodeRef, claim: Lease, expected: str) -> str | None:
     data = _bytes(claim)
     return store.put(code.manifest_key, data, hashlib.sha256(data).hexdigest(), expected=expected)
 

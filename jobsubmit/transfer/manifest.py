@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobsubmit.agent.fetch import DEEPEST, FetchError, entries, tree_digest
+from jobsubmit.agent.fetch import DEEPEST, FetchError, index_entries, tree_digest
 from jobsubmit.errors import StoreError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_manifest(data: bytes, uri: str) -> Manifest | None:
         if isinstance(document["format"], int) and document["format"] > _FORMAT:
             text = f"{uri}: a newer version of jobsubmit has written its manifest (format {document['format']})"
             raise StoreError(text, "upgrade jobsubmit, or choose another address", where=uri)
-        files = {path: _entry(**entry) for path, entry in entries(document["files"]).items()}
+        files = {path: _entry(**entry) for path, entry in index_entries(document["files"]).items()}
         directories = tuple(document["directories"])
         if any(type(path) is not str or path.count("/") >= DEEPEST for path in directories):
             return None

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
-from jobsubmit.common.file_lock import held
+from jobsubmit.common.file_lock import hold_lock
 from jobsubmit.errors import BundleError
 from jobsubmit.stores.protocol import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import copy_index, lease
 from jobsubmit.transfer.code_ref import CodeRef, script_key
-from jobsubmit.transfer.lease import HeldPlace, read_claim
+from jobsubmit.transfer.lease import HeldLease, read_lease
 from jobsubmit.transfer.manifest import manifest_bytes, read_manifest
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.worker_pool import run_all, threads_for
@@ -88,20 +88,20 @@ def upload(
     lock = work_dir / f"{hashlib.sha256(f'{store.uri}/{code.key}'.encode()).hexdigest()[:32]}.lock"
     waiting = partial(progress.say, f"another upload to {code.uri} is under way: waiting for it")
     archive: Archive | None = None
-    with held(lock, waiting) as owner, ExitStack() as scratch:
+    with hold_lock(lock, waiting) as owner, ExitStack() as scratch:
         for _ in range(_ATTEMPTS):
             found = _look(store, code, manifest)
-            found = lease.outlast(store, code, found, owner, progress)
+            found = lease.wait_for_expiry(store, code, found, owner, progress)
             changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
             if changes.is_whole:
                 return UploadSummary(skipped=len(bundle.files))
             if code.layout == "archive":
                 archive = archive or _packed(bundle, scratch, progress)
-            place = lease.claim_place(store, code, found, owner)
+            place = lease.acquire_lease(store, code, found, owner)
             if place is not None:
                 break
         else:
-            raise lease.overtaken(code)
+            raise lease.lease_lost_error(code)
         with place:
             if archive:
                 summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
@@ -153,7 +153,7 @@ def _changes(
         return Changes(is_whole, () if is_whole else bundle.files)
     if listed and not (recheck or mirror or code.fixed or store.is_near):
         return Changes(is_whole=True)
-    interrupted = found is not None and read_claim(found.data) is not None
+    interrupted = found is not None and read_lease(found.data) is not None
     looks = listed or interrupted or recheck
     objects = _objects(store, code) if looks or mirror else {}
     if looks:
@@ -212,7 +212,7 @@ def _key(code: CodeRef, path: str) -> str:
 class _Watch(Watch):
     """Send only while the place is ours, and show how far it is."""
 
-    def __init__(self, place: HeldPlace, progress: Progress) -> None:
+    def __init__(self, place: HeldLease, progress: Progress) -> None:
         self.place, self.progress = place, progress
 
     def before(self) -> None:
@@ -228,7 +228,7 @@ def _send_tree(
     store: ObjectStore,
     code: CodeRef,
     changes: Changes,
-    place: HeldPlace,
+    place: HeldLease,
     progress: Progress,
     earlier: copy_index.Snapshot,
 ) -> UploadSummary:
@@ -287,7 +287,7 @@ def _packed(bundle: Bundle, scratch: ExitStack, progress: Progress) -> Archive:
 
 
 def _send_archive(
-    store: ObjectStore, code: CodeRef, archive: Archive, files: int, place: HeldPlace, progress: Progress
+    store: ObjectStore, code: CodeRef, archive: Archive, files: int, place: HeldLease, progress: Progress
 ) -> UploadSummary:
     progress.begin("uploading", archive.size, 1)
     watch = _Watch(place, progress)

@@ -131,14 +131,14 @@ DEFECTS = (
     ),
     # ── code and stores
     Defect(
-        "jobsubmit.transfer.lease.outlast",
+        "jobsubmit.transfer.lease.wait_for_expiry",
         "found, seen = new, _now()",
         "found = new",
         "an upload that takes longer than 90 s is overtaken while it is alive",
         (FAULTS, TRANSFER),
     ),
     Defect(
-        "jobsubmit.transfer.lease.HeldPlace.end_with",
+        "jobsubmit.transfer.lease.HeldLease.end_with",
         "manifest, digest, expected=self.tag)",
         "manifest, digest)",
         "an upload that was overtaken replaces the manifest of the other",
@@ -195,7 +195,7 @@ DEFECTS = (
         ("integration/test_slurm.py",),
     ),
     Defect(
-        "jobsubmit.backends.slurm.result.completed",
+        "jobsubmit.backends.slurm.result.complete_status",
         "if outcome is not None and told.reason not in _BY_THE_ENGINE:",
         "if outcome is not None:",
         "a job that Slurm ended at its time limit failed with an exit code",
@@ -216,7 +216,7 @@ DEFECTS = (
         ("contract/test_modelarts.py",),
     ),
     Defect(
-        "jobsubmit.backends.modelarts.states.with_ends",
+        "jobsubmit.backends.modelarts.states.apply_ends",
         'if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))',
         "if end is not None",
         "the end of an earlier attempt explains why the last one failed",

@@ -32,7 +32,7 @@ class Anew(CommandHere):
     """Run the command line in this process, which knows of the service no more than a new one would."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        client.service.cache_clear()
+        client.open_service.cache_clear()
         return super().__call__(*args, **options)
 
 

@@ -26,7 +26,7 @@ from jobsubmit.common.resources import starter_job
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BundleError, StoreError
-from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import Script, render
 from jobsubmit.spec.loader import load
 from jobsubmit.spec.model import Layout
@@ -66,7 +66,7 @@ def code(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def script() -> Script:
-    return render(plan(load(starter_job("torchrun")).spec, load_settings()))
+    return render(build_plan(load(starter_job("torchrun")).spec, load_settings()))
 
 
 def upload(store: ObjectStore, bundle: Bundle, ref: CodeRef, **options: Any) -> UploadSummary:

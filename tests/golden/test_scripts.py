@@ -15,8 +15,8 @@ from hostile import HOSTILE
 from jobsubmit.common.resources import SAMPLE_CODE, TEMPLATES, starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import SpecError
-from jobsubmit.plan.launch_plan import plan
-from jobsubmit.plan.script import paste_commands, render
+from jobsubmit.plan.launch_plan import build_plan
+from jobsubmit.plan.script import build_paste_commands, render
 from jobsubmit.spec.loader import load, load_mapping
 from jobsubmit.spec.model import JobSpec
 
@@ -38,7 +38,7 @@ def job(mode: str, **fields: Any) -> JobSpec:
 
 
 def script_of(spec: JobSpec) -> str:
-    return render(plan(spec, load_settings())).text
+    return render(build_plan(spec, load_settings())).text
 
 
 def run_nodes(text: str, folder: Path, nodes: int, code_name: str = "code", **extra: str) -> list[dict[str, Any]]:
@@ -132,9 +132,9 @@ def test_shellcheck_finds_nothing_in_hostile_scripts_and_paste_commands(mode: st
     spec = job(
         mode, hyperparameters={"x": "\n".join(HOSTILE[:-1])}, env={"E": "a'b"}, boot_file="a'; echo x/t $(id).py"
     )
-    job_plan = plan(spec, load_settings())
+    job_plan = build_plan(spec, load_settings())
     script = render(job_plan)
-    for text in (script.text, "#!/bin/bash\n" + "".join(paste_commands(job_plan, script, ["a"], "id", 2000))):
+    for text in (script.text, "#!/bin/bash\n" + "".join(build_paste_commands(job_plan, script, ["a"], "id", 2000))):
         done = subprocess.run([SHELLCHECK, "--enable=all", "-"], input=text, capture_output=True, text=True)
         assert done.stdout == ""
 
@@ -245,11 +245,11 @@ def test_a_node_that_is_told_nonsense_says_so(changes: dict[str, str], message: 
 def test_paste_commands_run_as_they_are(tmp_path: Path) -> None:
     boot(tmp_path)
     spec = job("torchrun", env={"E": "it's\n$HOME"}, resources={"nodes": 2, "nproc_per_node": 2})
-    job_plan = plan(spec, load_settings())
+    job_plan = build_plan(spec, load_settings())
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").write_text(RECORDER.format(python=sys.executable).replace("NNODES", "E NNODES"))
     (tmp_path / "bin/python").chmod(0o755)
-    commands = list(paste_commands(job_plan, render(job_plan), ["h0", "h1"], "the-job", 2345))
+    commands = list(build_paste_commands(job_plan, render(job_plan), ["h0", "h1"], "the-job", 2345))
     for node, command in enumerate(commands):
         environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RECORD": str(tmp_path / "record.json")}
         subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True, timeout=20)

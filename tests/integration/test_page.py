@@ -14,11 +14,11 @@ from timing_files import timing_file
 
 from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.jobs.records import JobRecord
-from jobsubmit.report.html import page
-from jobsubmit.report.job_phases import marks, phases
+from jobsubmit.report.html import render_page
+from jobsubmit.report.job_phases import find_marks, find_phases
 from jobsubmit.report.report import Report, compare, notes
-from jobsubmit.report.steps import syncs
-from jobsubmit.report.timing_files import processes
+from jobsubmit.report.steps import measure_syncs
+from jobsubmit.report.timing_files import parse_processes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -47,7 +47,7 @@ def report_of(job_id: str, ranks: int, longer: int) -> Report:
         return 40_000 + longer + dice.randrange(4000), 5000 + longer, 12_000, wait + dice.randrange(900), 1500
 
     saves = [{"event": "saved", "t": 1010.0 + number, "seconds": 0.3} for number in range(5)]
-    told = processes(
+    told = parse_processes(
         timing_file(rank, times, steps=400, world=ranks, more=saves, name="Net" + STRIKES) for rank in range(ranks)
     )
     steps = [Step("bundle", 988, 989), Step("upload", 989, 991), Step("queue", 991, 995), Step("fetch", 995, 996)]
@@ -62,8 +62,8 @@ def report_of(job_id: str, ranks: int, longer: int) -> Report:
     record = JobRecord(
         job_id, "training" + STRIKES, "torchrun", "local", 2, 988.0, "code", None, "", handle="local://x"
     )
-    found = syncs(told)
-    return Report(record, status, phases(steps, told), marks(status), found, tuple(notes(told, found)))
+    found = measure_syncs(told)
+    return Report(record, status, find_phases(steps, told), find_marks(status), found, tuple(notes(told, found)))
 
 
 @pytest.mark.parametrize("width", [390, 1440])
@@ -71,7 +71,7 @@ def report_of(job_id: str, ranks: int, longer: int) -> Report:
 def test_it_looks_right_and_does_nothing(scheme: str, width: int, chromium: Browser, tmp_path: Path) -> None:
     one, other = report_of("job-a", 4, 0), report_of("job-b", 64, 3000)
     file = tmp_path / "report.html"
-    file.write_text(page([one, other], compare(one, other)), encoding="utf-8")
+    file.write_text(render_page([one, other], compare(one, other)), encoding="utf-8")
     shown = chromium.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
     )

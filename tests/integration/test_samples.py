@@ -10,7 +10,7 @@ import pytest
 from command import Command, job_id
 from tiers import slow
 
-from jobsubmit.scaffold.samples import samples
+from jobsubmit.scaffold.samples import list_samples
 from jobsubmit.spec.model import MODES
 
 # By sample, what every rank must say: N is its number, and \\1 what all must say alike.
@@ -30,7 +30,7 @@ CHOSEN = ("key_value", "manual_all_reduce")
 
 
 def test_every_sample_is_tested() -> None:
-    assert {sample.name for sample in samples()} == {*SAID, *ELSEWHERE}
+    assert {sample.name for sample in list_samples()} == {*SAID, *ELSEWHERE}
 
 
 @pytest.mark.needs("torch")

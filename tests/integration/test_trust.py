@@ -306,7 +306,7 @@ def test_a_stopped_supervisor_does_not_keep_a_job_from_being_cancelled(
     jobsubmit("cancel", job, "--grace", "1")
     assert state_of(jobsubmit, job) == "CANCELLED"
     assert time.monotonic() - began < 20
-    assert not processes.start_of(supervisor)
+    assert not processes.start_time_of(supervisor)
 
 
 def test_a_changed_start_script_is_not_started_again(jobsubmit: Command, tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from jobsubmit.agent.logs.writing import IndexWriter
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import load_settings
 from jobsubmit.errors import JobSubmitError, StoreError
-from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load, load_mapping
-from jobsubmit.transfer.lease import read_claim
+from jobsubmit.transfer.lease import read_lease
 from jobsubmit.transfer.manifest import read_manifest
 
 SHORT, LONG = 150, 10_000  # inputs of each test
@@ -81,7 +81,7 @@ def test_a_job_file_is_read_or_refused(data: bytes) -> None:
         except JobSubmitError as error:
             assert error.message
             return
-        plan(loaded.spec, load_settings())
+        build_plan(loaded.spec, load_settings())
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +111,7 @@ def test_words_arrive_as_they_are(mode: str, args: list[str], value: str) -> Non
             "MA_NUM_GPUS": "1",
             "MA_JOB_DIR": str(folder),
         }
-        script = render(plan(spec, load_settings())).data
+        script = render(build_plan(spec, load_settings())).data
         done = subprocess.run(["bash", "-s"], input=script, env=environment, capture_output=True, cwd=folder)
         assert done.returncode == 0, done.stderr
         words = json.loads((folder / "record.json").read_text())
@@ -195,7 +195,7 @@ def test_what_lies_in_a_manifests_place_is_one_or_nothing(data: bytes) -> None:
         assert "newer version" in newer.message
         return
     assert manifest is None or isinstance(manifest.digest, str)
-    claim = read_claim(data)
+    claim = read_lease(data)
     assert claim is None or isinstance(claim.owner, str)
 
 

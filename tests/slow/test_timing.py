@@ -20,11 +20,11 @@ from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import REQUEST
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request
-from jobsubmit.backends.shared.agent_status import timing_files
+from jobsubmit.backends.shared.agent_status import read_timing_files
 from jobsubmit.config import load_settings
 from jobsubmit.jobs.prepare import Demands, prepare
-from jobsubmit.report.steps import Sync, syncs
-from jobsubmit.report.timing_files import processes
+from jobsubmit.report.steps import Sync, measure_syncs
+from jobsubmit.report.timing_files import parse_processes
 from jobsubmit.spec.loader import load
 from jobsubmit.stores.opening import open_store
 from jobsubmit.transfer.fetch_plan import fetch_order
@@ -76,7 +76,7 @@ def test_exposed_communication_is_what_a_hook_of_the_users_measures(jobsubmit: C
     job = timed_job(tmp_path, hyperparameters={"steps": 80, **own})
     found, report = trained(jobsubmit, job)
     assert len(report["syncs"][0]["buckets"]) > 1
-    for process in processes(timing_files([job_dir(found)])):
+    for process in parse_processes(read_timing_files([job_dir(found)])):
         own = json.loads((tmp_path / f"out/rank-{process.rank}.json").read_text())["exposed"]
         rows = {row.number: row for row in process.series[0].rows if row.number > 3}
         ours = [(row.communication or 0.0) - (row.overlap or 0.0) for row in rows.values()]
@@ -103,7 +103,7 @@ def test_a_slow_rank_is_named(slow_rank: int, where: str, jobsubmit: Command, tm
 def test_what_was_measured_survives_a_kill_and_a_restart(jobsubmit: Command, tmp_path: Path) -> None:
     job = timed_job(tmp_path, restarts={"max": 1, "backoff": 0}, hyperparameters={"steps": 40, "width": 256})
     found, report = trained(jobsubmit, job, "--fault", "kill rank 1 at step 20")
-    told = processes(timing_files([job_dir(found)]))
+    told = parse_processes(read_timing_files([job_dir(found)]))
     assert [(process.attempt, process.rank) for process in told] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for process in told:
         numbers = [row.number for row in process.series[0].rows]
@@ -213,7 +213,7 @@ def run_on(hosts: tuple[tuple[str, str], ...], job: Path, folder: Path) -> Sync:
     codes = [process.wait(timeout=150) for process in running]
     nodes = [Path(JobDirectory(folder).node_of(0, node).path) for node in range(len(hosts))]
     assert codes == [0, 0], [(path / "logs/rank-0.stderr.log").read_text() for path in nodes[:1]]
-    return syncs(processes(timing_files(nodes)))[0]
+    return measure_syncs(parse_processes(read_timing_files(nodes)))[0]
 
 
 @pytest.mark.needs("namespaces")

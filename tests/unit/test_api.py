@@ -85,7 +85,15 @@ def test_what_is_exported() -> None:
 def test_every_type_of_a_signature_is_exported() -> None:
     functions = [value for name in EXPORTED if inspect.isfunction(value := getattr(jobsubmit, name))]
     shown = " ".join(str(inspect.signature(function)) for function in functions)
-    named = set(re.findall(r"\b[A-Z][A-Za-z]+\b", shown)) - {"Any", "False", "Iterator", "Mapping", "None", "Path", "Sequence"}
+    named = set(re.findall(r"\b[A-Z][A-Za-z]+\b", shown)) - {
+        "Any",
+        "False",
+        "Iterator",
+        "Mapping",
+        "None",
+        "Path",
+        "Sequence",
+    }
     assert named - {"EVERYTHING"} <= EXPORTED
 
 

@@ -33,7 +33,7 @@ def findings(case: dict[str, Any]) -> list[Finding]:
         "backend": {"kind": "volcano", "resources": resources},
         **({"local_rank": case["local_rank"]} if case["mode"] == "launch" else {}),
     }
-    plan = planning.plan(load_mapping(job, []).spec, BUILT_IN)
+    plan = planning.build_plan(load_mapping(job, []).spec, BUILT_IN)
     plan = replace(plan, arguments=(*plan.arguments, *map(str, case["args"])))  # in mode spawn there are none
     return list(check_code(plan, scan(CORPUS / case["name"])))
 
@@ -81,5 +81,5 @@ def test_a_chain_of_calls_may_be_long(tmp_path: Path) -> None:
     end = "def f2000():\n    os.environ['MASTER_PORT'] = '1'\n    dist.init_process_group('gloo')\n"
     (tmp_path / "train.py").write_text(f"import os\nimport torch.distributed as dist\n{chain}{end}f0()\n")
     job = {"name": "deep", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
-    found = list(check_code(planning.plan(load_mapping(job).spec, BUILT_IN), scan(tmp_path)))
+    found = list(check_code(planning.build_plan(load_mapping(job).spec, BUILT_IN), scan(tmp_path)))
     assert [f.where for f in found if f.level == "error"] == ["train.py:4004"]

@@ -20,7 +20,7 @@ from damage import copy_of, damage, files_of
 from jobsubmit.agent import processes, status_file
 from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.supervisor import containment
-from jobsubmit.agent.supervisor.watcher import watcher
+from jobsubmit.agent.supervisor.watcher import describe_watcher
 from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.console import printable, visible
 from jobsubmit.spec import yaml_document as documents
@@ -184,8 +184,8 @@ def test_a_damaged_job_of_an_engine_cannot_be_cancelled_and_says_so(state: Path,
 def test_a_machine_that_is_silent_for_an_hour_is_not_waited_for(state: Path, jobsubmit: Command) -> None:
     file = state / "jobs/failed-aaaaaa/status.json"
     status = json.loads(file.read_text())
-    watcher = {"host": "gpu7", "boot": "another", "pid_namespace": "", "dir": "/x"}
-    file.write_text(json.dumps({**status, "state": "RUNNING", "watcher": watcher}))
+    describe_watcher = {"host": "gpu7", "boot": "another", "pid_namespace": "", "dir": "/x"}
+    file.write_text(json.dumps({**status, "state": "RUNNING", "watcher": describe_watcher}))
     (state / "ended-jobs.json").unlink(missing_ok=True)
     os.utime(state / "jobs/failed-aaaaaa/lock", (1_700_000_000, 1_700_000_000))
     found = jobsubmit("wait", "failed-aaaaaa", code=101)
@@ -251,15 +251,15 @@ def test_the_processes_of_a_copied_directory_are_not_ended(state: Path, jobsubmi
     job = state / "jobs/failed-aaaaaa"
     other = subprocess.Popen(["sleep", "60"])
     try:
-        seen = [[other.pid, processes.start_of(other.pid)]]
-        for text in (seen, {"watcher": {**watcher(str(job)), "dir": "/elsewhere"}, "seen": seen}):
+        seen = [[other.pid, processes.start_time_of(other.pid)]]
+        for text in (seen, {"watcher": {**describe_watcher(str(job)), "dir": "/elsewhere"}, "seen": seen}):
             (job / "processes.json").write_text(json.dumps(text))
             (job / "status.json").write_text('{"sta')
             jobsubmit("cancel", "failed-aaaaaa", code=None)
             assert other.poll() is None
-        assert containment.registered(str(job)) == set()
-        (job / "processes.json").write_text(json.dumps({"watcher": watcher(str(job)), "seen": seen}))
-        assert containment.registered(str(job)) == {other.pid}
+        assert containment.find_registered(str(job)) == set()
+        (job / "processes.json").write_text(json.dumps({"watcher": describe_watcher(str(job)), "seen": seen}))
+        assert containment.find_registered(str(job)) == {other.pid}
     finally:
         other.kill()
         other.wait()

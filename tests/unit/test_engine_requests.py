@@ -23,10 +23,10 @@ from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.protocol import Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.agent_archive import agent_archive
-from jobsubmit.backends.slurm.states import STATES, why_it_waits
+from jobsubmit.backends.slurm.states import STATES, explain_wait
 from jobsubmit.backends.volcano.names import host_list_length, object_name
 from jobsubmit.config import load_settings
-from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
@@ -37,7 +37,7 @@ _ETCD_LIMIT = 1_500_000  # bytes an object may have (etcd's documentation)
 def request(job_id: str = "a-job-x1", **fields: Any) -> Request:
     given = {"name": "a-job", "mode": "torchrun", "boot_file": "t.py", "code_dir": "/code", "image": "i:1", **fields}
     settings = load_settings()
-    job = plan(load_mapping(given).spec, settings)
+    job = build_plan(load_mapping(given).spec, settings)
     code = CodeRef("s3://b/x/code.tar.gz", "x/code.tar.gz", "archive", "code", "d" * 64)
     return open_backend(job.backend.kind, settings).request(job, render(job), code, job_id)
 
@@ -194,8 +194,8 @@ def test_restarts_are_volcanos_policies(restarts: Any, retries: int, policies: l
 
 def test_every_reason_to_wait_is_explained() -> None:
     for reason in ("Resources", "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES", "JobHeldUser", "PartitionDown"):
-        assert why_it_waits(reason) != f"Slurm's reason: {reason}", reason
-    assert "SomethingNew" in why_it_waits("SomethingNew")
+        assert explain_wait(reason) != f"Slurm's reason: {reason}", reason
+    assert "SomethingNew" in explain_wait("SomethingNew")
     assert {"PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"} <= set(STATES)
 
 
@@ -225,7 +225,7 @@ def test_our_signatures_are_those_of_boto3(monkeypatch: pytest.MonkeyPatch) -> N
     for method, operation in (("GET", "get_object"), ("PUT", "put_object")):
         theirs = client.generate_presigned_url(operation, Params={"Bucket": "b", "Key": "a/b c+d.gz"}, ExpiresIn=3600)
         now = re.findall(r"X-Amz-Date=(\w+)", theirs)[0]
-        ours = sigv4.signed(theirs.partition("?")[0], method, "eu-west-1", now)
+        ours = sigv4.sign_url(theirs.partition("?")[0], method, "eu-west-1", now)
         assert sorted(ours.partition("?")[2].split("&")) == sorted(theirs.partition("?")[2].split("&"))
     client.close()
 

@@ -14,7 +14,7 @@ from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import Stored
 from jobsubmit.transfer import lease
 from jobsubmit.transfer.code_ref import CodeRef
-from jobsubmit.transfer.lease import Claim, HeldPlace, claim_place, outlast, read_claim, require_ours
+from jobsubmit.transfer.lease import HeldLease, Lease, acquire_lease, read_lease, require_ours, wait_for_expiry
 from jobsubmit.transfer.progress import Progress
 
 CODE = CodeRef("memory://store/code", "code", "tree", "code", "d" * 64)
@@ -44,9 +44,9 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def put(store: MemoryStore, **fields: Any) -> Claim:
+def put(store: MemoryStore, **fields: Any) -> Lease:
     """Have another machine's claim in the place."""
-    claim = Claim(**{"owner": "theirs", "host": "elsewhere", "pid": 7, **fields})
+    claim = Lease(**{"owner": "theirs", "host": "elsewhere", "pid": 7, **fields})
     store.objects[KEY] = json.dumps({"format": 1, "claim": claim._asdict(), "files": []}).encode()
     return claim
 
@@ -56,17 +56,17 @@ def found(store: MemoryStore) -> Stored | None:
 
 
 def wait(store: MemoryStore, owner: str = "ours", notes: Progress | None = None) -> Stored | None:
-    return outlast(store, CODE, found(store), owner, notes or Notes())
+    return wait_for_expiry(store, CODE, found(store), owner, notes or Notes())
 
 
-def taken(store: MemoryStore) -> HeldPlace:
-    place = claim_place(store, CODE, found(store), "ours")
+def taken(store: MemoryStore) -> HeldLease:
+    place = acquire_lease(store, CODE, found(store), "ours")
     assert place is not None
     return place
 
 
 @pytest.fixture
-def place(store: MemoryStore, clock: Clock) -> Iterator[HeldPlace]:
+def place(store: MemoryStore, clock: Clock) -> Iterator[HeldLease]:
     """Return a place that is ours."""
     held = taken(store)
     yield held
@@ -95,9 +95,9 @@ def test_one_that_shows_no_sign_of_life_for_90_seconds_is_taken_over(
     for moment in range(10, last + 1, 10):
         clock.at(moment, lambda beat=moment: put(store, beat=beat))  # type: ignore[misc]
     got = wait(store)
-    assert got is not None and read_claim(got.data) is not None
+    assert got is not None and read_lease(got.data) is not None
     assert last + 90 <= clock.passed < last + 93
-    held = claim_place(store, CODE, got, "ours")
+    held = acquire_lease(store, CODE, got, "ours")
     assert held is not None
     held.__exit__(None)
 
@@ -127,7 +127,7 @@ def test_a_claim_that_somebody_removed_is_no_claim(store: MemoryStore, clock: Cl
 
 def test_of_two_that_saw_the_same_one_gets_the_place(store: MemoryStore, clock: Clock) -> None:
     seen = found(store)
-    first, second = claim_place(store, CODE, seen, "one"), claim_place(store, CODE, seen, "two")
+    first, second = acquire_lease(store, CODE, seen, "one"), acquire_lease(store, CODE, seen, "two")
     assert first is not None
     assert second is None
     first.__exit__(None)
@@ -136,7 +136,7 @@ def test_of_two_that_saw_the_same_one_gets_the_place(store: MemoryStore, clock: 
 # ── during an upload ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reader_sees_that_nothing_is_whole(store: MemoryStore, place: HeldPlace) -> None:
+def test_a_reader_sees_that_nothing_is_whole(store: MemoryStore, place: HeldLease) -> None:
     document = json.loads(store.objects[KEY])
     assert document["files"] == []
     assert "digest" not in document
@@ -145,7 +145,7 @@ def test_a_reader_sees_that_nothing_is_whole(store: MemoryStore, place: HeldPlac
 
 
 def test_a_lease_lasts_25_seconds_and_each_renewal_begins_another(
-    store: MemoryStore, clock: Clock, place: HeldPlace
+    store: MemoryStore, clock: Clock, place: HeldLease
 ) -> None:
     for _ in range(5):
         clock.sleep(24)
@@ -155,7 +155,7 @@ def test_a_lease_lasts_25_seconds_and_each_renewal_begins_another(
 
 
 def test_without_a_lease_nothing_is_sent_until_the_store_answers_again(
-    store: MemoryStore, clock: Clock, place: HeldPlace
+    store: MemoryStore, clock: Clock, place: HeldLease
 ) -> None:
     store.broken = "no route"
     clock.sleep(20)
@@ -168,7 +168,7 @@ def test_without_a_lease_nothing_is_sent_until_the_store_answers_again(
     assert 60 <= clock.passed < 61
 
 
-def test_a_store_that_stays_away_is_an_error_that_says_why(store: MemoryStore, clock: Clock, place: HeldPlace) -> None:
+def test_a_store_that_stays_away_is_an_error_that_says_why(store: MemoryStore, clock: Clock, place: HeldLease) -> None:
     store.broken = "no route"
     place.renew()
     clock.sleep(26)
@@ -177,7 +177,7 @@ def test_a_store_that_stays_away_is_an_error_that_says_why(store: MemoryStore, c
     assert 150 <= clock.passed < 152
 
 
-def test_a_machine_that_slept_has_lost_its_lease(store: MemoryStore, clock: Clock, place: HeldPlace) -> None:
+def test_a_machine_that_slept_has_lost_its_lease(store: MemoryStore, clock: Clock, place: HeldLease) -> None:
     clock.longest = 7200
     clock.now += 3600
     clock.at(3601, place.renew)
@@ -189,7 +189,7 @@ def test_a_machine_that_slept_has_lost_its_lease(store: MemoryStore, clock: Cloc
 
 
 @pytest.mark.parametrize("theirs", [b"", MANIFEST, b"anything"])
-def test_who_was_overtaken_replaces_nothing(theirs: bytes, store: MemoryStore, place: HeldPlace) -> None:
+def test_who_was_overtaken_replaces_nothing(theirs: bytes, store: MemoryStore, place: HeldLease) -> None:
     store.objects[KEY] = theirs
     with pytest.raises(StoreError, match="overtaken"):
         place.end_with(MANIFEST + b" ")
@@ -202,7 +202,7 @@ def test_who_was_overtaken_replaces_nothing(theirs: bytes, store: MemoryStore, p
 def test_a_failure_keeps_nobody_waiting(store: MemoryStore, clock: Clock) -> None:
     with pytest.raises(KeyboardInterrupt), taken(store):
         raise KeyboardInterrupt
-    claim = read_claim(store.objects[KEY])
+    claim = read_lease(store.objects[KEY])
     assert claim is not None and claim.is_over
     wait(store, owner="another")
     assert clock.passed == 0
@@ -214,7 +214,7 @@ def test_a_failure_after_being_overtaken_changes_nothing(store: MemoryStore, clo
     place.renew()
     with pytest.raises(StoreError), place:
         place.require()
-    assert read_claim(store.objects[KEY]) == theirs
+    assert read_lease(store.objects[KEY]) == theirs
 
 
 # ── what lies there ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +235,7 @@ def test_a_failure_after_being_overtaken_changes_nothing(store: MemoryStore, clo
     ],
 )
 def test_what_is_no_claim(data: bytes) -> None:
-    assert read_claim(data) is None
+    assert read_lease(data) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b'{"files": []}', b"1"])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jobsubmit.agent.protocol import Failure, RestartPolicy
-from jobsubmit.agent.recovery.oom_detector import OutOfMemory
+from jobsubmit.agent.recovery.oom_detector import OomDetector
 from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.agent.recovery.restart_policy import pause_before, wants_restart
-from jobsubmit.agent.recovery.step_parser import Progress
+from jobsubmit.agent.recovery.step_parser import StepParser
 from jobsubmit.agent.supervisor import hang_watch as hang
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
@@ -124,20 +124,20 @@ Current thread 0x00007f2 (most recent call first):
 
 
 def test_where_a_rank_hangs_is_in_the_users_code() -> None:
-    assert hang.place(STACK.splitlines()) == ("boot.py:12 in train", "all_reduce", True)
+    assert hang.find_place(STACK.splitlines()) == ("boot.py:12 in train", "all_reduce", True)
     assert hang.main_thread(STACK.splitlines())[0].endswith("all_reduce")
-    assert hang.place([]) == ("", "", False)
+    assert hang.find_place([]) == ("", "", False)
 
 
 def test_the_rank_that_is_somewhere_else_is_named() -> None:
     waits, works = ("boot.py:12 in train", "all_reduce", True), ("data.py:3 in load", "", False)
     other = ("boot.py:15 in train", "barrier", True)
-    assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: waits}) == 2
-    assert hang.odd_one_out({0: waits, 1: works}) == 1
-    assert hang.odd_one_out({0: waits, 1: waits, 2: other}) == 2
-    assert hang.odd_one_out({0: waits, 1: other}) is None
-    assert hang.odd_one_out({0: waits, 1: waits}) is None
-    assert hang.odd_one_out({0: waits, 1: waits, 2: works, 3: works}) is None
+    assert hang.find_odd_one_out({0: waits, 1: waits, 2: works, 3: waits}) == 2
+    assert hang.find_odd_one_out({0: waits, 1: works}) == 1
+    assert hang.find_odd_one_out({0: waits, 1: waits, 2: other}) == 2
+    assert hang.find_odd_one_out({0: waits, 1: other}) is None
+    assert hang.find_odd_one_out({0: waits, 1: waits}) is None
+    assert hang.find_odd_one_out({0: waits, 1: waits, 2: works, 3: works}) is None
 
 
 @pytest.mark.parametrize("group", ["/job", "/job/jobsubmit-0123456789abcdef"])
@@ -146,21 +146,21 @@ def test_a_kill_for_want_of_memory_is_told_by_the_kernels_count(group: str, tmp_
     own.write_text(f"0::{group}\n")
     events.parent.mkdir(parents=True)
     events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
-    watch = OutOfMemory(str(tmp_path / "fs"), str(own))
+    watch = OomDetector(str(tmp_path / "fs"), str(own))
     assert not watch.has_struck()
     events.write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
     assert watch.has_struck()
 
 
 def test_without_a_control_group_nothing_is_claimed(tmp_path: Path) -> None:
-    assert not OutOfMemory(str(tmp_path), str(tmp_path / "none")).has_struck()
+    assert not OomDetector(str(tmp_path), str(tmp_path / "none")).has_struck()
 
 
 def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs/rank-0.stdout.log"
     log.write_text("loading\nstep 1 loss 0.5\nStep: 2 | loss\nfootstep 99\nsteps 77\nepoch 3 step=3/10\nstep 4 lo")
-    progress = Progress(str(tmp_path))
+    progress = StepParser(str(tmp_path))
     assert progress.look({0: 0})
     assert (progress.first, progress.last) == (1, 3)
     log.write_text(log.read_text() + "ss\n")

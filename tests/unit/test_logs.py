@@ -13,7 +13,7 @@ from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.logs.reading import LineReader, last_lines
 from jobsubmit.agent.logs.writing import IndexWriter
 from jobsubmit.backends.models import LogQuery
-from jobsubmit.backends.shared.log_reader import chosen_lines
+from jobsubmit.backends.shared.log_reader import read_lines
 
 SOURCES = [(0, None, "stdout"), (0, 0, "stdout"), (0, 0, "stderr"), (1, 1, "stdout")]
 
@@ -34,7 +34,7 @@ class Job:
             self.index.note(SOURCES)
 
     def read(self, query: LogQuery | None = None) -> list[str]:
-        return [line.text for line in chosen_lines(lambda: [self.folder], query or LogQuery(), lambda: False)]
+        return [line.text for line in read_lines(lambda: [self.folder], query or LogQuery(), lambda: False)]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_lines_of_several_files_come_in_the_order_of_time(job: Job) -> None:
     job.write(0, 0, "e\n", "stderr")
     job.write(0, 0, "f\n")
     assert job.read() == ["a", "b", "c", "d", "e", "f"]
-    found = list(chosen_lines(lambda: [job.folder], LogQuery(), lambda: False))
+    found = list(read_lines(lambda: [job.folder], LogQuery(), lambda: False))
     assert [(line.node, line.rank, line.stream) for line in found[3:5]] == [(0, None, "stdout"), (0, 0, "stderr")]
     assert all(abs(line.time - time.time()) < 5 for line in found)
 
@@ -111,7 +111,7 @@ def test_what_was_never_noted_is_read_at_the_end(job: Job) -> None:
     job.write(0, 0, "written after the supervisor was killed\n", note=False)
     job.write(1, 1, "so was this\n", note=False)
     events.append_event(str(job.folder), "rank_start", rank=1, node=1, pid=1)
-    found = list(chosen_lines(lambda: [job.folder], LogQuery(), lambda: False))
+    found = list(read_lines(lambda: [job.folder], LogQuery(), lambda: False))
     assert [line.text for line in found] == ["noted", "written after the supervisor was killed", "so was this"]
     assert found[-1].node == 1
 
@@ -157,7 +157,7 @@ def test_a_rank_that_moves_to_another_node_keeps_one_log(job: Job) -> None:
     job.write(0, 0, "on node 0\n")
     job.write(1, 0, "on node 1\n", note=False)
     job.index.note([(1, 0, "stdout")])
-    found = list(chosen_lines(lambda: [job.folder], LogQuery(), lambda: False))
+    found = list(read_lines(lambda: [job.folder], LogQuery(), lambda: False))
     assert [(line.node, line.text) for line in found] == [(0, "on node 0"), (1, "on node 1")]
     assert job.read(LogQuery(node=1)) == ["on node 1"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from node_status import failed
 
-from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, with_ends
+from jobsubmit.backends.modelarts.states import apply_ends, explain_failure, parse_job_status, parse_moment
 from jobsubmit.backends.models import State
 
 
@@ -34,13 +34,13 @@ def job(phase: str, **codes: int | str) -> dict[str, Any]:
     ],
 )
 def test_phases(phase: str, state: State, reason: str) -> None:
-    found = status_of(job(phase))
+    found = parse_job_status(job(phase))
     assert (found.state, found.reason) == (state, reason)
 
 
 @pytest.mark.parametrize("told", [{}, {"status": None}, {"status": {"phase": None, "tasks": None}}])
 def test_an_answer_that_says_nothing(told: dict[str, Any]) -> None:
-    assert status_of(told).state is State.RUNNING
+    assert parse_job_status(told).state is State.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def test_an_answer_that_says_nothing(told: dict[str, Any]) -> None:
 def test_the_task_that_ended_by_itself_is_named(
     codes: dict[str, int], node: int, code: int | None, signal: int | None
 ) -> None:
-    found = status_of(job("Failed", **codes))
+    found = parse_job_status(job("Failed", **codes))
     assert found.failure is not None
     assert (found.failure.node, found.failure.exit_code, found.failure.signal) == (node, code, signal)
     assert found.reason == ("SIGNAL" if signal else "EXIT_CODE")
 
 
 def test_what_the_agents_said_names_the_rank_and_not_its_victim() -> None:
-    told = status_of(job("Failed", worker_0=7, worker_1=7))
-    found = with_ends(told, {"worker-0": failed(0, 10.0, is_victim=True), "worker-1": failed(1, 10.3)})
+    told = parse_job_status(job("Failed", worker_0=7, worker_1=7))
+    found = apply_ends(told, {"worker-0": failed(0, 10.0, is_victim=True), "worker-1": failed(1, 10.3)})
     assert found.failure is not None
     assert (found.failure.node, found.failure.rank, found.failure.victims) == (1, 1, (0,))
     assert found.steps == told.steps
 
 
 def test_what_an_agent_said_in_an_earlier_attempt_does_not_count() -> None:
-    told = status_of(job("Failed", worker_0=137, worker_1=143))
-    assert with_ends(told, {"worker-0": failed(0, 10.0), "worker-1": None}) == told
+    told = parse_job_status(job("Failed", worker_0=137, worker_1=143))
+    assert apply_ends(told, {"worker-0": failed(0, 10.0), "worker-1": None}) == told
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_what_an_agent_said_in_an_earlier_attempt_does_not_count() -> None:
     ],
 )
 def test_mp_spawn_names_the_process(lines: list[str], text: str) -> None:
-    found = explained(status_of(job("Failed", worker_1=1)), lines)
+    found = explain_failure(parse_job_status(job("Failed", worker_1=1)), lines)
     assert found.message == f"node 1 failed: exit code 1{text}"
     assert found.failure is not None and found.failure.last_lines == tuple(lines)
 
 
 def test_how_long_it_waited_and_ran() -> None:
-    spans = {step.name: (step.start, step.end) for step in status_of(job("Completed")).steps}
+    spans = {step.name: (step.start, step.end) for step in parse_job_status(job("Completed")).steps}
     assert spans == {"queue": (1_000_000, 1_000_020), "training": (1_000_020, 1_000_080)}
-    assert status_of(job("Running")).steps[-1].end is None
+    assert parse_job_status(job("Running")).steps[-1].end is None
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_how_long_it_waited_and_ran() -> None:
     [(1_000, 1.0), ("1000", 1.0), ("1970-01-01T00:00:02Z", 2.0), ("1970-01-01T01:00:03+01:00", 3.0), ("soon", 0.0)],
 )
 def test_times_of_the_service(told: object, seconds: float) -> None:
-    assert moment_of(told) == seconds
+    assert parse_moment(told) == seconds

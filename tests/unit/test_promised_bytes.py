@@ -69,7 +69,7 @@ def fetched(tmp_path: Path, wanted: FetchOrder) -> str:
     """Return why a node does not fetch something; nothing of it may be in place."""
     target = tmp_path / "node"
     target.mkdir()
-    with pytest.raises(fetch.errors()) as caught:
+    with pytest.raises(fetch.fetch_errors()) as caught:
         fetch.fetch(wanted, str(target))
     assert list(target.iterdir()) == []
     return str(caught.value)

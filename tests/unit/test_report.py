@@ -12,13 +12,13 @@ from timing_files import Times, timing_file
 from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
-from jobsubmit.report.html import page
-from jobsubmit.report.job_phases import marks, phases
+from jobsubmit.report.html import render_page
+from jobsubmit.report.job_phases import find_marks, find_phases
 from jobsubmit.report.report import Report, compare, notes
-from jobsubmit.report.statistics import ratio
-from jobsubmit.report.steps import Sync, syncs
+from jobsubmit.report.statistics import compare_medians
+from jobsubmit.report.steps import Sync, measure_syncs
 from jobsubmit.report.text import bytes_text, percent_text, ratio_rows, seconds_text, straggler_text
-from jobsubmit.report.timing_files import processes
+from jobsubmit.report.timing_files import parse_processes
 
 
 def even(rank: int, step: int) -> tuple[int, int, int, int, int]:
@@ -28,7 +28,7 @@ def even(rank: int, step: int) -> tuple[int, int, int, int, int]:
 
 
 def measured(times: Times, ranks: int = 4) -> Sync:
-    (found,) = syncs(processes(timing_file(rank, times) for rank in range(ranks)))
+    (found,) = measure_syncs(parse_processes(timing_file(rank, times) for rank in range(ranks)))
     return found
 
 
@@ -86,8 +86,8 @@ def test_who_is_late_without_keeping_anybody_is_no_straggler() -> None:
 
 def test_one_bucket_cannot_overlap() -> None:
     files = [timing_file(rank, even, buckets=[1000]) for rank in range(4)]
-    told = processes(files)
-    (found,) = syncs(told)
+    told = parse_processes(files)
+    (found,) = measure_syncs(told)
     assert found.overlap is None
     assert found.spreads["exposed"] == found.spreads["communication"]
     assert any("one bucket, so nothing can overlap" in note for note in notes(told, (found,)))
@@ -95,20 +95,20 @@ def test_one_bucket_cannot_overlap() -> None:
 
 def test_a_line_that_was_cut_off_and_steps_that_one_rank_lacks_do_no_harm() -> None:
     files = [timing_file(rank, even, steps=20 - rank)[: -5 if rank == 1 else None] for rank in range(4)]
-    (found,) = syncs(processes([*files, b"", b"no json\n[1,2,3]\n"]))
+    (found,) = measure_syncs(parse_processes([*files, b"", b"no json\n[1,2,3]\n"]))
     assert [rank.steps for rank in found.ranks] == [17, 15, 15, 14]
 
 
 def test_steps_of_all_attempts_count_and_their_warm_up_does_not() -> None:
     files = [timing_file(rank, even, attempt=attempt, steps=10) for attempt in (0, 1) for rank in range(4)]
-    (found,) = syncs(processes(files))
+    (found,) = measure_syncs(parse_processes(files))
     assert [rank.steps for rank in found.ranks] == [14] * 4
     assert sum(rank.last for rank in found.ranks) == pytest.approx(1.0)
 
 
 def test_the_line_is_as_fast_as_the_rank_that_waits_for_nobody_sees_it() -> None:
     files = [timing_file(rank, even, buckets=[1000]) for rank in range(4)]
-    (one,) = syncs(processes(files))
+    (one,) = measure_syncs(parse_processes(files))
     assert one.wire == pytest.approx(0.003)
     assert one.bandwidth == pytest.approx(1000 * 2 * 3 / 4 / 0.003)
 
@@ -117,7 +117,7 @@ def test_the_line_is_as_fast_as_the_rank_that_waits_for_nobody_sees_it() -> None
         times = [[0, 600, start, start + 2000 + late], [1, 400, start + 1000, start + 4000 + late]]
         return [["buckets", 0, step, times] for step in range(1, 20)]
 
-    (several,) = syncs(processes(timing_file(rank, even, more=reductions(rank)) for rank in range(4)))
+    (several,) = measure_syncs(parse_processes(timing_file(rank, even, more=reductions(rank)) for rank in range(4)))
     assert several.wire == pytest.approx(0.004)
     assert several.bandwidth == pytest.approx(1000 * 2 * 3 / 4 / 0.004)
     assert [(bucket, size) for bucket, size, _ in several.bucket_medians] == [(0, 600), (1, 400)]
@@ -126,20 +126,20 @@ def test_the_line_is_as_fast_as_the_rank_that_waits_for_nobody_sees_it() -> None
 def test_another_number_of_ranks_is_another_training() -> None:
     files = [timing_file(rank, even, world=6, attempt=0) for rank in range(6)]
     files += [timing_file(rank, even, world=4, attempt=1) for rank in range(4)]
-    (found,) = syncs(processes(files))
+    (found,) = measure_syncs(parse_processes(files))
     assert (found.world, found.steps, len(found.ranks)) == (4, 17, 4)
 
 
 def test_groups_of_ranks_are_told_apart() -> None:
     files = [timing_file(rank, even, world=2, ranks=[rank // 2 * 2, rank // 2 * 2 + 1]) for rank in range(4)]
-    found = syncs(processes(files))
+    found = measure_syncs(parse_processes(files))
     assert [[rank.rank for rank in sync.ranks] for sync in found] == [[0, 1], [2, 3]]
 
 
 def test_what_torch_restarts_within_an_attempt_is_told_apart() -> None:
     steps = [Step("rendezvous", 990, 1000), Step("training", 1004, 1220)]
     files = [timing_file(0, even), timing_file(0, even, began=1200.0, restart=1)]
-    found = {phase.name: phase for phase in phases(steps, processes(files))}
+    found = {phase.name: phase for phase in find_phases(steps, parse_processes(files))}
     assert len(found["training"].spans) == 2
     assert found["training"].seconds == pytest.approx(2 * 19 * 0.01)
     assert found["start-up"].spans == ((1000.0, 1004.5), (1200.0, 1204.5))
@@ -149,10 +149,10 @@ def test_phases_are_as_exact_as_what_is_known_of_them() -> None:
     steps = [Step("upload", 990, 991), Step("rendezvous", 992, 1001), Step("first_output", 1001, 1004)]
     steps += [Step("training", 1004, 1020), Step("exit", 1020, 1021)]
     plain = ["upload", "launcher, rendezvous", "first output", "training", "exit"]
-    assert [phase.name for phase in phases(steps, [])] == plain
+    assert [phase.name for phase in find_phases(steps, [])] == plain
     saves = [{"event": "saved", "t": 1010.0 + number, "seconds": 0.25} for number in range(3)]
-    told = processes([timing_file(0, even, more=saves), timing_file(1, even)])
-    found = {phase.name: phase for phase in phases(steps, told)}
+    told = parse_processes([timing_file(0, even, more=saves), timing_file(1, even)])
+    found = {phase.name: phase for phase in find_phases(steps, told)}
     assert list(found) == [
         "upload",
         "launcher, rendezvous",
@@ -174,22 +174,22 @@ def test_phases_are_as_exact_as_what_is_known_of_them() -> None:
 
 def test_what_never_ended_ends_with_the_job() -> None:
     steps = [Step("rendezvous", 990, 1000), Step("first_output", 1000), Step("exit", 1030, 1031)]
-    found = {phase.name: phase for phase in phases(steps, [], ended=1031)}
+    found = {phase.name: phase for phase in find_phases(steps, [], ended=1031)}
     assert found["first output"].spans == ((1000, 1030),)
-    assert {phase.name: phase for phase in phases(steps, [])}["first output"].end is None
+    assert {phase.name: phase for phase in find_phases(steps, [])}["first output"].end is None
 
 
 def test_a_ratio_has_an_interval_that_holds_it() -> None:
     first = [1.0 + 0.1 * (step % 7) for step in range(100)]
-    found = ratio(first, [2 * value for value in first])
+    found = compare_medians(first, [2 * value for value in first])
     assert found is not None
     assert found.value == pytest.approx(2.0)
     assert found.low <= 2.0 <= found.high
     assert found.high - found.low < 0.5
-    assert ratio(first, []) is None
-    assert ratio(first, first[:9]) is None  # too few for an interval
-    assert ratio([0.0] * 20, [1.0] * 20) is None
-    often_nothing = ratio([0.0] * 9 + [1.0] * 11, [1.0] * 20)
+    assert compare_medians(first, []) is None
+    assert compare_medians(first, first[:9]) is None  # too few for an interval
+    assert compare_medians([0.0] * 20, [1.0] * 20) is None
+    often_nothing = compare_medians([0.0] * 9 + [1.0] * 11, [1.0] * 20)
     assert often_nothing is not None
     assert often_nothing.value == 1.0
 
@@ -198,10 +198,10 @@ def report_of(job_id: str, files: list[bytes], name: str = "job", message: str =
     record = JobRecord(job_id, name, "torchrun", "local", 2, 990.0, "code", None, "", handle="local://x")
     recovery = Recovery(f"restart 1 {message}", f"kill {message}", 1008.0, 1009.0, None, None)
     status = JobStatus(State.FAILED, "EXIT_CODE", message, recoveries=(recovery,), details={"ended": 1030.0})
-    told = processes(files)
-    found = syncs(told)
+    told = parse_processes(files)
+    found = measure_syncs(told)
     steps = [Step("training", 1000.0, 1030.0)]
-    return Report(record, status, phases(steps, told), marks(status), found, tuple(notes(told, found)))
+    return Report(record, status, find_phases(steps, told), find_marks(status), found, tuple(notes(told, found)))
 
 
 def test_two_jobs_compare() -> None:
@@ -224,7 +224,7 @@ def test_models_of_one_name_are_told_apart() -> None:
         rows = [[1, step, 7_000_000 + step, 9_000, 1, 1, 1, 0, 1] for step in range(1, 20)]
         return [{**series, "device": "cpu", "sampled": 1}, *rows]
 
-    found = syncs(processes(timing_file(rank, even, more=second(rank)) for rank in range(4)))
+    found = measure_syncs(parse_processes(timing_file(rank, even, more=second(rank)) for rank in range(4)))
     assert [sync.name for sync in found] == ["Net #1", "Net #2"]
     assert [sync.size for sync in found] == [1000, 500]
 
@@ -244,7 +244,7 @@ XSS = (
 @pytest.mark.parametrize("text", XSS)
 def test_texts_stay_texts_in_the_page(text: str) -> None:
     files = [timing_file(rank, even, name=text) for rank in range(4)]
-    found = page([report_of(text, files, name=text, message=text)])
+    found = render_page([report_of(text, files, name=text, message=text)])
     assert "<script" not in found
     assert "<img" not in found
     assert 'onerror="' not in found
@@ -254,7 +254,7 @@ def test_texts_stay_texts_in_the_page(text: str) -> None:
 
 
 def test_the_page_asks_for_nothing() -> None:
-    found = page([report_of("a", [timing_file(rank, even) for rank in range(4)])])
+    found = render_page([report_of("a", [timing_file(rank, even) for rank in range(4)])])
     assert "http:" not in found
     assert "https:" not in found
     assert "default-src 'none'" in found

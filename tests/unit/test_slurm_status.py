@@ -79,7 +79,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clients:
     (tmp_path / "my-job").mkdir()
     (tmp_path / "my-job/request.json").write_text('{"nodes": 2}')
     found = Clients(tmp_path / "my-job")
-    monkeypatch.setattr(clients, "ask", found.ask)
+    monkeypatch.setattr(clients, "run_client", found.ask)
     clients._seen.clear()
     clients.cluster_name.cache_clear()
     return found

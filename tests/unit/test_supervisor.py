@@ -22,7 +22,7 @@ from jobsubmit.agent.supervisor.supervisor import Supervisor
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.agent_status import parse_status
 from jobsubmit.config import load_settings
-from jobsubmit.plan.launch_plan import plan
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import render
 from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
@@ -69,8 +69,8 @@ class World:
         monkeypatch.setattr(self.job, "start", self.start)
         monkeypatch.setattr(setup, "prove_script", lambda job, node: job.environments.script(node))
         monkeypatch.setattr(processes, "reap", lambda: False)
-        monkeypatch.setattr(processes, "children", list)
-        monkeypatch.setattr(processes, "descendants", lambda of=None: [])
+        monkeypatch.setattr(processes, "find_children", list)
+        monkeypatch.setattr(processes, "find_descendants", lambda of=None: [])
         monkeypatch.setattr(processes, "kill_all", lambda known=(): True)
         monkeypatch.setattr(processes, "send_group", lambda pid, number: self.signals.append((pid, number)))
         monkeypatch.setattr(processes, "send", lambda pid, number: self.signals.append((pid, number)))
@@ -153,7 +153,7 @@ def request(**fields: Any) -> AgentRequest:
     resources = {"nodes": NODES, "nproc_per_node": NPROC}
     given = {"name": "j", "mode": "torchrun", "boot_file": "t.py", "code_dir": "/code", "resources": resources}
     settings = load_settings()
-    found = plan(load_mapping({**given, **fields}).spec, settings)
+    found = build_plan(load_mapping({**given, **fields}).spec, settings)
     code = CodeRef("file:///x/code.tar.gz", "x/code.tar.gz", "archive", "code", "d" * 64)
     document = open_backend("local", settings).request(found, render(found), code, "j-1").documents[LOCAL_REQUEST]
     found_request: AgentRequest = json.loads(document)

@@ -14,7 +14,7 @@ from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, noted_reason
-from jobsubmit.backends.volcano.result import status_of
+from jobsubmit.backends.volcano.result import parse_job_status
 
 RUNNING = {"running": {"startedAt": "2026-11-22T12:00:10Z"}}
 
@@ -69,7 +69,7 @@ def nothing_stored(attempt: int, nodes: Iterable[int]) -> Mapping[int, NodeStatu
 
 
 def status(found: Mapping[str, Any], *pods: Pod, why: tuple[str, str] = ("", "")) -> JobStatus:
-    return status_of(found, pods, why, nothing_stored)
+    return parse_job_status(found, pods, why, nothing_stored)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_a_pod_that_is_gone_had_said_is_asked_of_the_store() -> None:
         asked.append((attempt, list(nodes)))
         return {1: failed(1, 9.0)}
 
-    found = status_of(job("Failed", retries=2), [pod(0, ended(143))], ("", ""), stored)
+    found = parse_job_status(job("Failed", retries=2), [pod(0, ended(143))], ("", ""), stored)
     assert asked == [(2, [1])]
     assert found.failure is not None and found.failure.rank == 1
 

@@ -76,7 +76,7 @@ class _PodLogForwarder(LogForwarder):
 
     def _collect(self, collector: _Collector) -> None:
         collector.send()
-        for name, data in recorder.files_of(self.job_dir):
+        for name, data in recorder.read_files(self.job_dir):
             collector.store(name + TIMING, gzip.compress(data, 1))
 
     def finish_with(self, status: bytes) -> None:
@@ -126,7 +126,7 @@ class _Collector:
             try:
                 if "region" in self.form:
                     url = "%s/%s" % (self.form["url"].rstrip("/"), urllib.parse.quote(key))
-                    put(sigv4.signed(url, "PUT", self.form["region"]), data)
+                    put(sigv4.sign_url(url, "PUT", self.form["region"]), data)
                 else:
                     post(self.form["url"], {**self.form["fields"], "key": key}, data)
                 return

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..protocol import Event, Resize, StruckFault
     from ..supervisor.job import Job
     from .first_failure import RankTable
-    from .step_parser import Progress
+    from .step_parser import StepParser
 
 _LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
 
@@ -20,7 +20,7 @@ _LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
 class Membership:
     """Note which nodes were lost and came back, and when training went on with how many."""
 
-    def __init__(self, job: Job, table: RankTable, progress: Progress) -> None:
+    def __init__(self, job: Job, table: RankTable, progress: StepParser) -> None:
         self.job, self.table, self.progress = job, table, progress
         self.is_elastic = job.scope.is_elastic
         self.world = 0  # processes that met last

@@ -8,7 +8,7 @@ _CGROUPS = "/sys/fs/cgroup"
 GROUP_PREFIX = "jobsubmit-"  # of the control groups that hold a job's processes
 
 
-class OutOfMemory:
+class OomDetector:
     """Compare the kernel's count of such kills in our control group with what it was at the start."""
 
     def __init__(self, root: str = _CGROUPS, own: str = "/proc/self/cgroup") -> None:

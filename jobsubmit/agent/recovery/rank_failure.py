@@ -24,15 +24,15 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
     own = _words(job, node, rank) if rank is not None else []
     quoted = "rank %d" % rank if rank is not None and own else "node %d" % node
     words = own or _words(job, node, None)
-    how = "exit code %d" % code if code > 0 else spelled_signal(-code)
+    how = "exit code %d" % code if code > 0 else describe_signal(-code)
     if first.crashed_by:
-        how += ", then %s while it shut down" % spelled_signal(first.crashed_by)
+        how += ", then %s while it shut down" % describe_signal(first.crashed_by)
     return {
         "node": node,
         "rank": rank,
         "exit_code": code if code > 0 else None,
         "signal": -code if code < 0 else None,
-        "message": "%s failed first: %s" % (spelled(node, rank), how),
+        "message": "%s failed first: %s" % (describe_process(node, rank), how),
         "quoted": quoted,
         "last_lines": words[-LINES:],
         "words": words,
@@ -59,12 +59,12 @@ def _without_secrets(job: Job, value: object) -> object:
     return job.without_secrets(value) if isinstance(value, str) else value
 
 
-def spelled(node: int, rank: int | None) -> str:
+def describe_process(node: int, rank: int | None) -> str:
     """Name a process as people do."""
     return "node %d" % node + ("" if rank is None else ", rank %d" % rank)
 
 
-def spelled_signal(number: int) -> str:
+def describe_signal(number: int) -> str:
     """Name a signal by number and name."""
     try:
         return "signal %d (%s)" % (number, signal.Signals(number).name)

@@ -12,7 +12,7 @@ _STEP = re.compile(rb"\bstep\W{1,3}(\d{1,12})\b", re.IGNORECASE)
 _MOST_BYTES = 1 << 16
 
 
-class Progress:
+class StepParser:
     """Follow the step numbers in the logs of the ranks."""
 
     def __init__(self, job_dir: str) -> None:

@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from ..protocol import Failure, StruckFault
     from ..recovery.first_failure import ProcessFailure
-    from ..recovery.step_parser import Progress
+    from ..recovery.step_parser import StepParser
     from .data_carrier import Outputs
     from .faults import Faults
     from .job import Job
@@ -44,7 +44,7 @@ class Node:
 class Attempt:
     """Run all nodes once."""
 
-    def __init__(self, job: Job, number: int, faults: Faults, outputs: Outputs, progress: Progress) -> None:
+    def __init__(self, job: Job, number: int, faults: Faults, outputs: Outputs, progress: StepParser) -> None:
         self.job, self.number = job, number
         self.faults, self.outputs, self.progress = faults, outputs, progress
         self.nodes = [Node(index) for index in job.nodes]
@@ -52,7 +52,7 @@ class Attempt:
         self.members = Membership(job, self.table, progress)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
         self.watch = hang_watch.HangWatch(job.request["hang_after"])
-        self.memory = oom_detector.OutOfMemory()
+        self.memory = oom_detector.OomDetector()
         self.unclear_since: float | None = None
         self.ready_since: float | None = None
         self.first_ended_at: float | None = None
@@ -214,7 +214,7 @@ class Attempt:
         others = set(self.outputs.pids())
         if self.table.ranks:  # a launcher that waits for its ranks does so by looking, again and again
             others |= {node.leader.pid for node in self.nodes if node.leader}
-        silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.descendants()) - others)
+        silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.find_descendants()) - others)
         if silence < limit:
             return None
         self.failed_at = time.time() - silence
@@ -222,11 +222,11 @@ class Attempt:
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:
         stacks = hang_watch.dump_stacks(self.job.dir, self.table.running())
-        places = {rank: hang_watch.place(lines) for rank, lines in stacks.items()}
+        places = {rank: hang_watch.find_place(lines) for rank, lines in stacks.items()}
         message = "no output and no CPU time for %d s" % silence
         if ended:
             message += " after rank %d had ended well" % ended[0]
-        odd = hang_watch.odd_one_out(places)
+        odd = hang_watch.find_odd_one_out(places)
         others = sorted(set(places) - {odd})
         for rank, (where, called, _) in sorted(places.items()):
             if odd is not None and rank not in (odd, others[0]):

@@ -18,7 +18,7 @@ from ..atomic_write import read_file, replace_file
 from ..job_directory import JobDirectory
 from ..json_form import read_fields
 from ..recovery.oom_detector import GROUP_PREFIX
-from .watcher import watcher
+from .watcher import describe_watcher
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _systemd_scope(name: str) -> str:
     return ""
 
 
-def group_of(job_dir: str) -> str:
+def find_group(job_dir: str) -> str:
     """Return the folder of the job's control group, or nothing; a record that names another folder is not believed."""
     try:
         group = read_file(JobDirectory(job_dir).control_group, 4096).decode()
@@ -105,9 +105,9 @@ def group_of(job_dir: str) -> str:
     return group if is_one and os.path.basename(group) in (_name(job_dir), _name(job_dir) + ".scope") else ""
 
 
-def members(job_dir: str) -> set[int]:
+def find_members(job_dir: str) -> set[int]:
     """Return the pids of the processes in the job's control group."""
-    group = group_of(job_dir)
+    group = find_group(job_dir)
     try:
         with open(os.path.join(group, "cgroup.procs")) as stream:
             return {int(line) for line in stream if int(line) > 1} if group else set()  # 0 is one of another namespace
@@ -118,12 +118,12 @@ def members(job_dir: str) -> set[int]:
 def end(job_dir: str, seconds: float = _SECONDS) -> None:
     """SIGKILL all that is left in the job's control group, and remove it."""
     deadline = time.monotonic() + seconds
-    while members(job_dir) and time.monotonic() < deadline:
-        for pid in members(job_dir):
+    while find_members(job_dir) and time.monotonic() < deadline:
+        for pid in find_members(job_dir):
             processes.send(pid, signal.SIGKILL)
         time.sleep(0.01)
-    if group_of(job_dir):
-        _remove(group_of(job_dir))
+    if find_group(job_dir):
+        _remove(find_group(job_dir))
 
 
 def _remove(group: str) -> None:
@@ -137,12 +137,14 @@ class Register:
     """Write down the processes below this one, whenever there are others than before."""
 
     def __init__(self, job_dir: str) -> None:
-        self.path, self.watcher = JobDirectory(job_dir).processes, watcher(job_dir)
+        self.path, self.watcher = JobDirectory(job_dir).processes, describe_watcher(job_dir)
         self.seen: dict[int, int] = {}
 
     def note(self) -> None:
         """Look which processes there are now, and keep the earlier ones that still run."""
-        now = {pid: start for pid in {*processes.descendants(), *self.seen} if (start := processes.start_of(pid))}
+        now = {
+            pid: start for pid in {*processes.find_descendants(), *self.seen} if (start := processes.start_time_of(pid))
+        }
         now = {pid: start for pid, start in now.items() if self.seen.get(pid, start) == start}
         if now == self.seen:
             return
@@ -155,13 +157,13 @@ class Register:
             pass  # a full disk: the next look may find room
 
 
-def registered(job_dir: str) -> set[int]:
+def find_registered(job_dir: str) -> set[int]:
     """Return the pids that were written down and still are the same processes."""
     try:
         found = read_fields(read_file(JobDirectory(job_dir).processes), {"watcher": dict, "seen": [[int]]})
     except (OSError, ValueError):
         return set()
-    if found["watcher"] != watcher(job_dir):  # a copy, or of another machine: these are not our processes
+    if found["watcher"] != describe_watcher(job_dir):  # a copy, or of another machine: these are not our processes
         return set()
     pairs = [pair for pair in found["seen"] if len(pair) == 2 and pair[0] > 1]  # noqa: PLR2004
-    return {pid for pid, start in pairs if processes.start_of(pid) == start}
+    return {pid for pid, start in pairs if processes.start_time_of(pid) == start}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 
 
-def start(job: Job, what: str) -> subprocess.Popen[bytes]:
+def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
     """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
     folder = job.assignment["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
@@ -42,7 +42,7 @@ class Outputs:
             self.running = None
         if self.every and self.running is None and time.monotonic() >= self.due:
             self.due = time.monotonic() + self.every
-            self.running = start(self.job, "outputs")
+            self.running = start_carrier(self.job, "outputs")
 
     def flush(self) -> bool:
         """Upload what there is, now; return whether it worked. Whoever cancels the job once more ends it."""
@@ -52,7 +52,7 @@ class Outputs:
         if self.running is not None:
             self._wait(self.running, asked)
         self.running = None
-        return self._wait(start(self.job, "outputs"), asked)
+        return self._wait(start_carrier(self.job, "outputs"), asked)
 
     def pids(self) -> list[int]:
         """Return the process that carries now, which is no part of the training."""

@@ -53,7 +53,7 @@ class Faults:
         if fault["target"] == "rank":
             pids = [ranks[fault["number"]]] if fault["number"] in ranks else []
         else:
-            pids = [leader, *processes.descendants([leader])] if leader is not None else []
+            pids = [leader, *processes.find_descendants([leader])] if leader is not None else []
         if pids:
             self._struck(fault)
         for pid in pids:

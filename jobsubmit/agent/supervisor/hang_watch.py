@@ -106,7 +106,7 @@ def main_thread(lines: list[str]) -> list[str]:
     return lines[starts[-1] + 1 :] if starts else []
 
 
-def place(lines: list[str]) -> tuple[str, str, bool]:
+def find_place(lines: list[str]) -> tuple[str, str, bool]:
     """Return where a rank is in the user's own code, what it calls there, and whether it waits in torch for others.
 
     The first is `file:line in function`; what cannot be told is empty.
@@ -127,7 +127,7 @@ def _is_library(file: str) -> bool:
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
-def odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
+def find_odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
     """Return the one rank that does not wait while all others do, or is somewhere else than all others, or None."""
     busy = [rank for rank, (_, _, waits) in places.items() if not waits]
     if len(busy) == 1 and len(places) > 1:

@@ -14,9 +14,9 @@ from ..logs.writing import IndexWriter
 from ..recovery.outcome import Outcome
 from . import containment
 from .environment import NodeEnvironments
-from .job_phases import Steps
-from .scope import scope_of
-from .watcher import watcher
+from .job_phases import PhaseRecorder
+from .scope import find_scope
+from .watcher import describe_watcher
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Job:
     def __init__(self, job_dir: str, assignment: Assignment) -> None:
         self.dir, self.files, self.assignment = job_dir, JobDirectory(job_dir), assignment
         self.request = assignment["request"]
-        self.scope = scope_of(assignment)
+        self.scope = find_scope(assignment)
         self.nodes = self.scope.nodes
         self.shared = JobDirectory(assignment.get("shared_dir") or job_dir)  # what all nodes of the job see
         self.events = events.EventReader(job_dir)
-        self.steps = Steps(job_dir)
+        self.steps = PhaseRecorder(job_dir)
         self.logs = IndexWriter(job_dir, int(os.environ.get(node_contract.LOG_LIMIT) or _LOG_LIMIT))
         self.node_of_rank: dict[int, int] = {}
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
@@ -85,7 +85,11 @@ class Job:
             if mount["kind"] == "checkpoint":
                 self.status["checkpoint_dir"] = self.environments.mount_path(mount)
         self.write_status(
-            watcher=watcher(self.dir), pid=os.getpid(), port=port, addresses=addresses, notes=self.scope.notes()
+            watcher=describe_watcher(self.dir),
+            pid=os.getpid(),
+            port=port,
+            addresses=addresses,
+            notes=self.scope.notes(),
         )
 
     def _on_sigterm(self, number: int, frame: object) -> None:
@@ -185,7 +189,7 @@ class Job:
             os.utime(self.files.lock)
         except OSError:
             return  # an engine watches this node
-        if not containment.group_of(self.dir):
+        if not containment.find_group(self.dir):
             self.register.note()
 
     def start(
@@ -238,14 +242,14 @@ class Job:
 
     def without_secrets(self, text: str) -> str:
         """Return a text with every secret value struck out, the longest first: one may be part of another."""
-        parts = {part: name for name, value in self.assignment["secrets"].items() for part in spellings(value)}
+        parts = {part: name for name, value in self.assignment["secrets"].items() for part in secret_forms(value)}
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
                 text = text.replace(part, "<%s>" % parts[part])
         return text
 
 
-def spellings(secret: str) -> set[str]:
+def secret_forms(secret: str) -> set[str]:
     """Return the forms in which a secret may stand in a line: each of its lines, also as a part of an address."""
     from urllib.parse import quote, quote_plus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import events
 
 
-class Steps:
+class PhaseRecorder:
     """Record when each step started and ended, once."""
 
     def __init__(self, job_dir: str) -> None:

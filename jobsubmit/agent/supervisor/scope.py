@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _OTHER_NODES_GRACE_SECONDS = 10.0
 
 
-def scope_of(assignment: Assignment) -> Scope:
+def find_scope(assignment: Assignment) -> Scope:
     """Return which nodes an assignment is about."""
     place = assignment.get("place")
     return OneNode(assignment["request"], place) if place else AllNodes(assignment["request"])
 
 
-def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+def find_gpus(environment: Mapping[str, str]) -> list[str]:
     """Return the ids of the GPUs this job may use, in order."""
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
@@ -58,7 +58,7 @@ class AllNodes:
         self.nodes = list(range(request["nodes"]))
         self.restarts = request["restarts"]
         self.is_elastic = request["min_nodes"] < request["nodes"]
-        self.found_gpus = visible_gpus(os.environ)
+        self.found_gpus = find_gpus(os.environ)
         self.gpus = share_gpus(self.found_gpus, request["nodes"], request["nproc_per_node"])
         self.given: dict[str, str] = {}
         self.lease: socket.socket | None = None
@@ -117,7 +117,7 @@ class OneNode:
         self.place = place
         self.nodes = [place["node"]]
         self.attempt = place["attempt"]
-        self.gpus = visible_gpus(os.environ)
+        self.gpus = find_gpus(os.environ)
         self.other_nodes_seconds = _OTHER_NODES_GRACE_SECONDS if request["nodes"] > 1 else 0.0
         is_platform = "job_folder" in place  # an engine that lays the code itself gives the whole contract
         self.given = {

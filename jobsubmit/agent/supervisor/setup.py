@@ -89,7 +89,7 @@ def bring_data(job: Job) -> None:
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return
     job.steps.start("inputs")
-    bringer = data_carrier.start(job, "inputs")
+    bringer = data_carrier.start_carrier(job, "inputs")
     while bringer.poll() is None:
         job.pause()
     if bringer.returncode != 0:

@@ -8,7 +8,7 @@ from .. import atomic_write, events, processes
 from ..node_contract import NPROC_PER_NODE
 from ..recovery import restart_policy
 from ..recovery.outcome import Outcome
-from ..recovery.step_parser import Progress
+from ..recovery.step_parser import StepParser
 from . import setup
 from .attempt import Attempt
 from .data_carrier import Outputs
@@ -40,7 +40,7 @@ class Supervisor:
         self.job = Job(job_dir, assignment)
         self.faults = Faults(job_dir, self.job.request["faults"])
         self.outputs = Outputs(self.job)
-        self.progress = Progress(job_dir)
+        self.progress = StepParser(job_dir)
         self.attempt: Attempt | None = None
 
     def prepare(self) -> None:
@@ -150,7 +150,7 @@ class Supervisor:
         running = [process.pid for process in self.job.started if process.poll() is None]
         for leader in running:
             processes.send_group(leader, 15)
-        for orphan in set(processes.children()) - set(running):
+        for orphan in set(processes.find_children()) - set(running):
             processes.send(orphan, 15)
         begun, usual = time.monotonic(), self._grace(outcome)
         while processes.reap():

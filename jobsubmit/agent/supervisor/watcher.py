@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..protocol import Watcher
 
 
-def watcher(job_dir: str) -> Watcher:
+def describe_watcher(job_dir: str) -> Watcher:
     """Return who we are: `boot` names the running kernel, `dir` is where the job's lock is held."""
     return {
         "host": os.uname().nodename,

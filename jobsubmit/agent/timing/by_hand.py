@@ -27,7 +27,7 @@ class sync:  # noqa: N801 - it is used like a function
         self.timed: _ByHand | None = None
 
     def __enter__(self) -> sync:
-        recorder = recording.current()
+        recorder = recording.current_recorder()
         if recorder is not None:
             try:
                 self.timed = _ByHand.of(recorder, self.name, self.nbytes)
@@ -37,7 +37,7 @@ class sync:  # noqa: N801 - it is used like a function
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        recorder = recording.current()
+        recorder = recording.current_recorder()
         if self.timed is not None and recorder is not None and kind is None:
             try:
                 self.timed.leave()

@@ -133,7 +133,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def files_of(job_dir: str) -> Iterator[tuple[str, bytes]]:
+def read_files(job_dir: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the files that the processes of a node wrote."""
     folder = os.path.join(job_dir, FOLDER)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -141,7 +141,7 @@ def files_of(job_dir: str) -> Iterator[tuple[str, bytes]]:
             yield name, stream.read()
 
 
-def current() -> Recorder | None:
+def current_recorder() -> Recorder | None:
     """Return the recorder of this process, if it has one that is on."""
     module = sys.modules.get(_INSTALLED)
     found: Recorder | None = getattr(module, "recorder", None)

@@ -24,13 +24,13 @@ from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.status_file import read_status
 from jobsubmit.agent.supervisor import containment
 from jobsubmit.backends.local.liveness import find_watcher
-from jobsubmit.backends.local.survivors import survivors, watchers
+from jobsubmit.backends.local.survivors import find_survivors, find_watchers
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_request
-from jobsubmit.backends.shared.agent_status import parse_status, timing_files
+from jobsubmit.backends.shared.agent_status import parse_status, read_timing_files
 from jobsubmit.backends.shared.limits import word_limits
-from jobsubmit.backends.shared.log_reader import chosen_lines
+from jobsubmit.backends.shared.log_reader import read_lines
 from jobsubmit.common.file_lock import is_locked
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.isolation import python_command
@@ -134,7 +134,7 @@ class LocalBackend:
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' and ranks' files (see Backend)."""
         folder = Path(self._files(handle).path)
-        return chosen_lines(lambda: [folder], query, lambda: follow and self.status(handle).state.may_change)
+        return read_lines(lambda: [folder], query, lambda: follow and self.status(handle).state.may_change)
 
     def events(self, handle: JobHandle) -> Iterator[Event]:
         """Yield the lines of events.jsonl (see Backend)."""
@@ -142,7 +142,7 @@ class LocalBackend:
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield the files of the ranks (see Backend)."""
-        return timing_files([Path(self._files(handle).path)])
+        return read_timing_files([Path(self._files(handle).path)])
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
@@ -150,11 +150,11 @@ class LocalBackend:
         status_file.ask_cancel(files.path, grace)
         is_alive, elsewhere = find_watcher(files, read_status(files.path))
         if is_alive or elsewhere:
-            for pid in watchers(files):  # one that was stopped would not see that it is to end the job
+            for pid in find_watchers(files):  # one that was stopped would not see that it is to end the job
                 processes.send(pid, signal.SIGCONT)
             return
         deadline = time.monotonic() + _KILL_SECONDS
-        while (left := survivors(files)) and time.monotonic() < deadline:
+        while (left := find_survivors(files)) and time.monotonic() < deadline:
             for pid in left:
                 processes.send(pid, signal.SIGKILL)
             time.sleep(0.02)
@@ -165,7 +165,7 @@ class LocalBackend:
         files = self._files(handle)
         if is_locked(Path(files.lock)):
             raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
-        if left := survivors(files):
+        if left := find_survivors(files):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
         containment.end(files.path)
@@ -212,7 +212,7 @@ def _is_over(status: NodeStatus | None) -> bool:
 
 def _lost(files: JobDirectory) -> JobStatus:
     message = "the processes that watched the job are gone"
-    if left := survivors(files):
+    if left := find_survivors(files):
         job_id = Path(files.path).name
         message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_id}"
     return JobStatus(State.LOST, "SUPERVISOR_DIED", message)

@@ -20,7 +20,7 @@ from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
 from jobsubmit.transfer.download import download
-from jobsubmit.transfer.input_cache import cached
+from jobsubmit.transfer.input_cache import fetch_cached
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.upload import upload
 
@@ -48,7 +48,7 @@ def _bring(mount: Mount, path: Path, request: AgentRequest) -> None:
         return
     found = Path(mount["uri"])
     if is_remote:
-        found = cached(*_place(mount, request), load_settings().input_dir)
+        found = fetch_cached(*_place(mount, request), load_settings().input_dir)
     elif not found.is_dir():
         raise JobSubmitError(f"{found} is not a folder", "correct its uri in the job file")
     path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.supervisor.watcher import watcher
+from jobsubmit.agent.supervisor.watcher import describe_watcher
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import is_locked
 
@@ -36,7 +36,7 @@ def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, 
     is_held = is_locked(lock)
     if is_held:
         return True, None
-    own, other = watcher(files.path), status.get("watcher") if status else None
+    own, other = describe_watcher(files.path), status.get("watcher") if status else None
     if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
         if not _is_fresh(lock, _FORGOTTEN_SECONDS):
             text = f"it ran on {other['host']}, which has given no sign of life since {_beat(lock)}"

@@ -9,7 +9,7 @@ from pydantic import (
     Field,
 )
 
-from jobsubmit.agent.supervisor.scope import share_gpus, visible_gpus
+from jobsubmit.agent.supervisor.scope import find_gpus, share_gpus
 from jobsubmit.spec.backend import BackendSpec
 
 
@@ -25,4 +25,4 @@ class LocalBackendSpec(BackendSpec):
 
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
         """Return each node's share of this machine's GPUs (see BackendSpec)."""
-        return len(share_gpus(visible_gpus(os.environ), nodes, nproc_per_node)[0])
+        return len(share_gpus(find_gpus(os.environ), nodes, nproc_per_node)[0])

@@ -11,7 +11,7 @@ from jobsubmit.agent.node_contract import AGENT_DIR
 from jobsubmit.agent.supervisor import containment
 
 
-def survivors(files: JobDirectory) -> list[int]:
+def find_survivors(files: JobDirectory) -> list[int]:
     """Return the pids of processes of a job; only Linux can tell.
 
     They carry the job in their environment, are in its control group, or were seen by its supervisor; all that these
@@ -19,12 +19,12 @@ def survivors(files: JobDirectory) -> list[int]:
     """
     mark = f"{AGENT_DIR}={files.path}".encode()
     marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
-    known = marked | containment.members(files.path) | containment.registered(files.path)
-    below = processes.descendants(known) if known else []
-    return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_of(pid) is not None)
+    known = marked | containment.find_members(files.path) | containment.find_registered(files.path)
+    below = processes.find_descendants(known) if known else []
+    return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_time_of(pid) is not None)
 
 
-def watchers(files: JobDirectory) -> list[int]:
+def find_watchers(files: JobDirectory) -> list[int]:
     """Return the pids of the guardian and the supervisor of a job, which have its directory as their last argument."""
     end = os.fsencode(files.path) + b"\0"
     found = []

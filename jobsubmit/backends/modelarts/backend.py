@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.node_contract import AGENT_REQUEST
-from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, service
+from jobsubmit.backends.modelarts.client import ModelArts, RefusedError, open_service
 from jobsubmit.backends.modelarts.credentials import Identity, identity
 from jobsubmit.backends.modelarts.limits import LONGEST_VALUE, platform_limits
 from jobsubmit.backends.modelarts.logs import Logs, Look
-from jobsubmit.backends.modelarts.request import NAME, flavor, platform_name, training_job, travellers
+from jobsubmit.backends.modelarts.request import NAME, build_training_job, files_for_nodes, flavor, platform_name
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
-from jobsubmit.backends.modelarts.states import explained, moment_of, status_of, tasks_of, with_ends
+from jobsubmit.backends.modelarts.states import apply_ends, explain_failure, parse_job_status, parse_moment, tasks_of
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import refuse_faults
 from jobsubmit.backends.shared.limits import word_limits
-from jobsubmit.backends.shared.polling import Patience
+from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.common.finding import Finding
 from jobsubmit.errors import BackendError, JobNotFoundError, did_you_mean
 from jobsubmit.plan.plan_file import read_plan
@@ -57,7 +57,7 @@ class ModelArtsBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the body of the API's request (see Backend)."""
-        body = training_job(plan, script, code, job_id)
+        body = build_training_job(plan, script, code, job_id)
         return Request(job_id, {NAME: json.dumps(body, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ class ModelArtsBackend:
         refuse_faults(plan)
         spec = ModelArtsBackendSpec.of(request.backend)
         _refuse_long_secrets(plan)
-        api = service(identity(spec))
+        api = open_service(identity(spec))
         if spec.pool_id:
             return  # a pool of one's own has machines of its own
         known = [str(one.get("flavor_id")) for one in api.flavors()]
@@ -88,10 +88,10 @@ class ModelArtsBackend:
         if delivery.secrets:
             algorithm["environments"] = {**algorithm.get("environments", {}), **delivery.secrets}
         if "command" in algorithm:
-            for path, data in travellers(delivery.script).items():
+            for path, data in files_for_nodes(delivery.script).items():
                 delivery.code_store.put(f"{delivery.code.key}/{path}", data, hashlib.sha256(data).hexdigest())
         try:
-            created = service(who).create(body)
+            created = open_service(who).create(body)
         except BackendError as error:
             raise error.without(delivery.secrets.values()) from None
         return self._handle(created, who, request.job_id, spec)
@@ -103,7 +103,7 @@ class ModelArtsBackend:
             return None
         spec = ModelArtsBackendSpec(**plan.backend)
         who = identity(spec)
-        found = service(who).find(platform_name(job_id))
+        found = open_service(who).find(platform_name(job_id))
         return self._handle(found, who, job_id, spec) if found else None
 
     def _handle(self, job: Mapping[str, Any], who: Identity, job_id: str, spec: ModelArtsBackendSpec) -> JobHandle:
@@ -121,16 +121,16 @@ class ModelArtsBackend:
         """Return what the platform says; of a failure with the last lines of its task (see Backend)."""
         api, job = self._open(handle)
         found = api.look(job)
-        told, tasks = status_of(found), tasks_of(found)
+        told, tasks = parse_job_status(found), tasks_of(found)
         if told.state is not State.FAILED:
             return told
         logs = self._logs(api, handle, found)
         if logs.is_tagged:
             with ThreadPoolExecutor(_CONNECTIONS) as pool:
-                told = with_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)))
+                told = apply_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)))
         if told.failure is None or told.failure.last_lines:
             return told
-        return explained(told, logs.last_words(told.failure.node, tasks))
+        return explain_failure(told, logs.last_words(told.failure.node, tasks))
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""
@@ -142,7 +142,7 @@ class ModelArtsBackend:
             seen[0] = patience.ask(lambda: _look(api.look(job), follow=follow)) or seen[0]
             return seen[0]
 
-        patience = Patience(has_answered=True)
+        patience = TolerantPoll(has_answered=True)
         return self._logs(api, handle, found).lines(query, look)
 
     def _logs(self, api: ModelArts, handle: JobHandle, found: Mapping[str, Any]) -> Logs:
@@ -163,7 +163,7 @@ class ModelArtsBackend:
         """Yield what the platform noted (see Backend)."""
         api, job = self._open(handle)
         for event in api.events(job):
-            yield {"t": moment_of(event.get("time")), "event": str(event.get("level") or "event"), **event}
+            yield {"t": parse_moment(event.get("time")), "event": str(event.get("level") or "event"), **event}
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield nothing: there is no way back for what ranks measure (see Backend)."""
@@ -174,7 +174,7 @@ class ModelArtsBackend:
         api, job = self._open(handle)
 
         def is_ending() -> bool:
-            state = status_of(api.get(job)).state
+            state = parse_job_status(api.get(job)).state
             return state.is_final or state is State.CANCELLING
 
         if is_ending():
@@ -200,7 +200,7 @@ class ModelArtsBackend:
         base = ours if isinstance(ours, ModelArtsBackendSpec) else ModelArtsBackendSpec(kind="modelarts")
         chosen = {"project_id": project_id, **({"region": region} if region != _NO_REGION else {})}
         where = {**self._noted(handle).get("where", {}), **chosen}
-        return service(identity(base.model_copy(update=where))), job
+        return open_service(identity(base.model_copy(update=where))), job
 
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers a job's id, where its service is, and with which profile it was asked."""
@@ -222,7 +222,7 @@ def _refuse_long_secrets(plan: LaunchPlan) -> None:
 
 
 def _look(found: Mapping[str, Any], *, follow: bool) -> Look:
-    told = status_of(found)
+    told = parse_job_status(found)
     ended = told.steps[-1].end if told.steps else None
     is_final = told.state.is_final
     return Look(tasks_of(found), follow and not is_final, (ended or time.time()) if is_final else None)

@@ -47,7 +47,7 @@ class RefusedError(BackendError):
 
 
 @cache
-def service(who: Identity) -> ModelArts:
+def open_service(who: Identity) -> ModelArts:
     """Return the one that speaks to a service: what it has learned of it lasts as long as the process."""
     return ModelArts(who)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobsubmit.backends.modelarts.request import NAME, auto_stop_hours, flavor
-from jobsubmit.backends.shared.limits import over, refused
+from jobsubmit.backends.shared.limits import limit_finding, refused
 from jobsubmit.common.finding import BUNDLE_LIMIT, Finding, Level
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 
@@ -49,7 +49,7 @@ def _request_limits(plan: LaunchPlan) -> Iterator[Finding]:
         yield refused("resources.flavor", "no machine type is named", "`jobsubmit flavors` lists them")
     hours = auto_stop_hours(plan)
     if hours is not None and hours > _MOST_HOURS:
-        yield over("timeout", "the platform's own end of a job", hours, _MOST_HOURS, "hours", "leave it out")
+        yield limit_finding("timeout", "the platform's own end of a job", hours, _MOST_HOURS, "hours", "leave it out")
     for word in plan.arguments if plan.mode == "spawn" else ():
         name, separator, _ = word.removeprefix("--").partition("=")
         field = f"hyperparameters.{name}"
@@ -77,12 +77,14 @@ def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
 def _variable_limits(variables: Mapping[str, str]) -> Iterator[Finding]:
     hint = "put them into a file of the code"
     if len(variables) > _MOST_VARIABLES:
-        yield over("env", "environment, our own included", len(variables), _MOST_VARIABLES, "variables", hint)
+        yield limit_finding("env", "environment, our own included", len(variables), _MOST_VARIABLES, "variables", hint)
     for name, value in variables.items():
         if len(name) > _LONGEST_KEY:
-            yield over("env", "the name of a variable", len(name), _LONGEST_KEY, "characters", "give it a shorter name")
+            yield limit_finding(
+                "env", "the name of a variable", len(name), _LONGEST_KEY, "characters", "give it a shorter name"
+            )
         if len(value) > LONGEST_VALUE:
-            yield over(f"env.{name}", "the value of a variable", len(value), LONGEST_VALUE, "characters", hint)
+            yield limit_finding(f"env.{name}", "the value of a variable", len(value), LONGEST_VALUE, "characters", hint)
 
 
 def _bundle_limits(bundle: Bundle) -> Iterator[Finding]:
@@ -105,7 +107,9 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.min_nodes < plan.nodes:
         yield refused("resources.nodes", "the platform has no elastic jobs", "give one number of nodes")
     if plan.restarts and plan.restarts.max > _MOST_RESTARTS:
-        yield over("restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", "the platform has no more")
+        yield limit_finding(
+            "restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", "the platform has no more"
+        )
     if plan.restarts and (unlike := [after for after in plan.restarts.on if after not in _RESTARTS_AFTER]):
         text = f"the platform cannot tell {unlike[0]} from any other failure"
         yield refused("restarts.on", text, f"use some of: {', '.join(_RESTARTS_AFTER)}")

@@ -16,7 +16,7 @@ from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
 from jobsubmit.backends.models import LogLine, LogQuery
-from jobsubmit.backends.shared.polling import Patience
+from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.errors import BackendError, StoreError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Logs:
     ) -> None:
         self.api, self.job, self.is_tagged, self.export = api, job, is_tagged, export
         self.tasks: dict[str, _Task] = {}
-        self.patience = Patience(has_answered=True)
+        self.patience = TolerantPoll(has_answered=True)
 
     def lines(self, query: LogQuery, look: Callable[[], Look]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses, as long as looks say that there may be more."""

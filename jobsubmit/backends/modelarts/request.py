@@ -29,7 +29,7 @@ _SECONDS_AN_HOUR = 3600
 _LONGEST_NAME, _DIGEST = 64, 8  # characters
 
 
-def training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
+def build_training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
     """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
     spec = ModelArtsBackendSpec.of(plan.backend)
     metadata = {
@@ -104,7 +104,7 @@ def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str)
     return {JOB_ID: job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
 
 
-def travellers(script: Script) -> dict[str, bytes]:
+def files_for_nodes(script: Script) -> dict[str, bytes]:
     """Return what travels in the code directory of a job that runs in an image, each under a name for its content."""
     ours = f"{_FOLDER}/{_agent_folder()}"
     return {

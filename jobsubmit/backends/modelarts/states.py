@@ -35,7 +35,7 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
-def with_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobStatus:
+def apply_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobStatus:
     """Return how a failed job is by what the agents of its tasks said at their ends, where they name the failure.
 
     What an agent said does not count where the platform saw another exit code: a task that was started again, and then
@@ -58,7 +58,7 @@ def _agents_code(end: NodeStatus) -> int:
     return job_outcome.exit_code(job_outcome.find_outcome([end], 1) or Outcome("CANCELLED"))
 
 
-def explained(told: JobStatus, words: Sequence[str]) -> JobStatus:
+def explain_failure(told: JobStatus, words: Sequence[str]) -> JobStatus:
     """Return how a failed job is, explained by the last lines of the node that failed: mp.spawn names a process."""
     assert told.failure
     known = diagnose(words, signal=told.failure.signal, reason=told.reason)
@@ -69,7 +69,7 @@ def explained(told: JobStatus, words: Sequence[str]) -> JobStatus:
     return replace(told, message=message, failure=replace(failure, **(known._asdict() if known else {})))
 
 
-def status_of(job: Mapping[str, Any]) -> JobStatus:
+def parse_job_status(job: Mapping[str, Any]) -> JobStatus:
     """Return how a job is, without its last words."""
     told = job.get("status") or {}
     phase = str(told.get("phase", ""))
@@ -106,7 +106,7 @@ def _number(told: object) -> int:
         return 0
 
 
-def moment_of(told: object) -> float:
+def parse_moment(told: object) -> float:
     """Return a time of the service's, milliseconds or ISO 8601, in seconds since the epoch; 0 for what is neither."""
     if number := _number(told):
         return number * _MILLI

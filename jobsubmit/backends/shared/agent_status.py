@@ -41,10 +41,10 @@ def with_words(status: NodeStatus) -> NodeStatus:
     return {**status, "failure": {**failure, "words": failure["last_lines"]}} if failure else status
 
 
-def timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
+def read_timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
     """Yield the timing files that ranks wrote below the directories of their nodes."""
     for directory in directories:
-        for _, data in recorder.files_of(str(directory)):
+        for _, data in recorder.read_files(str(directory)):
             yield data
 
 

@@ -12,7 +12,7 @@ _PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read 
 ANSWER_SECONDS = 8.0  # so that an engine that is down is told within ten
 
 
-def ask(
+def run_client(
     command: Sequence[str],
     hint: str,
     *,
@@ -38,7 +38,7 @@ def ask(
         raise BackendError(f"{command[0]} got no answer within {seconds:.0f} s", hint, may_pass=True) from error
 
 
-def refusal(done: subprocess.CompletedProcess[str]) -> str:
+def describe_refusal(done: subprocess.CompletedProcess[str]) -> str:
     """Return what a client that failed said, on one line."""
     said = [line.split(": error: ")[-1].strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(said)) or f"exit code {done.returncode}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.common.finding import BUNDLE_LIMIT, Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.plan.processes import boot_words
+from jobsubmit.plan.processes import build_boot_words
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
@@ -19,7 +19,7 @@ _LONGEST_WORD = 131_072  # bytes of one argument or variable with its end (execv
 _SHORTEST_SIGNATURE = 330  # characters of a signed address after its path: algorithm, key, date, expiry, signature
 
 
-def over(where: str, what: str, number: int, most: int, unit: str, hint: str) -> Finding:
+def limit_finding(where: str, what: str, number: int, most: int, unit: str, hint: str) -> Finding:
     """Return the error for a number above a limit of the platform."""
     return refused(where, f"{what}: {number:,} {unit}, and the limit is {most:,}", hint)
 
@@ -31,7 +31,7 @@ def refused(where: str, text: str, hint: str) -> Finding:
 
 def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield the arguments and variables with which Linux starts no process."""
-    words = [(value.field, value.text) for value in boot_words(plan)]
+    words = [(value.field, value.text) for value in build_boot_words(plan)]
     words += [("command", word) for word in plan.command or ()]
     words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]
     for field, word in words:
@@ -49,7 +49,7 @@ def secret_limits(values: Mapping[str, str]) -> Iterator[Finding]:
 def _word_limit(field: str, word: str, hint: str) -> Iterator[Finding]:
     size = len(os.fsencode(word)) + 1
     if size > _LONGEST_WORD:
-        yield over(field, "one argument or variable", size, _LONGEST_WORD, "bytes", hint)
+        yield limit_finding(field, "one argument or variable", size, _LONGEST_WORD, "bytes", hint)
 
 
 def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:

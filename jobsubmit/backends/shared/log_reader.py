@@ -23,7 +23,7 @@ _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
 
-def chosen_lines(
+def read_lines(
     directories: Callable[[], Sequence[Path]], query: LogQuery, goes_on: Callable[[], bool]
 ) -> Iterator[LogLine]:
     """Yield the lines that a query chooses; while the job goes on wait for more of them, and more directories."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 60.0
 
 
-class Patience:
+class TolerantPoll:
     """Ask an engine again and again; one that has answered before may fail for a minute, where that may pass."""
 
     def __init__(self, *, has_answered: bool = False) -> None:
@@ -34,7 +34,7 @@ class Patience:
         return answer
 
 
-def patiently(look: Callable[[], bool]) -> Callable[[], bool]:
+def tolerate_errors(look: Callable[[], bool]) -> Callable[[], bool]:
     """Return a look at an engine that has answered before; no answer for once counts as a yes."""
-    patience = Patience(has_answered=True)
+    patience = TolerantPoll(has_answered=True)
     return lambda: patience.ask(look) is not False

@@ -16,8 +16,8 @@ from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
 from jobsubmit.backends.models import LogLine, LogQuery
-from jobsubmit.backends.shared.agent_status import timing_files
-from jobsubmit.backends.shared.log_reader import chosen_lines
+from jobsubmit.backends.shared.agent_status import read_timing_files
+from jobsubmit.backends.shared.log_reader import read_lines
 
 _OVERDUE_SECONDS = 5.0
 
@@ -103,11 +103,11 @@ class SharedFolder:
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""
-        yield from chosen_lines(lambda: self._all_dirs(query.node), query, goes_on)
+        yield from read_lines(lambda: self._all_dirs(query.node), query, goes_on)
 
     def timings(self) -> Iterator[bytes]:
         """Yield the timing files of all attempts."""
-        return timing_files(self._all_dirs())
+        return read_timing_files(self._all_dirs())
 
     def _all_dirs(self, node: int | None = None) -> list[Path]:
         found = [item for attempt in self.attempts() for item in self.node_dirs(attempt).items()]

@@ -18,12 +18,12 @@ from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
-from jobsubmit.backends.shared.polling import patiently
+from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
-from jobsubmit.backends.slurm.document import LOG, NAME, agent_path, document
-from jobsubmit.backends.slurm.result import completed
-from jobsubmit.backends.slurm.states import MESSAGES, STATES, why_it_waits
+from jobsubmit.backends.slurm.document import LOG, NAME, agent_path, build_document
+from jobsubmit.backends.slurm.result import complete_status
+from jobsubmit.backends.slurm.states import MESSAGES, STATES, explain_wait
 from jobsubmit.common.finding import IGNORED, Finding
 from jobsubmit.errors import BackendError, JobNotFoundError
 
@@ -60,7 +60,7 @@ class SlurmBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the document for sbatch (see Backend)."""
-        text = document(plan, build_node_request(plan, script, code, job_id), self._shared(plan), job_id)
+        text = build_document(plan, build_node_request(plan, script, code, job_id), self._shared(plan), job_id)
         return Request(job_id, {NAME: text}, plan.backend)
 
     def _shared(self, plan: LaunchPlan) -> Path:
@@ -135,22 +135,22 @@ class SlurmBackend:
         if job is None:
             assert folder
             forgotten = JobStatus(State.LOST, "FORGOTTEN", "Slurm has forgotten it, and its nodes left no result")
-            return completed(forgotten, folder, max(folder.attempts(), default=0))
+            return complete_status(forgotten, folder, max(folder.attempts(), default=0))
         state, reason = STATES.get(job.state, (State.RUNNING, job.state))
         details = {"slurm": job.state, "slurm_nodes": job.nodes, "attempt": job.restarts}
-        message = MESSAGES.get(reason) or (why_it_waits(job.reason) if state is State.QUEUED else "")
+        message = MESSAGES.get(reason) or (explain_wait(job.reason) if state is State.QUEUED else "")
         if state is State.QUEUED and job.restarts and not reason:
             state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
         told = JobStatus(state, reason, message, steps=_queue(job), details=details)
         attempt = max([job.restarts, *folder.attempts()]) if folder else 0
-        return completed(told, folder, attempt) if folder else told
+        return complete_status(told, folder, attempt) if folder else told
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' files (see Backend)."""
         _, folder = self._look(handle)
         if folder is None:
             return iter(())
-        return folder.lines(query, patiently(lambda: follow and self.status(handle).state.may_change))
+        return folder.lines(query, tolerate_errors(lambda: follow and self.status(handle).state.may_change))
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the nodes noted, in order of time (see Backend)."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from jobsubmit.agent.node_contract import is_reserved
-from jobsubmit.backends.shared.client_process import ask, refusal
+from jobsubmit.backends.shared.client_process import describe_refusal, run_client
 from jobsubmit.backends.slurm.document import LOG, MARK
 from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError
@@ -58,11 +58,11 @@ _seen: dict[str, tuple[float, SlurmJob | None]] = {}
 
 
 def _look(number: str) -> SlurmJob | None:
-    done = ask(["scontrol", "--oneliner", "show", "job", number], HINT)
+    done = run_client(["scontrol", "--oneliner", "show", "job", number], HINT)
     if done.returncode == 0:
         return _from_controller(done.stdout)
     if not _UNKNOWN.search(done.stderr):
-        raise BackendError(f"Slurm: {refusal(done)}", HINT, may_pass=True)
+        raise BackendError(f"Slurm: {describe_refusal(done)}", HINT, may_pass=True)
     return _from_accounting(number)
 
 
@@ -88,9 +88,9 @@ def _from_accounting(number: str) -> SlurmJob | None:
     """Ask sacct, which many clusters do not have."""
     columns = "State,Submit,Start,NodeList,Restarts"
     try:
-        done = ask(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns], HINT)
+        done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns], HINT)
         if done.returncode != 0:  # an older one knows no Restarts
-            done = ask(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns.rpartition(",")[0]], HINT)
+            done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns.rpartition(",")[0]], HINT)
     except BackendError:
         return None
     if done.returncode != 0 or not done.stdout.strip():
@@ -110,9 +110,9 @@ def _from_accounting(number: str) -> SlurmJob | None:
 
 def find(job_id: str) -> str | None:
     """Return the number of the Slurm job whose comment carries a job id, the newest, or None."""
-    done = ask(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"], HINT)
+    done = run_client(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"], HINT)
     if done.returncode != 0:
-        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+        raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)
     numbers = [line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == [MARK + job_id]]
     return max(numbers, key=int) if numbers else None
 
@@ -120,18 +120,18 @@ def find(job_id: str) -> str | None:
 @cache
 def cluster_name() -> str:
     """Return the name of the cluster that our clients speak to. Raises BackendError where it does not answer."""
-    done = ask(["scontrol", "show", "config"], HINT)
+    done = run_client(["scontrol", "show", "config"], HINT)
     found = re.search(r"^ClusterName\s*= *(\S+)", done.stdout, re.MULTILINE)
     if done.returncode != 0 or not found:
-        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+        raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)
     return found[1]
 
 
 def sbatch(document: str, environment: Mapping[str, str], *options: str) -> str:
     """Hand a document to sbatch; return what it says. Raises BackendError where Slurm refuses it."""
-    done = ask(["sbatch", *options], HINT, stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
+    done = run_client(["sbatch", *options], HINT, stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
     if done.returncode != 0:
-        raise BackendError(f"Slurm refuses the job: {refusal(done)}", _refusal_hint(done.stderr))
+        raise BackendError(f"Slurm refuses the job: {describe_refusal(done)}", _refusal_hint(done.stderr))
     return done.stdout or done.stderr
 
 
@@ -160,6 +160,6 @@ def clean_environment() -> dict[str, str]:
 
 def cancel(number: str) -> None:
     """Have Slurm end a job; that it has ended is fine. Raises BackendError where Slurm does not answer."""
-    done = ask(["scancel", number], HINT)
+    done = run_client(["scancel", number], HINT)
     if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
-        raise BackendError(f"Slurm: {refusal(done)}", HINT)
+        raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)

@@ -26,7 +26,7 @@ def agent_path(shared: Path) -> Path:
     return shared / f"agent-{agent_digest()[:16]}.pyz"
 
 
-def document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id: str) -> str:
+def build_document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id: str) -> str:
     """Return the document; equal arguments give equal bytes."""
     folder = shared / job_id
     return render_document(

@@ -20,7 +20,7 @@ _LAST_WORDS = 5
 _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 
 
-def completed(told: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
+def complete_status(told: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
     """Return a status with what the nodes wrote in an attempt: how far they are, or who failed first and why."""
     steps = (*told.steps, *parse_steps(_first_node_events(folder)))
     told = replace(told, steps=steps, recoveries=tuple(_recoveries(folder, steps)))

@@ -70,7 +70,7 @@ _WAITS = (
 )
 
 
-def why_it_waits(reason: str) -> str:
+def explain_wait(reason: str) -> str:
     """Return what Slurm's reason for a pending job means, with Slurm's word for it."""
     for pattern, text in _WAITS:
         if re.fullmatch(pattern, reason.split(",", maxsplit=1)[0]):

@@ -15,7 +15,7 @@ from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine,
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
-from jobsubmit.backends.shared.polling import patiently
+from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
 from jobsubmit.backends.volcano.document import (
     CANCELLED,
@@ -25,14 +25,14 @@ from jobsubmit.backends.volcano.document import (
     SECRET,
     SECRET_PREFIX,
     UNTIL,
-    documents,
+    build_documents,
 )
 from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
 from jobsubmit.backends.volcano.limits import LARGEST_DATA, cluster_limits
-from jobsubmit.backends.volcano.result import PHASES, status_of
+from jobsubmit.backends.volcano.result import PHASES, parse_job_status
 from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
 from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError
-from jobsubmit.spec.yaml_document import as_yaml
+from jobsubmit.spec.yaml_document import to_yaml
 from jobsubmit.transfer.fetch_plan import VALID_SECONDS
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class VolcanoBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return job, ConfigMap and Secret (see Backend)."""
-        objects = documents(plan, build_node_request(plan, script, code, job_id), job_id)
-        return Request(job_id, {name: as_yaml(value) for name, value in objects.items()}, plan.backend)
+        objects = build_documents(plan, build_node_request(plan, script, code, job_id), job_id)
+        return Request(job_id, {name: to_yaml(value) for name, value in objects.items()}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what Kubernetes and Volcano cannot do (see Backend)."""
@@ -137,11 +137,11 @@ class VolcanoBackend:
         """Return what Volcano says, made exact by what the pods told (see Backend)."""
         job = Job(handle)
         pods = job.pods()
-        return status_of(job.found, pods, job.why_it_waits(pods), job.collected().statuses)
+        return parse_job_status(job.found, pods, job.why_it_waits(pods), job.collected().statuses)
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of all pods, also of those that are gone (see Backend)."""
-        look = patiently(lambda: follow and self.status(handle).state.may_change)
+        look = tolerate_errors(lambda: follow and self.status(handle).state.may_change)
         return Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:

@@ -30,7 +30,7 @@ _GRACE_SECONDS = 30  # the agent leaves the ranks 10, and collects the rest of t
 _PLACEHOLDER = "filled in at submission"
 
 
-def documents(plan: LaunchPlan, request: Mapping[str, Any], job_id: str) -> dict[str, dict[str, Any]]:
+def build_documents(plan: LaunchPlan, request: Mapping[str, Any], job_id: str) -> dict[str, dict[str, Any]]:
     """Return the three objects by the names of their documents; equal arguments give equal objects."""
     spec = VolcanoBackendSpec.of(plan.backend)
     name = object_name(job_id, plan.nodes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes
 from jobsubmit.backends.volcano.collected import Collected
 from jobsubmit.backends.volcano.document import JOB_ID, STORE
-from jobsubmit.backends.volcano.pods import Pod, moment, noted_reason
+from jobsubmit.backends.volcano.pods import Pod, noted_reason, parse_moment
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobNotFoundError
 from jobsubmit.stores.opening import open_store
@@ -129,7 +129,7 @@ class Job:
 
 
 def _noted_at(event: Mapping[str, Any]) -> float:
-    return moment(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
+    return parse_moment(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
 
 
 def log_prefix(job_id: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 
-from jobsubmit.backends.shared.limits import over, refused
+from jobsubmit.backends.shared.limits import limit_finding, refused
 from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
 from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
@@ -41,12 +41,12 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
     length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
     if length > LONGEST_HOST_LIST:
         what = f"the names of {plan.nodes:,} nodes in a pod's environment"
-        yield over("resources.nodes", what, length, LONGEST_HOST_LIST, "characters", "about 4,100 nodes fit")
+        yield limit_finding("resources.nodes", what, length, LONGEST_HOST_LIST, "characters", "about 4,100 nodes fit")
     hint = "give long values in a file of the code directory"
     for name, most in ((JOB, _LARGEST_OBJECT), (CONFIG_MAP, LARGEST_DATA)):
         size = _size(name, request.documents[name], most)
         if size > most:
-            yield over("env", f"the {name} that the cluster gets", size, most, "bytes", hint)
+            yield limit_finding("env", f"the {name} that the cluster gets", size, most, "bytes", hint)
 
 
 def _size(name: str, text: str, most: int) -> int:

@@ -129,7 +129,7 @@ def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple
 
 def _is_overdue(meta: Mapping[str, Any]) -> bool:
     """Tell whether a pod should have been gone for a while: nobody on its machine removes it."""
-    due = moment(meta.get("deletionTimestamp"))
+    due = parse_moment(meta.get("deletionTimestamp"))
     return due is not None and due + _OVERDUE_SECONDS < time.time()
 
 
@@ -162,7 +162,7 @@ def _without_agent(node: int, ended: Mapping[str, Any]) -> NodeStatus:
         "quoted": f"node {node}",
         "last_lines": lines[-20:],
         "words": lines,
-        "evidence": {"t": moment(ended.get("finishedAt")), "is_leader": True},
+        "evidence": {"t": parse_moment(ended.get("finishedAt")), "is_leader": True},
     }
     return {"state": "FAILED", "reason": reason, "message": failure["message"], "failure": failure}
 
@@ -173,12 +173,12 @@ def _times(meta: Mapping[str, Any], status: Mapping[str, Any], worker: Mapping[s
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     scheduled = conditions.get("PodScheduled", {})
     return {
-        "created": moment(meta.get("creationTimestamp")),
-        "scheduled": moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
-        "fetching": moment((fetch.get("running") or fetch.get("terminated") or {}).get("startedAt")),
-        "fetched": moment(fetch.get("terminated", {}).get("finishedAt")),
-        "started": moment((state.get("running") or state.get("terminated") or {}).get("startedAt")),
-        "ended": moment(state.get("terminated", {}).get("finishedAt")),
+        "created": parse_moment(meta.get("creationTimestamp")),
+        "scheduled": parse_moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
+        "fetching": parse_moment((fetch.get("running") or fetch.get("terminated") or {}).get("startedAt")),
+        "fetched": parse_moment(fetch.get("terminated", {}).get("finishedAt")),
+        "started": parse_moment((state.get("running") or state.get("terminated") or {}).get("startedAt")),
+        "ended": parse_moment(state.get("terminated", {}).get("finishedAt")),
     }
 
 
@@ -195,7 +195,7 @@ def steps_of(pod: Pod, created: float | None) -> tuple[Step, ...]:
     return tuple(Step(name, start, end, pod.attempt) for name, start, end in spans if start is not None)
 
 
-def moment(text: str | None) -> float | None:
+def parse_moment(text: str | None) -> float | None:
     """Return a time of the API in seconds since the epoch."""
     return parse_time(text) if text else None
 

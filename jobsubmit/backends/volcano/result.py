@@ -12,7 +12,7 @@ from jobsubmit.agent.recovery import job_outcome
 from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.shared.agent_status import parse_status, with_words
 from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
-from jobsubmit.backends.volcano.pods import Pod, moment, steps_of
+from jobsubmit.backends.volcano.pods import Pod, parse_moment, steps_of
 from jobsubmit.common.durations import time_text
 
 Stored: TypeAlias = Callable[[int, Iterable[int]], Mapping[int, NodeStatus]]
@@ -33,7 +33,9 @@ PHASES = {
 }
 
 
-def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str], stored: Stored) -> JobStatus:
+def parse_job_status(
+    job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str], stored: Stored
+) -> JobStatus:
     """Return how a job is.
 
     `why_queued` is reason and message of a gang that has no place yet; `stored` returns by attempt and nodes how those
@@ -43,7 +45,7 @@ def status_of(job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str
     notes = job["metadata"].get("annotations", {})
     attempt = int(job.get("status", {}).get("retryCount") or 0)
     nodes = int(job["spec"]["minAvailable"])
-    created = moment(job["metadata"]["creationTimestamp"])
+    created = parse_moment(job["metadata"]["creationTimestamp"])
     first = [pod for pod in pods if pod.node == 0]
     base = JobStatus(
         PHASES.get(phase, State.RUNNING),
