@@ -4,7 +4,7 @@ from jobsubmit.common.isolation import isolate
 
 
 def main() -> None:
-    """Be the whole process; what it imports does not come from the current folder."""
+    """Run as the whole process; what it imports does not come from the current folder."""
     isolate()
     from jobsubmit.cli.main import process
 

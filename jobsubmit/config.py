@@ -18,7 +18,7 @@ STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"
 
 
 class Settings(NamedTuple):
-    """Hold what a job file may leave out."""
+    """What a job file may leave out."""
 
     default_store: StoreAddress
     default_backend: BackendSpec | None

@@ -43,7 +43,7 @@ _ANSWER_SECONDS = 5
 
 
 class Line(NamedTuple):
-    """Say how one thing is, and what to do if it is not well."""
+    """How one thing is, and what to do if it is not well."""
 
     subject: str
     verdict: Verdict

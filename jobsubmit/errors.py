@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 
 class Problem(NamedTuple):
-    """Name one fault: `where` is `job.yaml:4`, a flag or a path; `field` is the dotted name in the spec, if any."""
+    """One fault: `where` is `job.yaml:4`, a flag or a path; `field` is the dotted name in the spec, if any."""
 
     where: str
     field: str
@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 class JobSubmitError(Exception):
-    """Be the root of every error that is not our bug."""
+    """The root of every error that is not our bug."""
 
     code: ClassVar[int] = 1
 
@@ -43,7 +43,7 @@ class JobSubmitError(Exception):
 
 
 class UsageError(JobSubmitError):
-    """Say that the command line asks for something that does not exist or does not go together."""
+    """The command line asks for something that does not exist or does not go together."""
 
     code = 2
 
@@ -59,25 +59,25 @@ class SpecError(JobSubmitError):
 
 
 class BundleError(JobSubmitError):
-    """Say why the code directory cannot be uploaded as it is."""
+    """Why the code directory cannot be uploaded as it is."""
 
     code = 2
 
 
 class CheckError(JobSubmitError):
-    """Say that a static check found that the job cannot work."""
+    """A static check found that the job cannot work."""
 
     code = 3
 
 
 class StoreError(JobSubmitError):
-    """Say that the object store refused, or that there are no credentials for it."""
+    """The object store refused, or there are no credentials for it."""
 
     code = 4
 
 
 class BackendError(JobSubmitError):
-    """Say that the engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help.
+    """The engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help.
 
     `is_unsure` where nobody knows whether the engine has done what it was asked for.
     """
@@ -102,12 +102,12 @@ class BackendError(JobSubmitError):
 
 
 class JobNotFoundError(JobSubmitError):
-    """Say that no job has this name, id or handle."""
+    """No job has this name, id or handle."""
 
     code = 102
 
 
 class CancelledError(JobSubmitError):
-    """Say that somebody cancelled the job while it was being submitted."""
+    """Somebody cancelled the job while it was being submitted."""
 
     code = JOB_CANCELLED

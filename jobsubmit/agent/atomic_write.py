@@ -20,7 +20,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether an error says that a disk, or the user's share of it, is full."""
+    """Return whether an error says that a disk, or the user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 

@@ -47,7 +47,7 @@ os.umask(_UMASK)  # it can only be read by setting it
 
 
 class FetchError(Exception):
-    """Say in one line why the code is not on the node."""
+    """In one line why the code is not on the node."""
 
 
 def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str] = ()) -> str:

@@ -344,7 +344,7 @@ def _is_torch_spawn(child: Any) -> bool:
 
 
 def _runs(pid: int | None) -> bool:
-    """Tell whether a child still runs, and leave its exit status to whoever waits for it."""
+    """Return whether a child still runs, and leave its exit status to whoever waits for it."""
     try:
         return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except OSError:

@@ -13,7 +13,7 @@ _VALID_SECONDS = 3600
 
 
 class KeysMissingError(OSError):
-    """Say that the environment holds no keys."""
+    """The environment holds no keys."""
 
 
 def sign_url(url: str, method: str, region: str, now: str = "") -> str:

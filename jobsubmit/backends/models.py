@@ -15,7 +15,7 @@ STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
 class State(str, Enum):
-    """Name where a job is in its life."""
+    """Where a job is in its life."""
 
     PENDING = "PENDING"
     QUEUED = "QUEUED"
@@ -32,18 +32,18 @@ class State(str, Enum):
 
     @property
     def is_final(self) -> bool:
-        """Tell whether the job has ended, for certain."""
+        """Return whether the job has ended, for certain."""
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
 
     @property
     def may_change(self) -> bool:
-        """Tell whether it is worth while to look again."""
+        """Return whether it is worth while to look again."""
         return not self.is_final and self is not State.UNKNOWN
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """Name a submitted job: `backend://where/it/is`."""
+    """A submitted job: `backend://where/it/is`."""
 
     backend: str
     path: str
@@ -60,7 +60,7 @@ class JobHandle:
 
 @dataclass(frozen=True)
 class Failure:
-    """Name the process that failed first; `rank` is None where none can be told; it has a code or a signal.
+    """The process that failed first; `rank` is None where none can be told; it has a code or a signal.
 
     `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing. `meaning` and
     `hint` explain them where they are known. `victims` are the ranks that failed because of it.
@@ -85,7 +85,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Step:
-    """Say when a step of a job began and ended, in seconds since the epoch; `end` is None while it runs.
+    """When a step of a job began and ended, in seconds since the epoch; `end` is None while it runs.
 
     `attempt` is 0 before the first restart.
     """
@@ -98,7 +98,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Say what a restart, or a lost or gained node, has cost; times are in seconds since the epoch.
+    """What a restart, or a lost or gained node, has cost; times are in seconds since the epoch.
 
     `steps_lost` counts the training steps that had to be done again, where the job's lines tell its steps.
     """
@@ -113,7 +113,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Say how a job is: `reason` is one upper-case word (or nothing), `message` a sentence for people."""
+    """How a job is: `reason` is one upper-case word (or nothing), `message` a sentence for people."""
 
     state: State
     reason: str = ""
@@ -126,7 +126,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class LogLine:
-    """Hold one line of output; `rank` is None for what a node says before and around its ranks.
+    """One line of output; `rank` is None for what a node says before and around its ranks.
 
     `time` is when it was written, in seconds since the epoch, as exactly as the engine can tell.
     """
@@ -150,11 +150,11 @@ class LogQuery:
     grep: re.Pattern[str] | None = None
 
     def wants_source(self, node: int, rank: int | None, stream: str) -> bool:
-        """Tell whether any line of this origin can be among the chosen."""
+        """Return whether any line of this origin can be among the chosen."""
         return self.node in (None, node) and self.rank in (None, rank) and self.stream in (None, stream)
 
     def wants(self, line: LogLine) -> bool:
-        """Tell whether a line is among the chosen, but for `tail`."""
+        """Return whether a line is among the chosen, but for `tail`."""
         return (
             self.wants_source(line.node, line.rank, line.stream)
             and (self.since is None or line.time >= self.since)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """Hold what is sent to a backend, as named text documents; secrets and signed addresses stand as names only.
+    """What is sent to a backend, as named text documents; secrets and signed addresses stand as names only.
 
     `backend` says where it goes.
     """
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Hold what must reach the nodes and must never be written down: secret values, and signed addresses.
+    """What must reach the nodes and must never be written down: secret values, and signed addresses.
 
     `store` is the job's own, `code_store` the one that `code` lies in.
     """

@@ -52,18 +52,18 @@ _UNWATCHED = re.compile(r"[a-zS]")
 
 
 class UnknownRevisionError(Exception):
-    """Say why a directory has no revision."""
+    """Why a directory has no revision."""
 
 
 class Change(NamedTuple):
-    """Hold how one file differs from the commit; `path` is relative to the code directory."""
+    """How one file differs from the commit; `path` is relative to the code directory."""
 
     path: str
     diff: bytes
 
     @property
     def is_binary(self) -> bool:
-        """Tell whether git shows no lines of it."""
+        """Return whether git shows no lines of it."""
         return re.search(rb"^(Binary files |GIT binary patch)", self.diff, re.MULTILINE) is not None
 
     @property
@@ -73,7 +73,7 @@ class Change(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """Name the commit of a bundle; `branch` is empty where none is checked out.
+    """The commit of a bundle; `branch` is empty where none is checked out.
 
     `uncommitted` are the files that the commit has not, or has otherwise; `changes` tell of the latter.
     """
@@ -153,7 +153,7 @@ def _own_prefix(root: Path) -> str:
 
 
 def _points_back(git: Path, top: Path) -> bool:
-    """Tell whether a repository that lies elsewhere says that it is of a folder, as of a worktree or a submodule."""
+    """Return whether a repository that lies elsewhere says that it is of a folder, as of a worktree or a submodule."""
     with suppress(OSError):
         return (git / os.fsdecode((git / "gitdir").read_bytes()).removesuffix("\n")).parent.resolve() == top
     found = _run(top, {}, "config", "--file", str(git / "config"), "core.worktree").stdout

@@ -34,7 +34,7 @@ _UNFINISHED = ".jobsubmit-unfinished"  # what a killed upload or download of our
 
 
 class Rules(NamedTuple):
-    """Hold the patterns of one ignore file and the folder they are relative to."""
+    """The patterns of one ignore file and the folder they are relative to."""
 
     base: str
     name: str
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
 
 
 def match_defaults(name: str, *, is_dir: bool) -> bool:
-    """Tell whether a name is left out unless the user's rules say otherwise."""
+    """Return whether a name is left out unless the user's rules say otherwise."""
     if name in _NAMES or name.endswith(_COMPILED) or name.startswith(_UNFINISHED):
         return True
     return is_dir and (name in _FOLDERS or name.endswith(_FOLDER_ENDING))
@@ -74,7 +74,7 @@ def last_opinion(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> boo
 
 
 def covers(patterns: Sequence[Pattern], path: str) -> bool:
-    """Tell whether the patterns of one file leave out a path, or a folder above it."""
+    """Return whether the patterns of one file leave out a path, or a folder above it."""
     above = (path[:place] for place, sign in enumerate(path) if sign == "/")
     return any(last_opinion(patterns, folder, is_dir=True) for folder in above) or bool(
         last_opinion(patterns, path, is_dir=False)

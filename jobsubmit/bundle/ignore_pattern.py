@@ -32,12 +32,12 @@ _FOLDERS, _NAME = "**", "*"  # any number of folders; any part of a name
 
 
 class _UnusableError(Exception):
-    """Say that a pattern matches nothing: git takes it so, too."""
+    """A pattern matches nothing: git takes it so, too."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Hold one pattern: of names if it has no slash, else of paths below the folder of its file."""
+    """One pattern: of names if it has no slash, else of paths below the folder of its file."""
 
     text: str
     is_exception: bool
@@ -45,7 +45,7 @@ class Pattern:
     is_for_names: bool
 
     def fits(self, path: str, *, is_dir: bool) -> bool:
-        """Tell whether a path below the folder of the file matches; what lies in a folder that does is not asked."""
+        """Return whether a path below the folder of the file matches; what lies in a folder that does is not asked."""
         if self.is_for_folders and not is_dir:
             return False
         text = path.rpartition("/")[2] if self.is_for_names else path
@@ -153,7 +153,7 @@ class _Translation:
                 place += 1
 
     def _begins_path(self, place: int) -> bool:
-        """Tell whether stars may stand for folders; git also says so of those that follow plain text (`a**/b`)."""
+        """Return whether stars may stand for folders; git also says so of those that follow plain text (`a**/b`)."""
         before = self.text[:place]
         return self.has_folders and (before.endswith("/") or _SPECIAL.search(before) is None)
 

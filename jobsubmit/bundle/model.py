@@ -18,7 +18,7 @@ Known: TypeAlias = Mapping[str, tuple[str, Stamp, str]]
 
 
 class BundleFile(NamedTuple):
-    """Describe one file: path with `/`, the file to read (a link is followed), bytes, hex digest, and its stamp."""
+    """One file: path with `/`, the file to read (a link is followed), bytes, hex digest, and its stamp."""
 
     path: str
     source: str
@@ -33,14 +33,14 @@ class BundleFile(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Name something that is not uploaded, and why."""
+    """Something that is not uploaded, and why."""
 
     path: str
     reason: str
 
 
 class Bundle(NamedTuple):
-    """Hold the files of a code directory as they were at the scan; `digest` is the tree's.
+    """The files of a code directory as they were at the scan; `digest` is the tree's.
 
     `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch; `read` counts
     the files that were not known before. `revision` is git's, where somebody asked for it and there is one.

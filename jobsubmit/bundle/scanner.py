@@ -46,7 +46,7 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
 
 
 def is_code(root: Path, path: str) -> bool:
-    """Tell whether a file would belong to the code if it were there."""
+    """Return whether a file would belong to the code if it were there."""
     name = _ignore_name(os.fspath(root))
     rules: tuple[Rules, ...] = ()
     parts = path.split("/")
@@ -64,7 +64,7 @@ def _ignore_name(root: str) -> str:
 
 
 class _Folder(NamedTuple):
-    """Hold a folder that is still to be looked into; `above` are the real paths that lead to it."""
+    """A folder that is still to be looked into; `above` are the real paths that lead to it."""
 
     path: str
     prefix: str

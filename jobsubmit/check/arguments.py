@@ -17,7 +17,7 @@ _HINTS = {
 
 
 class Word(NamedTuple):
-    """Hold a word of the command line and the field of the job file it is from; empty where the platform adds it."""
+    """A word of the command line and the field of the job file it is from; empty where the platform adds it."""
 
     text: str
     field: str
@@ -79,7 +79,7 @@ def _refused(line: CommandLine, word: Word) -> Iterator[Finding]:
 
 
 def _is_certain(line: CommandLine, option: Option) -> bool:
-    """Tell whether a value is refused in any case: an option that is perhaps not declared would not be known then."""
+    """Return whether a value is refused in any case: an option that is perhaps not declared would not be known then."""
     return option.is_sure or (line.is_strict and not line.gaps)
 
 
@@ -110,7 +110,7 @@ def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
 
 
 def _remedy(line: CommandLine, name: str) -> str:
-    """Say what the program has instead of an option that it does not know."""
+    """Return what the program has instead of an option that it does not know."""
     import difflib
 
     bare = name.lstrip("-")

@@ -62,7 +62,7 @@ _STARTERS = frozenset(
 
 @dataclass(frozen=True)
 class Code:
-    """Hold a program together with what a job does with it."""
+    """A program together with what a job does with it."""
 
     program: Program
     facts: Facts
@@ -72,7 +72,7 @@ class Code:
 
     @cached_property
     def has_framework(self) -> bool:
-        """Tell whether a library may do what the script does not."""
+        """Return whether a library may do what the script does not."""
         return self.program.imports(*_FRAMEWORKS)
 
     @cached_property
@@ -106,7 +106,7 @@ class Code:
         return self._reached
 
     def is_sure(self, node: ast.AST, module: Module) -> bool:
-        """Tell whether something is surely executed."""
+        """Return whether something is surely executed."""
         return self.reached.of(node, module) is Reach.SURELY
 
     @cached_property
@@ -123,7 +123,7 @@ class Code:
 
     @cached_property
     def starts_processes(self) -> bool:
-        """Tell whether anything here may start processes."""
+        """Return whether anything here may start processes."""
         return bool(_STARTERS & self.names) or self.has_framework
 
     @cached_property
@@ -133,7 +133,7 @@ class Code:
 
     @cached_property
     def is_distributed(self) -> bool:
-        """Tell whether the processes train together."""
+        """Return whether the processes train together."""
         return any(name == INIT or is_ddp(name) for _, _, name in self._reached)
 
 
@@ -151,12 +151,12 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
 
 
 def is_count(value: object) -> bool:
-    """Tell whether a value is a number of something."""
+    """Return whether a value is a number of something."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def hides_arguments(call: ast.Call) -> bool:
-    """Tell whether a call has `*args` or `**kwargs`: then any argument may be given."""
+    """Return whether a call has `*args` or `**kwargs`: then any argument may be given."""
     return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)
 
 
@@ -171,5 +171,5 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def is_ddp(name: str) -> bool:
-    """Tell whether a name is DistributedDataParallel's, torch's or apex's."""
+    """Return whether a name is DistributedDataParallel's, torch's or apex's."""
     return name.startswith(("torch.", "apex.")) and name.endswith(".DistributedDataParallel")

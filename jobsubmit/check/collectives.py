@@ -84,7 +84,7 @@ def _is_gradient(node: ast.AST | None) -> bool:
 
 
 def _divides(code: Code, call: ast.Call, module: Module) -> bool:
-    """Tell whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
+    """Return whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
     scope = next((n for n in module.above(call) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
     if any(_is_division(node) for node in ast.walk(scope or ast.Pass())):
         return True
@@ -214,7 +214,7 @@ def _here(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _has_counterpart(node: ast.If, code: Code, module: Module) -> bool:
-    """Tell whether the other ranks come to a collective in a branch of their own, or rank 0 alone goes on."""
+    """Return whether the other ranks come to a collective in a branch of their own, or rank 0 alone goes on."""
     for home, other in code.program.nodes:
         if other is node or not isinstance(other, ast.If) or _is_rank_0(other.test, code, home):
             continue
@@ -227,7 +227,7 @@ def _has_counterpart(node: ast.If, code: Code, module: Module) -> bool:
 
 
 def _goes_its_own_way(node: ast.If, code: Code, module: Module) -> bool:
-    """Tell whether rank 0 leaves, or the others call something that may come to the same collective."""
+    """Return whether rank 0 leaves, or the others call something that may come to the same collective."""
     leaves = any(isinstance(inner, (ast.Return, ast.Continue, ast.Break, ast.Raise)) for inner in ast.walk(node))
     calls = [inner for statement in node.orelse for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
     return leaves or any(code.program.definition(code.program.name_of(c.func, module)) for c in calls)

@@ -62,7 +62,7 @@ def _device_of(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _places_by_rank(code: Code) -> bool:
-    """Tell whether any line chooses a device by something that is not written down."""
+    """Return whether any line chooses a device by something that is not written down."""
     for module, node in code.program.nodes:
         if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
             return True

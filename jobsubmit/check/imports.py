@@ -123,7 +123,7 @@ class _Search:
         )
 
     def _is_local(self, top: str) -> bool:
-        """Tell whether a name is surely ours: a folder without __init__.py gives way to an installed package."""
+        """Return whether a name is surely ours: a folder without __init__.py gives way to an installed package."""
         return bool(find_module(top, self.program.roots, self.paths))
 
     def _is_folder(self, name: str) -> bool:
@@ -131,7 +131,7 @@ class _Search:
         return any(root + name.replace(".", "/") in folders for root in self.program.roots)
 
     def _defines(self, full: str) -> bool:
-        """Tell whether a name may be an attribute of the module above it."""
+        """Return whether a name may be an attribute of the module above it."""
         owner = self.program.modules.get(full.rpartition(".")[0])
         if owner is None:
             return False
@@ -141,7 +141,7 @@ class _Search:
         return dynamic or stored or name in owner.definitions or name in owner.aliases
 
     def _is_built(self, name: str) -> bool:
-        """Tell whether a module may be compiled, from sources beside it."""
+        """Return whether a module may be compiled, from sources beside it."""
         tops = tuple(root + name.partition(".")[0] + "/" for root in self.program.roots)
         endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto")
         return any(file.path.startswith(tops) and file.path.endswith(endings) for file in self.bundle.files)
@@ -161,7 +161,7 @@ class _Search:
         return None
 
     def _is_required(self, top: str) -> bool:
-        """Tell whether a file of requirements names a package like this."""
+        """Return whether a file of requirements names a package like this."""
         texts = [
             Path(file.source).read_text(errors="replace").lower()
             for file in self.bundle.files
@@ -200,14 +200,14 @@ def _is_own(root: Path, path: Path, top: str) -> bool:
 
 
 def _installed(top: str) -> bool:
-    """Tell whether a package of this name is installed here: then it is taken to be meant."""
+    """Return whether a package of this name is installed here: then it is taken to be meant."""
     import importlib.metadata
 
     return top in importlib.metadata.packages_distributions()
 
 
 def _is_optional(node: ast.AST, module: Module) -> bool:
-    """Tell whether an import may fail, or is for type checkers, or is not executed as the file is."""
+    """Return whether an import may fail, or is for type checkers, or is not executed as the file is."""
     inside: ast.AST = node
     for above in module.above(node):
         if isinstance(above, ast.Try) and inside not in above.orelse:

@@ -80,7 +80,7 @@ def _device_uses(code: Code, option: Option) -> Iterator[str]:
 
 
 def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> bool:
-    """Tell whether a function that is given the local rank chooses a device by it."""
+    """Return whether a function that is given the local rank chooses a device by it."""
     found = code.program.definition(code.program.name_of(call.func, module))
     if found is None or node not in call.args or isinstance(found[1], ast.ClassDef):
         return False
@@ -165,7 +165,7 @@ def _unset(where: str, name: str) -> Finding:
 
 
 def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
-    """Tell whether a process group meets by MASTER_ADDR and MASTER_PORT."""
+    """Return whether a process group meets by MASTER_ADDR and MASTER_PORT."""
     method = argument(call, "init_method", _INIT_METHOD)
     if argument(call, "store", 5) is not None:
         return False
@@ -192,7 +192,7 @@ def _written(code: Code) -> set[str]:
 
 
 def _is_environment(code: Code, node: ast.Assign | ast.AugAssign, module: Module) -> bool:
-    """Tell whether the whole environment gets another name, or something is merged into it."""
+    """Return whether the whole environment gets another name, or something is merged into it."""
     side = node.value if isinstance(node, ast.Assign) else node.target
     return code.program.name_of(side, module) == "os.environ"
 

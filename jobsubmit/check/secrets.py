@@ -25,7 +25,7 @@ _NO_SECRET = re.compile(rb"""["'](?:[A-Z0-9_]+|/[^"']*|[\w.-]+/[\w./-]+)["']$|:/
 
 
 class Rule(NamedTuple):
-    """Name a kind of secret and its form, as its issuer documents it: each begins with letters, which makes it fast.
+    """A kind of secret and its form, as its issuer documents it: each begins with letters, which makes it fast.
 
     One that `is_lower` is looked for in the text made lower case.
     """

@@ -22,7 +22,7 @@ _OWN_PARSER: dict[str, Any] = {
 
 
 class _Command(NamedTuple):
-    """Say which file of this folder and which function in it is a command, and what it does, in a line."""
+    """Which file of this folder and which function in it is a command, and what it does, in a line."""
 
     file: str
     function: str

@@ -27,7 +27,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Output:
-    """Hold how this run of the command line shows things; set by the options -o and --debug."""
+    """How this run of the command line shows things; set by the options -o and --debug."""
 
     def __init__(self) -> None:
         self.json = False
@@ -57,11 +57,11 @@ class Output:
         return self._stdout
 
     def has_colour(self, stream: TextIO) -> bool:
-        """Tell whether colours are wanted on a stream (https://no-color.org)."""
+        """Return whether colours are wanted on a stream (https://no-color.org)."""
         return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def line(self, text: str) -> None:
-        """Say a line of a job's output, as it is."""
+        """Write a line of a job's output to stderr, as it is."""
         with self.unread(sys.stderr):
             sys.stderr.write(text + "\n")
 
@@ -93,7 +93,7 @@ class Output:
         self.data(json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace").decode())
 
     def talk(self, text: str, style: str = "") -> None:
-        """Say something to the person."""
+        """Write a message for people to stderr."""
         text = visible(text)
         with self.unread(sys.stderr):
             if not sys.stderr.isatty():
@@ -116,7 +116,7 @@ class Output:
 
 
 class OutputError(Exception):
-    """Say that nobody reads what a command writes: the reader has gone, or the disk is full."""
+    """Nobody reads what a command writes: the reader has gone, or the disk is full."""
 
     def __init__(self, stream: TextIO, error: OSError) -> None:
         super().__init__(str(error))
@@ -195,13 +195,13 @@ class _Bar(Progress):
         self.bar.update(self.task, advance=size, done=self.done)
 
     def say(self, text: str) -> None:
-        """Say it above the bar (see Progress)."""
+        """Write it above the bar (see Progress)."""
         out.talk(text)
 
 
 class _Talk(Progress):
     def say(self, text: str) -> None:
-        """Say it (see Progress)."""
+        """Write it (see Progress)."""
         out.talk(text)
 
 

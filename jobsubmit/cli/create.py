@@ -172,7 +172,7 @@ def _submit(
 
 
 def _show_notes(notes: Sequence[str], findings: Sequence[Finding], *, least: Level = "warning") -> None:
-    """Say what was found: a submission is not the moment for hints, nor for what nobody can tell."""
+    """Show what was found: a submission is not the moment for hints, nor for what nobody can tell."""
     for note in notes:
         out.talk(f"note: {note}")
     for finding in findings:

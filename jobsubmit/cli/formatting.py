@@ -109,7 +109,7 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
 
 
 def recovery_text(recovery: Recovery) -> str:
-    """Say what a restart or a lost node has cost, in one line."""
+    """Return what a restart or a lost node has cost, in one line."""
     cause = f" (fault: {recovery.fault})" if recovery.fault else ""
     told = [f"noticed after {recovery.detected_at - recovery.struck_at:.1f} s"]
     if recovery.back_at is not None:

@@ -120,7 +120,7 @@ def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[
 
 
 def _say_next(job: Path) -> None:
-    """Say what to type next: what has to be mended first, or the submission."""
+    """Show what to type next: what must be corrected first, or the submission."""
     from jobsubmit.config import load_settings
     from jobsubmit.errors import JobSubmitError
     from jobsubmit.jobs.prepare import examine
@@ -133,7 +133,7 @@ def _say_next(job: Path) -> None:
         errors = []
     if errors:
         things = "a thing has" if len(errors) == 1 else f"{len(errors)} things have"
-        out.talk(f"next: {things} to be mended before it can run: jobsubmit validate {job}")
+        out.talk(f"next: {things} to be corrected before it can run: jobsubmit validate {job}")
     else:
         out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
 

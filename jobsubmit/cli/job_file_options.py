@@ -16,7 +16,7 @@ DEFAULT_JOB_FILE = Path("job.yaml")
 
 
 class ModeOption(str, Enum):
-    """Name a launch mode on the command line."""
+    """A launch mode on the command line."""
 
     spawn = "spawn"
     launch = "launch"

@@ -20,7 +20,7 @@ _SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, e
 
 
 def process() -> None:
-    """Be the whole process; leave at once, for taking everything down costs time, and a dead connection would hold us.
+    """Run as the whole process, and leave at once: taking everything down costs time, and may wait for a connection.
 
     A command that only shows something ends as others do when their reader has gone: by SIGPIPE.
     """

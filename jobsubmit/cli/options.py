@@ -15,14 +15,14 @@ from jobsubmit.errors import UsageError
 
 
 class OutputFormat(str, Enum):
-    """Name a form of the results."""
+    """A form of the results."""
 
     text = "text"
     json = "json"
 
 
 class StateOption(str, Enum):
-    """Name a state of a job on the command line."""
+    """A state of a job on the command line."""
 
     pending = "PENDING"
     queued = "QUEUED"
@@ -38,7 +38,7 @@ class StateOption(str, Enum):
 
 
 class StreamOption(str, Enum):
-    """Name an output stream of a process on the command line."""
+    """An output stream of a process on the command line."""
 
     stdout = "stdout"
     stderr = "stderr"

@@ -109,7 +109,7 @@ Example: jobsubmit download s3://bucket/team/code ./code"""
 
 
 class _Place(NamedTuple):
-    """Hold where a directory goes or comes from: the store above it, and its reference there."""
+    """Where a directory goes or comes from: the store above it, and its reference there."""
 
     address: StoreAddress
     code: CodeRef

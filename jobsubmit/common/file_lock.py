@@ -16,7 +16,7 @@ from jobsubmit.errors import UsageError
 
 
 def is_locked(file: Path) -> bool | None:
-    """Tell whether a process holds the lock of a file, None where the file system has no locks or lets us not look.
+    """Return whether a process holds the lock of a file, None where the file system has no locks or lets us not look.
 
     A file that is not there is not locked.
     """

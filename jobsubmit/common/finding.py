@@ -13,7 +13,7 @@ Level: TypeAlias = Literal["error", "warning", "hint", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Say what a check found: an error stops the submission; unknown is what the check could not tell, and why."""
+    """What a check found: an error stops the submission; unknown is what the check could not tell, and why."""
 
     level: Level
     check: str

@@ -14,7 +14,7 @@ _NO_SIGNATURE = "must not hold a signature: give the credentials by AWS_… vari
 
 
 class StoreAddress(NamedTuple):
-    """Say where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
+    """Where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
 
     uri: str = ""
     endpoint_url: str | None = None
@@ -24,7 +24,7 @@ class StoreAddress(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether a server keeps the objects."""
+        """Return whether a server keeps the objects."""
         return self.uri.startswith(REMOTE_SCHEMES)
 
 

@@ -20,7 +20,7 @@ from jobsubmit.transfer.manifest import Entry, read_manifest
 
 @dataclass(frozen=True)
 class Difference:
-    """Hold the documents that differ, as unified diffs, and the files that are new, gone or changed.
+    """The documents that differ, as unified diffs, and the files that are new, gone or changed.
 
     `unknown` says why the files could not be compared.
     """
@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing would change."""
+        """Return whether nothing would change."""
         return not (self.documents or self.added or self.removed or self.changed or self.unknown)
 
 

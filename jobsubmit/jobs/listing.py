@@ -23,7 +23,7 @@ _SUMMARY = (str, str, str, str, int, json_form.TIME, str, str, str, str)  # what
 
 
 class Summary(NamedTuple):
-    """Say of a job what a list shows; `created` is in seconds since the epoch."""
+    """Of a job what a list shows; `created` is in seconds since the epoch."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class Filter:
     name: str | None = None
 
     def wants(self, job: Summary) -> bool:
-        """Tell whether a job is among the chosen."""
+        """Return whether a job is among the chosen."""
         return (
             (not self.states or job.state in self.states)
             and (self.since is None or job.created >= self.since)

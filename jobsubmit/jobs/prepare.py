@@ -53,7 +53,7 @@ class StepClock:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Hold everything that was decided about a job, exactly as it would be sent."""
+    """Everything that was decided about a job, exactly as it would be sent."""
 
     loaded: LoadedSpec
     plan: LaunchPlan
@@ -70,7 +70,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Demands:
-    """Say what a submission asks for beside its job file.
+    """What a submission asks for beside its job file.
 
     Without `checks` the code is not judged, for what is said of it may be wrong; with `is_clean` all of it must be in
     a commit.
@@ -154,7 +154,7 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
 
 
 class _Origin(NamedTuple):
-    """Hold what git knows of a bundle, or why it knows nothing."""
+    """What git knows of a bundle, or why it knows nothing."""
 
     revision: Revision | None
     why: str = ""

@@ -62,7 +62,7 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """Describe a job: what it was, and where it went. `handle` is empty until a backend has accepted it.
+    """A job: what it was, and where it went. `handle` is empty until a backend has accepted it.
 
     `problem` says why none has; `is_unsure` if one may have, and did not say so. `warnings` are those that stay true of
     the job. `damage` says why the record cannot be read: then all else is a guess.
@@ -111,7 +111,7 @@ def job_id_for(name: str, text: str | None) -> str:
 
 
 class KeyedSubmission(NamedTuple):
-    """Hold the job that was submitted under an idempotency key, if any, and where the next one is written down."""
+    """The job that was submitted under an idempotency key, if any, and where the next one is written down."""
 
     file: Path
     earlier: JobRecord | None
@@ -171,7 +171,7 @@ class JobRecords:
             Path(self.files(record.id).cancel_asked).touch()
 
     def is_cancel_asked(self, record: JobRecord) -> bool:
-        """Tell whether somebody wants the job to end."""
+        """Return whether somebody wants the job to end."""
         return Path(self.files(record.id).cancel_asked).exists()
 
     def remove(self, record: JobRecord) -> bool:
@@ -195,7 +195,7 @@ class JobRecords:
         replace_file(self.files(record.id).record, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
     def is_submitting(self, record: JobRecord) -> bool:
-        """Tell whether the client that submits the job is still at it."""
+        """Return whether the client that submits the job is still at it."""
         file = Path(self.files(record.id).submitting)
         is_held = is_locked(file)
         if is_held is not None:

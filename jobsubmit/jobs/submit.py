@@ -36,7 +36,7 @@ from jobsubmit.transfer.upload import UploadSummary, upload, upload_script
 
 @dataclass(frozen=True)
 class Submission:
-    """Hold what became of a submission."""
+    """What became of a submission."""
 
     record: JobRecord
     handle: JobHandle

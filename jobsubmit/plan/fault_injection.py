@@ -16,7 +16,7 @@ _HINT = "e.g. `kill node 1 at step 20`, `kill rank 3 with SIGTERM after 5s`, `de
 
 
 class Fault(NamedTuple):
-    """Hold one fault: a signal to a rank or to all processes of a node, or a node that starts late.
+    """One fault: a signal to a rank or to all processes of a node, or a node that starts late.
 
     It strikes at the first line that tells the step `at_step` or a later one, or `after` seconds from when all ranks
     have started.

@@ -32,7 +32,7 @@ _ELASTIC_RESTARTS = 3
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Hold a job with nothing left open but what only a node can know.
+    """A job with nothing left open but what only a node can know.
 
     `arguments` are the words of the hyperparameters and, `args_from` there on, those of `args`.
     """
@@ -128,7 +128,7 @@ def _restarts(spec: JobSpec) -> RestartsSpec | None:
 
 
 def _platform_fields(spec: JobSpec) -> tuple[str, ...]:
-    """Name the given fields that only a platform with machine types and images reads."""
+    """Return the given fields that only a platform with machine types and images reads."""
     given = {
         "framework" if isinstance(spec, SpawnSpec) else "image": (
             spec.framework if isinstance(spec, SpawnSpec) else spec.image

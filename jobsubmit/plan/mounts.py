@@ -13,7 +13,7 @@ _CHECKPOINT_SECONDS = 60
 
 
 class Mount(NamedTuple):
-    """Name a local directory of the nodes: a variable of the node contract tells the start script where it is.
+    """A local directory of the nodes: a variable of the node contract tells the start script where it is.
 
     The script passes it on, as a hyperparameter or as a variable of the user's choice. What is in it is uploaded
     `every` so many seconds, or never (0).

@@ -16,7 +16,7 @@ _DOCUMENTED_FOLDER = "/home/ma-user/modelarts/user-job-dir"
 
 
 class Value(NamedTuple):
-    """Hold a word or a variable's value and who gives it; an open one is known on the node only, and is described.
+    """A word or a variable's value and who gives it; an open one is known on the node only, and is described.
 
     `field` is the one of the job file that it is from, if it is.
     """
@@ -32,7 +32,7 @@ Environment: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Process:
-    """Hold a process that runs the boot file; `rank` is None in mode spawn, where it starts the ranks itself."""
+    """A process that runs the boot file; `rank` is None in mode spawn, where it starts the ranks itself."""
 
     node: int
     rank: int | None
@@ -43,7 +43,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Node:
-    """Hold a node's own variables and its processes."""
+    """A node's own variables and its processes."""
 
     index: int
     environment: Environment
@@ -52,7 +52,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Hold the variables that all processes share, and the nodes with what is their own."""
+    """The variables that all processes share, and the nodes with what is their own."""
 
     environment: Environment
     nodes: tuple[Node, ...]
@@ -61,7 +61,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Start:
-    """Hold what is decided when a job starts; what is left out stays open."""
+    """What is decided when a job starts; what is left out stays open."""
 
     hosts: Sequence[str] = ()
     port: int | None = None

@@ -12,7 +12,7 @@ _TORCH_21 = re.compile(r"2\.1(\D|$)")
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Name torchrun's rendezvous backend and say why it was chosen."""
+    """Torchrun's rendezvous backend and say why it was chosen."""
 
     backend: RdzvBackendName
     reason: str
@@ -34,7 +34,7 @@ def choose_rendezvous(spec: JobSpec) -> Rendezvous | None:
 
 
 def rendezvous_notes(spec: JobSpec) -> tuple[str, ...]:
-    """Say what is allowed but known to go wrong."""
+    """Return notes about what is allowed but known to fail."""
     if isinstance(spec, TorchrunSpec) and spec.rdzv_backend == "c10d" and _is_torch_21(spec.torch_version or ""):
         return ("rdzv_backend: the platform's documentation says that PyTorch 2.1 needs static, not c10d",)
     return ()

@@ -30,7 +30,7 @@ _LARGEST_TEMPLATE = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class Script:
-    """Hold the start script that every node of a job runs, byte for byte."""
+    """The start script that every node of a job runs, byte for byte."""
 
     text: str
 

@@ -16,7 +16,7 @@ FIRST_STEP, TRAINING, CHECKPOINT = "first step", "training", "checkpoint"
 
 
 class Phase(NamedTuple):
-    """Say when a phase of an attempt was under way, in seconds since the epoch: (start, end), perhaps several times.
+    """When a phase of an attempt was under way, in seconds since the epoch: (start, end), perhaps several times.
 
     An end is None while it lasts.
     """
@@ -42,7 +42,7 @@ class Phase(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Say that something struck the job, or that it recovered; `kind` is fault, restart or failure."""
+    """Something struck the job, or that it recovered; `kind` is fault, restart or failure."""
 
     kind: str
     t: float
@@ -80,7 +80,7 @@ def _phase(step: Step, steps: Sequence[Step], ended: float | None) -> Phase:
 
 
 class _Life:
-    """Hold when processes that began together joined their group, ended their first step, and their last."""
+    """When processes that began together joined their group, ended their first step, and their last."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
         rows = [row for process in processes for series in process.series.values() for row in series.rows]
@@ -95,7 +95,7 @@ class _Life:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the processes say all of when training began."""
+        """Return whether the processes say all of when training began."""
         return bool(self.joined and self.first)
 
 

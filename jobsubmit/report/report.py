@@ -22,7 +22,7 @@ from jobsubmit.report.timing_files import Process, parse_processes
 
 @dataclass(frozen=True)
 class Report:
-    """Say what became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
+    """What became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
 
     record: JobRecord
     status: JobStatus
@@ -45,7 +45,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Say how the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
+    """How the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
 
     first: Sync
     second: Sync
@@ -96,7 +96,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 
 
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
-    """Tell whether the job was to be timed, as far as this machine knows."""
+    """Return whether the job was to be timed, as far as this machine knows."""
     plan = read_plan(settings.job_dir(record.id))
     return plan is not None and plan.profile is not None
 

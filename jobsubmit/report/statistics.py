@@ -14,7 +14,7 @@ _FEWEST_VALUES = 10  # below that an interval would only look exact
 
 
 class Spread(NamedTuple):
-    """Hold median and 95th percentile of the steps' means over all ranks, and the least and greatest rank's median."""
+    """Median and 95th percentile of the steps' means over all ranks, and the least and greatest rank's median."""
 
     median: float
     p95: float
@@ -23,7 +23,7 @@ class Spread(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Hold the ratio of two medians, and the interval that holds 95% of it when the steps are drawn again."""
+    """The ratio of two medians, and the interval that holds 95% of it when the steps are drawn again."""
 
     value: float
     low: float

@@ -19,7 +19,7 @@ METRICS = ("step", "forward", "backward", "communication", "exposed", "rest")
 
 @dataclass(frozen=True)
 class RankTimes:
-    """Hold the medians of one rank's steps, in seconds, and how often it came last."""
+    """The medians of one rank's steps, in seconds, and how often it came last."""
 
     rank: int
     node: int
@@ -30,7 +30,7 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class Sync:
-    """Say how one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
+    """How one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
 
     `spreads` has an entry a metric; `wire` is how long a step's communication takes of which nobody waits for anybody.
     `by_step` has the mean over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
@@ -60,7 +60,7 @@ class Sync:
 
     @property
     def by_hand(self) -> bool:
-        """Tell whether only what the user's code marked was timed."""
+        """Return whether only what the user's code marked was timed."""
         return self.what == "by_hand"
 
 
@@ -138,7 +138,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
 
 
 def _can_overlap(series: Series) -> bool:
-    """Tell whether communication may hide behind computing: with one bucket it cannot, whatever the numbers say."""
+    """Return whether communication may hide behind computing: with one bucket it cannot, whatever the numbers say."""
     return series.what == "ddp" and len(series.buckets) > 1
 
 

@@ -15,7 +15,7 @@ _COSTS_SECONDS = 0.001
 
 
 class Step(NamedTuple):
-    """Hold one step of one rank, in seconds; `exposed` is the communication that no computing hides."""
+    """One step of one rank, in seconds; `exposed` is the communication that no computing hides."""
 
     key: tuple[int, int, int]
     end: float
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """Name who comes last: a rank, or all ranks of a node together (`rank` is None).
+    """Who comes last: a rank, or all ranks of a node together (`rank` is None).
 
     It does in `share` of the steps; `cost` is how long the others then wait for it, in seconds (median).
     """

@@ -91,7 +91,7 @@ def labels(sync: Sync) -> Mapping[str, str]:
 
 
 def facts(sync: Sync) -> str:
-    """Say in one line what was measured."""
+    """Return in one line what was measured."""
     buckets = f", in {len(sync.buckets)} buckets" if len(sync.buckets) > 1 else ""
     where = f"{sync.backend} on {sync.device}" if sync.backend else sync.device
     wire = f"; {seconds_text(sync.wire)} on the line" if sync.wire is not None else ""
@@ -104,7 +104,7 @@ def facts(sync: Sync) -> str:
 
 
 def straggler_text(sync: Sync) -> str:
-    """Say who makes the others wait, or nothing."""
+    """Return who makes the others wait, or nothing."""
     found = sync.straggler
     if found is None:
         return ""

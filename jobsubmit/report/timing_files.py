@@ -32,7 +32,7 @@ _EVENTS: dict[str, dict[str, Any]] = {
 
 
 class Row(NamedTuple):
-    """Hold one step of one process: when it ended (since the epoch), and what it took.
+    """One step of one process: when it ended (since the epoch), and what it took.
 
     Of what was timed by hand, `forward` is all that lies before the communication.
     """
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """Hold the all-reduce of one bucket of gradients: its size in bytes, and when it began and ended."""
+    """The all-reduce of one bucket of gradients: its size in bytes, and when it began and ended."""
 
     bucket: int
     size: int
@@ -58,7 +58,7 @@ class Reduction(NamedTuple):
 
 @dataclass
 class Series:
-    """Hold the steps of one model, or of one `sync` written by hand, in one process."""
+    """The steps of one model, or of one `sync` written by hand, in one process."""
 
     what: str
     name: str
@@ -76,7 +76,7 @@ class Series:
 
 
 class Moment(NamedTuple):
-    """Hold what happened once in a process, and how long it took."""
+    """What happened once in a process, and how long it took."""
 
     end: float
     seconds: float
@@ -84,7 +84,7 @@ class Moment(NamedTuple):
 
 @dataclass
 class Process:
-    """Hold what one process of a job measured; a restarted rank is a process of its own."""
+    """What one process of a job measured; a restarted rank is a process of its own."""
 
     rank: int
     node: int

@@ -163,7 +163,7 @@ def _mode(algorithm: Mapping[str, Any]) -> str:
 
 
 def _is_ours(algorithm: Mapping[str, Any]) -> bool:
-    """Tell whether jobsubmit itself has made the start script of a job, and will make it anew."""
+    """Return whether jobsubmit itself has made the start script of a job, and will make it anew."""
     return "/.jobsubmit/" in str(algorithm.get("command") or "")
 
 

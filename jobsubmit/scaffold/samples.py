@@ -15,7 +15,7 @@ from jobsubmit.spec.model import MODES
 
 
 class Sample(NamedTuple):
-    """Name a sample, say in a sentence what it shows, and where its job file lies."""
+    """A sample, say in a sentence what it shows, and where its job file lies."""
 
     name: str
     about: str

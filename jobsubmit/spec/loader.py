@@ -56,7 +56,7 @@ class Override:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """Hold a valid spec, what it was read from, and what the reader should be told."""
+    """A valid spec, what it was read from, and what the reader should be told."""
 
     spec: JobSpec
     document: Document

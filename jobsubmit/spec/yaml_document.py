@@ -70,7 +70,7 @@ class WrittenFloat(float):
 
 @dataclass
 class Document:
-    """Hold a mapping, where each of its values was written, and what was wrong with the text."""
+    """A mapping, where each of its values was written, and what was wrong with the text."""
 
     source: str
     text: str = ""

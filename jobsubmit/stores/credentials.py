@@ -20,7 +20,7 @@ _NOT_PLAIN = ("role_arn", "sso_session", "sso_start_url", "web_identity_token_fi
 
 
 class Keys(NamedTuple):
-    """Hold a key pair and, for temporary ones, their session token."""
+    """A key pair and, for temporary ones, their session token."""
 
     access_key_id: str
     secret_access_key: str
@@ -28,7 +28,7 @@ class Keys(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Say how a server is reached; `keys` is None where only boto3 can tell them."""
+    """How a server is reached; `keys` is None where only boto3 can tell them."""
 
     endpoint_url: str | None
     region: str

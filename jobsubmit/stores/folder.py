@@ -273,7 +273,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 class _Unfinished(NamedTuple):
-    """Hold a file that is being written, by the descriptors of its folder and of itself."""
+    """A file that is being written, by the descriptors of its folder and of itself."""
 
     folder: int
     name: str

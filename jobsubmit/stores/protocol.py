@@ -15,7 +15,7 @@ Source: TypeAlias = bytes | Path
 
 
 class Watch:
-    """Be asked before each try of a put, and told of what is there; this one lets everything pass."""
+    """Is asked before each try of a put, with what is there; this one lets everything pass."""
 
     def before(self) -> None:
         """Return once a request may be sent; an error ends the put."""
@@ -28,7 +28,7 @@ FREELY = Watch()
 
 
 class ObjectInfo(NamedTuple):
-    """Describe a stored object: its key below the store's prefix, its size in bytes, and its tag.
+    """A stored object: its key below the store's prefix, its size in bytes, and its tag.
 
     The tag changes with the content. It is empty where telling it would cost reading the object: `head` tells it.
     """
@@ -39,7 +39,7 @@ class ObjectInfo(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Hold an object's bytes and tag; `data` is None where the caller said it has them."""
+    """An object's bytes and tag; `data` is None where the caller said it has them."""
 
     data: bytes | None
     tag: str

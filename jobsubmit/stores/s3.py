@@ -313,7 +313,7 @@ class S3Store:
         return info.tag if info else ""
 
     def _is_plain(self, key: str) -> bool:
-        """Tell whether obstore can spell a key: it refuses control characters, and parts that a path cannot have."""
+        """Return whether obstore can spell a key: it refuses control characters, and parts that a path cannot have."""
         full = self.prefix + key
         if not {"", ".", ".."}.isdisjoint(full.split("/")):
             return False

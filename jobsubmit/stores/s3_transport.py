@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def is_obs(self) -> bool:
-        """Tell whether it is OBS: it documents no conditional PUT, and of our payload modes only the unsigned one."""
+        """Return whether it is OBS: it documents no conditional PUT, and of our payload modes only the unsigned one."""
         return self.scheme == "obs"
 
     @cached_property
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def is_virtual(self) -> bool:
-        """Tell whether the bucket's name is part of the host's.
+        """Return whether the bucket's name is part of the host's.
 
         OBS refuses anything else; an address, a name without a dot or one with a port is somebody's own server, which
         seldom knows its buckets by name.
@@ -238,17 +238,17 @@ def code_of(error: Exception) -> str:
 
 
 def is_transport(error: Exception) -> bool:
-    """Tell whether the line failed, not the server."""
+    """Return whether the line failed, not the server."""
     return isinstance(error, GenericError) and "HTTP error" in str(error)
 
 
 def is_timeout(error: Exception) -> bool:
-    """Tell whether the line failed by saying nothing."""
+    """Return whether the line failed by saying nothing."""
     return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))
 
 
 def is_unknown(error: Exception) -> bool:
-    """Tell whether the server does not know what it was asked."""
+    """Return whether the server does not know what it was asked."""
     return code_of(error) == "NotImplemented" or "status code: 501" in str(error)
 
 

@@ -14,7 +14,7 @@ MANIFEST_ENDING = ".manifest.json"
 
 
 class CodeRef(NamedTuple):
-    """Say where code is: `key` lies below the store, `name` is its folder in MA_JOB_DIR.
+    """Where code is: `key` lies below the store, `name` is its folder in MA_JOB_DIR.
 
     `fixed` tells that the key holds the digest, so that nothing else will ever be there.
     """

@@ -30,7 +30,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on whi
 
 
 class Lease(NamedTuple):
-    """Say who replaces what lies here: the lock it holds, its machine and process; `beat` grows with each renewal.
+    """Who replaces what lies here: the lock it holds, its machine and process; `beat` grows with each renewal.
 
     `is_over` tells that its owner has ended and left things half done.
     """

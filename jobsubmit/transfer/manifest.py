@@ -23,7 +23,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Entry(NamedTuple):
-    """Describe a file of a manifest."""
+    """A file of a manifest."""
 
     mode: str
     size: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Progress:
-    """Be told how far a transfer is, from several threads; this one keeps it to itself."""
+    """Is called with how far a transfer is, from several threads; this one shows nothing."""
 
     def begin(self, what: str, size: int, files: int) -> None:
         """Note that so many bytes and files are to be done from now on."""

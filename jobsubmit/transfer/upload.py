@@ -38,7 +38,7 @@ class UploadSummary(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Say what would have to be done to a store; `is_whole` tells that it is nothing.
+    """What would have to be done to a store; `is_whole` tells that it is nothing.
 
     `in_the_way` are keys that cannot be beside the new files (a file where they need a folder, or the reverse),
     `surplus` those that a mirror has not.
@@ -265,7 +265,7 @@ def _send_diff(store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
 
 
 class Archive(NamedTuple):
-    """Hold a packed bundle."""
+    """A packed bundle."""
 
     file: Path
     sha256: str

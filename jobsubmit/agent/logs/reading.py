@@ -37,7 +37,7 @@ class LineReader:
         self.share_with(1)
 
     def share_with(self, readers: int) -> None:
-        """Be one of so many readers: hold fewer files open, and less of them in memory."""
+        """Keep as few files open, and as little of them in memory, as one of so many readers may."""
         self.most_open, self.block = max(1, _OPEN // readers), max(_SMALLEST_BLOCK, _BLOCK // readers)
 
     def since(self, moment: float) -> None:
@@ -224,7 +224,7 @@ class _Log:
         self.offset = start
 
     def _after_cut(self, cut: int) -> Line:
-        """Say how much is gone, and go on with the first whole line behind it."""
+        """Return a line that says how much is gone; reading goes on with the first whole line behind it."""
         gone = cut - self.offset
         self.offset, self.partial, self.is_in_line = cut, b"", True
         return self._line(b"jobsubmit: %d bytes are gone here: a log keeps its newest part only" % gone)

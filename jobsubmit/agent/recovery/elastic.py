@@ -27,7 +27,7 @@ class Membership:
         self.met: set[int] = set()  # their ranks so far
 
     def can_lose(self, node: int, exit_code: int, alive: int) -> bool:
-        """Tell whether the job goes on without a node whose leader has ended; the first holds its meeting point."""
+        """Return whether the job goes on without a node whose leader has ended; the first holds its meeting point."""
         losses = sum(resize["what"] == _LOST for resize in self.job.status["resizes"])
         policy = self.job.scope.restarts
         return (

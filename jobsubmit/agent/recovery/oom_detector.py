@@ -16,7 +16,7 @@ class OomDetector:
         self.before = self._count()
 
     def has_struck(self) -> bool:
-        """Tell whether the count has risen since the start; never where the kernel does not tell."""
+        """Return whether the count has risen since the start; never where the kernel does not tell."""
         return self._count() > self.before
 
     def _count(self) -> int:

@@ -60,12 +60,12 @@ def _without_secrets(job: Job, value: object) -> object:
 
 
 def describe_process(node: int, rank: int | None) -> str:
-    """Name a process as people do."""
+    """Return how people name a process: node 1, rank 3."""
     return "node %d" % node + ("" if rank is None else ", rank %d" % rank)
 
 
 def describe_signal(number: int) -> str:
-    """Name a signal by number and name."""
+    """Return a signal by number and name."""
     try:
         return "signal %d (%s)" % (number, signal.Signals(number).name)
     except ValueError:

@@ -32,7 +32,7 @@ _TO_BE_JUDGED = "a process failed"
 
 
 class Node:
-    """Hold one emulated node; its leader is its start script, which becomes the launcher."""
+    """One emulated node; its leader is its start script, which becomes the launcher."""
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """Hold the faults of a job that have not struck yet.
+    """The faults of a job that have not struck yet.
 
     Each is {"text", "action": kill or delay, "target": node or rank, "number", "signal", "at_step" or "after" seconds
     (counted from when all ranks have started), "by" seconds}.

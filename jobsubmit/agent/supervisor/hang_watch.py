@@ -75,7 +75,7 @@ def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
 
 
 def _catches(pid: int) -> bool:
-    """Tell whether a process handles the signal: one that does not would be ended by it."""
+    """Return whether a process handles the signal: one that does not would be ended by it."""
     try:
         with open("/proc/%d/status" % pid) as stream:
             caught = next(line for line in stream if line.startswith("SigCgt:"))

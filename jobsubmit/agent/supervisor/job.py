@@ -142,7 +142,7 @@ class Job:
             pass
 
     def add_note(self, text: str) -> None:
-        """Say something with the status, once."""
+        """Add a note to the status, once."""
         if text not in self.status["notes"]:
             self.write_status(notes=[*self.status["notes"], text])
 
@@ -232,7 +232,7 @@ class Job:
         return open(self.files.log_of(node, None, stream), "ab")
 
     def say(self, node: int, text: str) -> None:
-        """Say something among the lines of a node, unless the disk is full."""
+        """Write a line of ours among those of a node, unless the disk is full."""
         try:
             with self.node_log(node, "stderr") as log:
                 log.write(("jobsubmit: %s\n" % text).encode())

@@ -26,7 +26,7 @@ class PhaseRecorder:
         return (step, "start") in self.seen and self._record(step, "end")
 
     def ended(self, step: str) -> bool:
-        """Tell whether a step has ended."""
+        """Return whether a step has ended."""
         return (step, "end") in self.seen
 
     def _record(self, step: str, edge: str) -> bool:

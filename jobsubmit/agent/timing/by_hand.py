@@ -50,7 +50,7 @@ class sync:  # noqa: N801 - it is used like a function
 
 
 class _ByHand:
-    """Hold the series of one name, and when it was entered and left last."""
+    """The series of one name, and when it was entered and left last."""
 
     known: dict[str, _ByHand] = {}  # noqa: RUF012 - one a process
 

@@ -110,7 +110,7 @@ class Series:
         self.own_ns = 0
 
     def wants(self, step: int) -> bool:
-        """Tell whether a step is one that is written."""
+        """Return whether a step is one that is written."""
         return step % self.stride == 0
 
     def row(self, step: int, *values: int | None) -> None:

@@ -19,7 +19,7 @@ _FORGOTTEN_SECONDS = 3600.0  # of another machine: it is not waited for any more
 
 
 class Elsewhere(NamedTuple):
-    """Say where else a job is watched, for people; `is_silent` where it has given no sign of life for an hour."""
+    """Where else a job is watched, for people; `is_silent` where it has given no sign of life for an hour."""
 
     host: str
     text: str

@@ -39,7 +39,7 @@ _HINTS = {
 
 
 class RefusedError(BackendError):
-    """Say that the service refused a request; `status` is HTTP's."""
+    """The service refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
         super().__init__(message, hint, may_pass=status in PASSING_STATUSES, is_unsure=status in _UNSURE)
@@ -273,7 +273,7 @@ def _job(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_unsent(error: Exception) -> bool:
-    """Tell whether a connection was never made."""
+    """Return whether a connection was never made."""
     import requests
     from huaweicloudsdkcore.exceptions import exceptions
 

@@ -39,7 +39,7 @@ _HINT = f"set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, write ak and sk into {_
 
 @dataclass(frozen=True)
 class Identity:
-    """Hold access key, secret key, perhaps a token of a temporary key, and where the job goes."""
+    """Access key, secret key, perhaps a token of a temporary key, and where the job goes."""
 
     ak: str = field(repr=False)
     sk: str = field(repr=False)

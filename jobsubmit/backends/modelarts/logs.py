@@ -34,7 +34,7 @@ _FILE = "modelarts-job-{job}-{task}.log"  # below log_export_path (platform docu
 
 @dataclass(frozen=True)
 class Look:
-    """Hold what a job was like at one look: its tasks, whether to wait for more lines, and when it ended if it has."""
+    """What a job was like at one look: its tasks, whether to wait for more lines, and when it ended if it has."""
 
     tasks: Sequence[str]
     goes_on: bool
@@ -43,7 +43,7 @@ class Look:
 
 @dataclass
 class _Task:
-    """Hold how far the log of a task is read, and how."""
+    """How far the log of a task is read, and how."""
 
     name: str
     count: int = 0  # of lines
@@ -110,7 +110,7 @@ class Logs:
         return sum(task.count for task in self.tasks.values())
 
     def _is_whole(self, query: LogQuery, ended: float | None, quiet: int) -> bool:
-        """Tell whether no more lines will come; of a job that goes on only those so far are wanted."""
+        """Return whether no more lines will come; of a job that goes on only those so far are wanted."""
         if ended is None or time.time() - ended > _LATE_SECONDS:
             return True
         is_settled = quiet >= _MOST_QUIET_LOOKS and not self.is_tagged

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Diagnosis(NamedTuple):
-    """Say what a failure's text means, and what to do next."""
+    """What a failure's text means, and what to do next."""
 
     meaning: str
     hint: str

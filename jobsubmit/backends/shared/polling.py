@@ -1,4 +1,4 @@
-"""Bear an engine that does not answer for once."""
+"""Tolerate transient polling errors."""
 
 from __future__ import annotations
 

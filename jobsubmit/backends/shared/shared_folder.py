@@ -59,7 +59,7 @@ class SharedFolder:
             return 0
 
     def is_job(self) -> bool:
-        """Tell whether the directory is one of a job, and nothing else that a damaged note may name."""
+        """Return whether the directory is one of a job, and nothing else that a damaged note may name."""
         try:
             names = {path.name for path in self.directory.iterdir()}
             request = (self.directory / REQUEST).read_bytes() if REQUEST in names else b""
@@ -78,7 +78,7 @@ class SharedFolder:
         return Path(JobDirectory(self.directory).cancel).exists()
 
     def is_cancel_overdue(self) -> bool:
-        """Tell whether the nodes were asked to end long ago, and have not."""
+        """Return whether the nodes were asked to end long ago, and have not."""
         try:
             asked_at = Path(JobDirectory(self.directory).cancel).stat().st_mtime
         except OSError:

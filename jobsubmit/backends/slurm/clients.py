@@ -26,7 +26,7 @@ _CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """Hold what Slurm says of a job; times are in seconds since the epoch, None where there is none yet.
+    """What Slurm says of a job; times are in seconds since the epoch, None where there is none yet.
 
     `folder` is where its nodes write, None where Slurm does not say (any more).
     """

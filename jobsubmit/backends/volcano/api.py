@@ -28,7 +28,7 @@ _HINTS = {
 
 
 class RefusedError(BackendError):
-    """Say that the server refused a request; `status` is HTTP's."""
+    """The server refused a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
         super().__init__(message, hint, may_pass=status in PASSING_STATUSES)
@@ -161,7 +161,7 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def _has_own_kubeconfig() -> bool:
-    """Tell whether the user has one, or we are in no pod."""
+    """Return whether the user has one, or we are in no pod."""
     return (Path.home() / ".kube" / "config").exists() or not _POD_NAMESPACE.exists()
 
 

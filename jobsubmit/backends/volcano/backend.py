@@ -48,7 +48,7 @@ _CONFLICT = 409
 
 
 class ConflictError(BackendError):
-    """Say that there is such an object already."""
+    """There is such an object already."""
 
 
 class PostForms(Protocol):

@@ -36,7 +36,7 @@ _NODE_PARTS = 2  # of a key: attempt and node
 
 @dataclass
 class _Source:
-    """Hold how far the lines of one node in one attempt are read: up to line `count`, which the pod had `since`."""
+    """How far the lines of one node in one attempt are read: up to line `count`, which the pod had `since`."""
 
     attempt: int
     node: int

@@ -86,7 +86,7 @@ def _job(plan: LaunchPlan, spec: VolcanoBackendSpec, name: str, job_id: str) -> 
 
 
 def _policies(plan: LaunchPlan) -> list[dict[str, Any]]:
-    """Say when all pods start again: where an agent asks for it, or a pod was taken away; any other end is the end."""
+    """Return when all pods start again: where an agent asks for it, or a pod was taken away."""
     if not plan.restarts:
         return [{"event": event, "action": "TerminateJob"} for event in ("PodEvicted", "PodFailed")]
     lost = "RestartJob" if "node_failure" in plan.restarts.on else "TerminateJob"

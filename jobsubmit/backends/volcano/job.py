@@ -25,7 +25,7 @@ _TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
 
 
 class Job:
-    """Hold one job as the server has it now. Raises JobNotFoundError."""
+    """One job as the server has it now. Raises JobNotFoundError."""
 
     def __init__(self, handle: JobHandle) -> None:
         context, _, path = handle.path.rpartition("@")

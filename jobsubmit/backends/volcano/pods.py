@@ -47,7 +47,7 @@ _FETCH, _WORKER = "fetch", "worker"
 
 @dataclass(frozen=True)
 class Pod:
-    """Hold one node of a job as Kubernetes sees it; times are in seconds since the epoch, None where not yet."""
+    """One node of a job as Kubernetes sees it; times are in seconds since the epoch, None where not yet."""
 
     name: str
     node: int
@@ -128,7 +128,7 @@ def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple
 
 
 def _is_overdue(meta: Mapping[str, Any]) -> bool:
-    """Tell whether a pod should have been gone for a while: nobody on its machine removes it."""
+    """Return whether a pod should have been gone for a while: nobody on its machine removes it."""
     due = parse_moment(meta.get("deletionTimestamp"))
     return due is not None and due + _OVERDUE_SECONDS < time.time()
 

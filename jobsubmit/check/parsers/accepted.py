@@ -26,7 +26,7 @@ _TAKES_NO_VALUE = "ignored explicit argument"
 
 @dataclass(frozen=True)
 class Option:
-    """Hold an option, or a positional argument, in argparse's terms; `is_sure` unless it may not be declared.
+    """An option, or a positional argument, in argparse's terms; `is_sure` unless it may not be declared.
 
     `settings` are action, nargs, choices, required and dest; `type` is the name of a converter, empty for any.
     """
@@ -40,19 +40,19 @@ class Option:
 
     @property
     def is_positional(self) -> bool:
-        """Tell whether it has no name on the command line."""
+        """Return whether it has no name on the command line."""
         return not self.names[0].startswith("-")
 
 
 class Gap(NamedTuple):
-    """Say where a program may accept more than was found, and why."""
+    """Where a program may accept more than was found, and why."""
 
     where: str
     why: str
 
 
 class Refusal(NamedTuple):
-    """Say what a program answers to a word."""
+    """What a program answers to a word."""
 
     kind: str
     text: str
@@ -64,7 +64,7 @@ _NONE = Refusal("", "", None)
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Hold what a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
+    """What a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
 
     `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed.
     """

@@ -16,7 +16,7 @@ _CALLED_LATER = ("__post_init__", "__call__", "forward")
 
 
 class Reach(IntEnum):
-    """Say how sure it is that something is executed."""
+    """How sure it is that something is executed."""
 
     NEVER = 0
     PERHAPS = 1
@@ -24,7 +24,7 @@ class Reach(IntEnum):
 
 
 class Callee(NamedTuple):
-    """Name a function that is called, the module it is in, and how surely it is."""
+    """A function that is called, the module it is in, and how surely it is."""
 
     function: Function
     module: Module

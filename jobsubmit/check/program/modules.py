@@ -27,7 +27,7 @@ _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "f
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """Hold one file: its tree, what its imports call things, and what it defines at its top."""
+    """One file: its tree, what its imports call things, and what it defines at its top."""
 
     path: str
     name: str
@@ -105,7 +105,7 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Hold the modules that a boot file leads to; `roots` are the folders its imports are looked up in."""
+    """The modules that a boot file leads to; `roots` are the folders its imports are looked up in."""
 
     boot: Module
     modules: Mapping[str, Module]
@@ -157,7 +157,7 @@ class Program:
 
     @cached_property
     def is_dynamic(self) -> bool:
-        """Tell whether variables of modules may be set in ways that no look at them shows."""
+        """Return whether variables of modules may be set in ways that no look at them shows."""
         return any(name in ("exec", "globals", "setattr") for _, _, name in self.calls)
 
     @cached_property
@@ -205,7 +205,7 @@ class Program:
         return (module, module.definitions[last]) if module and last in module.definitions else None
 
     def imports(self, *packages: str) -> bool:
-        """Tell whether any module imports one of these packages."""
+        """Return whether any module imports one of these packages."""
         return any(
             name == package or name.startswith(f"{package}.")
             for module in self.modules.values()

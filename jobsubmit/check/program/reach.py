@@ -13,7 +13,7 @@ from jobsubmit.check.program.values import Values
 
 
 class _Flow(IntEnum):
-    """Say how a block of statements ends."""
+    """How a block of statements ends."""
 
     ON = 0
     PERHAPS_OUT = 1
@@ -135,7 +135,7 @@ class _Walk:
         return _Flow.ON
 
     def _ends(self, call: ast.Call, module: Module) -> bool:
-        """Tell whether a call does not return: an exit, or a function that surely comes to one."""
+        """Return whether a call does not return: an exit, or a function that surely comes to one."""
         name = self.program.name_of(call.func, module)
         if _is_end(name):
             return True
@@ -217,7 +217,7 @@ def _is_end(name: str) -> bool:
 
 
 def _passes_on(handler: ast.ExceptHandler, module: Module) -> bool:
-    """Tell whether an error that is caught ends the program all the same."""
+    """Return whether an error that is caught ends the program all the same."""
     if handler.type is not None and ast.unparse(handler.type) in ("KeyboardInterrupt", "SystemExit"):
         return True
     last = handler.body[-1]

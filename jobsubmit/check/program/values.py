@@ -57,7 +57,7 @@ _TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
 
 @dataclass(frozen=True)
 class Facts:
-    """Hold what a job tells each of its processes.
+    """What a job tells each of its processes.
 
     `environment` maps a variable to its value, to UNKNOWN where that differs, and to None where nobody sets it;
     `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
@@ -284,7 +284,7 @@ class Values:
 
 
 def _is_small(value: Any) -> bool:
-    """Tell whether a value may be reckoned with: what a program makes large, it shall make large itself."""
+    """Return whether a value may be reckoned with: what a program makes large, it shall make large itself."""
     if isinstance(value, str):
         return len(value) < _LONGEST_TEXT
     return isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER

@@ -56,7 +56,7 @@ def _is_sys_argv(search: Search, node: ast.AST, module: Module) -> bool:
 
 
 def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) -> bool:
-    """Tell whether a parser is handed to code that is not here."""
+    """Return whether a parser is handed to code that is not here."""
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "parents")]
     names = search.parser_names(module)
     if name in _HARMLESS or not any(_is_parser(inner, names) for item in given for inner in _parts(item)):

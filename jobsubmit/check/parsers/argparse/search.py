@@ -20,7 +20,7 @@ _PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
 
 
 class Search:
-    """Hold the calls of a program that make a parser, and tell what they are for."""
+    """The calls of a program that make a parser, and tell what they are for."""
 
     def __init__(self, program: Program, reached: Reached, values: Values) -> None:
         self.program, self.reached, self.values = program, reached, values
@@ -29,7 +29,7 @@ class Search:
         self.creations = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
 
     def makes_parser(self, name: str, depth: int = 0) -> bool:
-        """Tell whether a name is that of a class of parsers."""
+        """Return whether a name is that of a class of parsers."""
         if name == CREATES:
             return True
         found = self.program.definition(name)
@@ -71,7 +71,7 @@ class Search:
                 yield module, call
 
     def is_sure(self, node: ast.AST, module: Module) -> bool:
-        """Tell whether something is surely executed."""
+        """Return whether something is surely executed."""
         return self.reached.of(node, module) is Reach.SURELY
 
     def parser_names(self, module: Module) -> frozenset[str]:
@@ -89,7 +89,7 @@ class Search:
                     yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
     def has_plain_name(self, call: ast.Call, module: Module) -> bool:
-        """Tell whether the names of an option are known."""
+        """Return whether the names of an option are known."""
         names = [self.values.of(item, module) for item in call.args]
         return bool(names) and all(isinstance(name, str) for name in names)
 
@@ -107,7 +107,7 @@ class Search:
 
     @cached_property
     def is_one_parser(self) -> bool:
-        """Tell whether all options are of one parser: the only one, with parents, or one that gets what is left."""
+        """Return whether all options are of one parser: the only one, with parents, or one that gets what is left."""
         has_parents = any(keyword.arg == "parents" for _, call in self.creations for keyword in call.keywords)
         is_passed_on = any(how in LENIENT for _, _, how in self.parses)
         return (len(self.creations) == 1 or has_parents or is_passed_on) and not self._has_subparsers
@@ -117,7 +117,7 @@ class Search:
         return any(isinstance(c.func, ast.Attribute) and c.func.attr == "add_subparsers" for _, c, _ in self.calls)
 
     def _is_own_method(self, target: ast.Attribute, module: Module) -> bool:
-        """Tell whether `x.parse_args` is a method of a class of the program, and not a parser's."""
+        """Return whether `x.parse_args` is a method of a class of the program, and not a parser's."""
         owners = [node for node in module.above(target) if isinstance(node, ast.ClassDef)]
         is_self = isinstance(target.value, ast.Name) and target.value.id == "self"
         return is_self and any(

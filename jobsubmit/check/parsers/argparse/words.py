@@ -9,7 +9,7 @@ from jobsubmit.check.program.modules import Module
 
 
 def is_argv(search: Search, call: ast.Call, module: Module) -> bool:
-    """Tell whether a call parses the words of the command line, or those that another parser left."""
+    """Return whether a call parses the words of the command line, or those that another parser left."""
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "args"), None)
     if given is None or (isinstance(given, ast.Constant) and given.value is None):
         return True
@@ -43,6 +43,6 @@ def _is_left_over(name: ast.Name, module: Module) -> bool:
 
 
 def _gives_words(call: ast.Call) -> bool:
-    """Tell whether a call hands over anything but the words of the command line."""
+    """Return whether a call hands over anything but the words of the command line."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(ast.unparse(item) not in ("None", "sys.argv[1:]", "argv[1:]") for item in given)
