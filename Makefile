@@ -4,7 +4,7 @@ BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
 TRAIN := .venv/.installed-train
 SAMPLES := .venv/.installed-samples
-PROGRESS := $(BIN)/python tests/progress.py
+PROGRESS := $(BIN)/python tests/support/progress.py
 QUIETLY := --no-print-directory
 
 .PHONY: help demo check test test-all chaos fuzz defects coverage records engines static integration slow clean
@@ -45,7 +45,7 @@ static: $(DEV)
 
 # Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
 engines: $(DEV) $(TRAIN)
-	@$(PROGRESS) 'MinIO' $(BIN)/python tests/minio_server.py
+	@$(PROGRESS) 'MinIO' $(BIN)/python tests/support/minio_server.py
 	-@$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
 	-@$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
 	-@$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
@@ -60,10 +60,10 @@ slow:
 	$(BIN)/pytest -n 3 -m integration
 
 chaos: $(DEV) $(TRAIN)
-	$(BIN)/python tests/chaos.py --kills 100
+	$(BIN)/python tests/support/chaos.py --kills 100
 
 fuzz: $(DEV)
-	JOBSUBMIT_FUZZ=long $(BIN)/pytest -n 2 -m '' tests/slow/test_fuzz.py tests/unit/test_damaged_records.py
+	JOBSUBMIT_FUZZ=long $(BIN)/pytest -n 2 -m '' tests/slow/test_fuzz.py tests/unit/jobs/test_damaged_records.py
 
 defects: $(DEV) engines
 	$(BIN)/python tests/bench/defects.py
@@ -76,7 +76,7 @@ coverage: $(DEV) engines
 	$(BIN)/coverage report
 
 records: $(DEV) engines
-	$(BIN)/python tests/write_records.py
+	$(BIN)/python tests/support/write_records.py
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "jobsubmit needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
@@ -88,15 +88,15 @@ $(BASE): .venv/bin/python pyproject.toml
 	@touch $@
 
 $(TRAIN): $(BASE)
-	@$(PROGRESS) 'installing torch' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py train)
+	@$(PROGRESS) 'installing torch' $(BIN)/python -m pip install $$($(BIN)/python tests/support/extras.py train)
 	@touch $@
 
 $(DEV): $(BASE)
-	@$(PROGRESS) 'installing what the tests need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py dev)
+	@$(PROGRESS) 'installing what the tests need' $(BIN)/python -m pip install $$($(BIN)/python tests/support/extras.py dev)
 	@touch $@
 
 $(SAMPLES): $(BASE)
-	@$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/extras.py samples)
+	@$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/support/extras.py samples)
 	@touch $@
 
 clean:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "engines")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("support", "engines")]
 
 import kubernetes_cluster
 import minio_server

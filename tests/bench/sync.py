@@ -18,11 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
 from overhead import interval
 
-TIMED = Path(__file__).parents[1] / "timed"
+TIMED = Path(__file__).parents[1] / "support/timed"
 JOBSUBMIT = str(Path(sys.executable).with_name("jobsubmit"))
 JOB = """name: timed
 mode: torchrun

@@ -30,7 +30,7 @@ from jobsubmit.stores.opening import open_store
 from jobsubmit.transfer.fetch_plan import fetch_order
 from jobsubmit.transfer.upload import upload, upload_script
 
-TIMED = Path(__file__).parents[1] / "timed"
+TIMED = Path(__file__).parents[1] / "support/timed"
 
 pytestmark = pytest.mark.needs("torch")
 

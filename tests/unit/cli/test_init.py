@@ -17,7 +17,7 @@ from jobsubmit.scaffold.from_command import draft_from_command
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.model import MODES
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
+CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {
     "torchrun train.py": {"mode": "torchrun", "resources": {"nodes": 1, "nproc_per_node": 1}},
     "torchrun --nnodes=2 --nproc-per-node=8 --rdzv_backend=c10d --rdzv-endpoint=h:1 src/train.py --lr 0.1": {

@@ -1,4 +1,4 @@
-"""Print what an extra of jobsubmit, which is installed without it, needs: `pip install $(python tests/extras.py dev)`.
+"""Print what an extra of jobsubmit needs, for `pip install $(python tests/support/extras.py dev)`.
 
 Installing `.[dev]` instead would take jobsubmit away for a moment, under the tests that run meanwhile.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command import Command
 
-RECORDS = Path(__file__).parents[1] / "corpus/records/2026-11-22/local"
+RECORDS = Path(__file__).parents[2] / "corpus/records/2026-11-22/local"
 FAILED, WELL, RESTARTED, REFUSED = "failed-aaaaaa", "well-aaaaaa", "restarted-aaaaaa", "refused-aaaaaa"
 BOOT = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_known_args()\n"
 

@@ -1,6 +1,6 @@
 """Keep the jobs of this version, so that tests show that later versions can read them.
 
-    python tests/write_records.py [local] [slurm] [volcano] [modelarts]
+    python tests/support/write_records.py [local] [slurm] [volcano] [modelarts]
 
 They go to corpus/records/DATE, one state directory a backend, as a user has it, with jobs in every final state. Its
 expected.json is what the version that wrote them said of them. Paths and names of this machine are replaced.
@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-RECORDS = HERE / "corpus/records" / time.strftime("%Y-%m-%d")
-sys.path[:0] = [str(HERE), str(HERE / "engines")]
+TESTS = Path(__file__).resolve().parents[1]
+RECORDS = TESTS / "corpus/records" / time.strftime("%Y-%m-%d")
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "engines")]
 
 import boto3
 import kubernetes_cluster
@@ -125,7 +125,7 @@ class Writer:
 
     def anonymous(self, data: bytes) -> bytes:
         """Replace what is of this machine."""
-        places = [str(self.folder), str(HERE.parent), sys.base_prefix, str(Path.home())]
+        places = [str(self.folder), str(TESTS.parent), sys.base_prefix, str(Path.home())]
         words = {**dict.fromkeys(places, "/home/user/project"), socket.gethostname(): "machine"}
         for ours, theirs in words.items():
             pattern = re.escape(ours.encode()) + rb"(?![\w-])"
@@ -146,7 +146,7 @@ def local(folder: Path) -> None:
     writer.create("late", "sleeps", timeout="8s")
     writer.interrupted("lost", lambda: _kill_supervisor(writer.state / "jobs/lost-aaaaaa/status.json"))
     writer.create("refused", "ends", store={"uri": "s3://bucket/jobs", "endpoint_url": "http://127.0.0.1:9"})
-    sample = HERE.parent / "code"
+    sample = TESTS.parent / "code"
     code = {"code_dir": str(sample), "boot_file": "torch_ddp.py", "args": [], "profile": "sync"}
     writer.create("timed", "", **code, resources={"nodes": 2, "nproc_per_node": 2})
     writer.keep(RECORDS / "local")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def slow(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - pytest's name

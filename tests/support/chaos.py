@@ -1,6 +1,6 @@
 """Kill whatever a training consists of, at random moments, and see that it ends as if nothing had happened.
 
-`python tests/chaos.py --kills 100` prints what was killed and what was found. The training goes on from checkpoint to
+`chaos.py --kills 100` prints what was killed and what was found. The training goes on from checkpoint to
 checkpoint through as many attempts, and after a kill of what watches it through as many jobs, as it takes.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from command import JOBSUBMIT, events, job_dir, processes_left
 
-CODE = Path(__file__).parents[1] / "code"
+CODE = Path(__file__).parents[2] / "code"
 TARGETS = ("client", "supervisor", "keeper", "agent", "rank", "node")
 MODES = {"spawn": "main.py", "launch": "torch_ddp.py", "torchrun": "torch_ddp.py"}
 STEPS = 100

@@ -159,7 +159,7 @@ def test_a_slurm_job_that_pins_what_it_runs_in_is_warned_of(
 
 
 def test_status_repeats_what_the_job_was_warned_of(jobsubmit: Command, tmp_path: Path) -> None:
-    records = sorted((Path(__file__).parents[1] / "corpus/records").glob("*/local"))[-1]
+    records = sorted((Path(__file__).parents[2] / "corpus/records").glob("*/local"))[-1]
     shutil.copytree(records, tmp_path / "state")
     file = tmp_path / "state/jobs/well-aaaaaa/record.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "warnings": ["job.yaml:3  image: not used"]}))

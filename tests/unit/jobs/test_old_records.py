@@ -12,7 +12,7 @@ from command import Command
 
 from jobsubmit.backends.slurm import clients
 
-RECORDS = Path(__file__).parents[1] / "corpus/records"
+RECORDS = Path(__file__).parents[2] / "corpus/records"
 KEPT = sorted(path.relative_to(RECORDS).as_posix() for path in RECORDS.glob("*/*"))
 LOCAL = [kind for kind in KEPT if kind.endswith("/local")]
 READABLE = [kind for kind in KEPT if kind.endswith(("/local", "/slurm"))]

@@ -16,7 +16,7 @@ from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.spec.loader import load_mapping
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "boot_files"
+CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 CASES: list[dict[str, Any]] = yaml.safe_load((CORPUS / "cases.yaml").read_text())
 
 

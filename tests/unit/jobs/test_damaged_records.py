@@ -25,7 +25,7 @@ from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.console import printable, visible
 from jobsubmit.spec import yaml_document as documents
 
-LATEST = max((Path(__file__).parents[1] / "corpus/records").iterdir())
+LATEST = max((Path(__file__).parents[2] / "corpus/records").iterdir())
 RECORDS = LATEST / "local"
 RUNS = 2_500 if os.environ.get("JOBSUBMIT_FUZZ") == "long" else 60
 COMMANDS = [

@@ -1,4 +1,4 @@
-"""Run a command that takes minutes, and show that it goes on: `python tests/progress.py "installing torch" pip …`.
+"""Run a command that takes minutes, and show that it goes on: `progress.py "installing torch" pip …`.
 
 A terminal gets one line that changes, a log a line every 15 seconds: what is done, for how long, and the last line of
 the command's output. If it fails, the end of its output is printed. The exit code is the command's own.
