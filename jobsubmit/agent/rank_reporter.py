@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from multiprocessing import process
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any, TypeVar
 
     from typing_extensions import ParamSpec, Unpack
@@ -220,7 +220,7 @@ def _die_with_launcher_for_sure(child: Any) -> None:
     if _is_torch_spawn(child):
         function, *arguments = child._args
 
-        def dying(*args: Any) -> Any:
+        def dying(*args: object) -> object:
             _guarded(_die_with_launcher)()
             return function(*args)
 
@@ -332,14 +332,14 @@ def _spawn_rank(child: Any, count: int) -> int | None:
 @_guarded
 def _spawn_count() -> int | None:
     """Return how many processes mp.spawn was asked for, from the frame of its that starts them; else None."""
-    caller: Any = sys._getframe()
+    caller: FrameType | None = sys._getframe()
     while caller is not None and caller.f_code.co_name != "start_processes":
         caller = caller.f_back
     count = caller.f_locals.get("nprocs") if caller is not None else None
     return count if isinstance(count, int) and count > 0 else None
 
 
-def _is_torch_spawn(child: Any) -> bool:
+def _is_torch_spawn(child: process.BaseProcess) -> bool:
     return getattr(getattr(child, "_target", None), "__module__", "") == "torch.multiprocessing.spawn"
 
 

@@ -5,7 +5,7 @@
     may-restart FOLDER  exit with 0 if an attempt may follow the one before
     fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
     pod FOLDER JOB      like `node`, in a pod: see pod.py
-    task SCRIPT         like `node`, as a task of ModelArts, which has brought code and start script: see task.py
+    task SCRIPT         like `node`, as a task of ModelArts, which has laid code and script: see modelarts_task.py
 
 JOB (FOLDER unless given) holds request.json: what the job is. Unless the code was fetched before, JOBSUBMIT_ORDER in
 the environment says what to fetch. In FOLDER each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the

@@ -10,9 +10,17 @@ from importlib import import_module
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import TypeAlias
+
+    from torch import Tensor
+    from torch.distributed import GradBucket
+    from torch.futures import Future
+    from torch.nn.parallel import DistributedDataParallel
 
     from .recorder import Series
+
+    Hook: TypeAlias = Callable[[object, GradBucket], Future[Tensor]]
+    Register: TypeAlias = Callable[[DistributedDataParallel, object, Hook], None]
 
 
 class Buckets:
@@ -22,11 +30,11 @@ class Buckets:
     torch takes one hook a model, once. Ours stands for whichever the user wants, also of one who comes late.
     """
 
-    def __init__(self, model: Any, series: Series) -> None:
+    def __init__(self, model: DistributedDataParallel, series: Series) -> None:
         self.model, self.series = weakref.ref(model), series
         self.is_registered = bool(getattr(model, "_comm_hooks", None))  # by the model itself: mixed precision
-        self.inner: tuple[Any, Callable[..., Any]] | None = None
-        self.taken: list[list[Any]] = []
+        self.inner: tuple[object, Hook] | None = None
+        self.taken: list[_Reduction] = []
 
     def begin_step(self, last_step: int) -> None:
         """Write what the last step's buckets took; time all from the first step on."""
@@ -34,7 +42,7 @@ class Buckets:
             self._register_usual()
         taken, self.taken = self.taken, []
         if taken and self.series.wants(last_step):
-            self.series.recorder.row(["buckets", self.series.number, last_step, [_timed(*item) for item in taken]])
+            self.series.recorder.row(["buckets", self.series.number, last_step, [item.times() for item in taken]])
             self.series.count(len(taken))
 
     def _register_usual(self) -> None:
@@ -43,7 +51,7 @@ class Buckets:
         if model is not None:
             model.register_comm_hook(model.process_group, usual.allreduce_hook)
 
-    def register(self, model: Any, register: Callable[..., Any], state: Any, hook: Callable[..., Any]) -> None:
+    def register(self, model: DistributedDataParallel, register: Register, state: object, hook: Hook) -> None:
         """Register a hook, or put it in the place of the one that ours stands for."""
         if self.is_registered and self.inner is not None:
             model._check_comm_hook(hook)
@@ -53,8 +61,8 @@ class Buckets:
         self.is_registered = True
         register(model, None, self._stand_in(hook))
 
-    def _stand_in(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(state: Any, bucket: Any) -> Any:
+    def _stand_in(self, hook: Hook) -> Hook:
+        def timed(state: object, bucket: GradBucket) -> Future[Tensor]:
             assert self.inner is not None
             entry = self._begin(bucket)
             future = self.inner[1](self.inner[0], bucket)
@@ -65,7 +73,7 @@ class Buckets:
         timed.__annotations__ = {}  # torch wants its own types there, or nothing
         return timed
 
-    def _begin(self, bucket: Any) -> list[Any] | None:
+    def _begin(self, bucket: GradBucket) -> _Reduction | None:
         if not self.series.recorder.is_on:
             return None
         begun = time.perf_counter_ns()
@@ -73,7 +81,7 @@ class Buckets:
             tensor = bucket.buffer()
             clock = _GpuClock(tensor) if tensor.is_cuda else None
             size = tensor.numel() * tensor.element_size()
-            entry = [bucket.index(), size, self.series.recorder.now(), None, clock]
+            entry = _Reduction(bucket.index(), size, self.series.recorder.now(), clock)
         except Exception as error:  # sparse gradients, a reducer that is none
             self.series.recorder.off("buckets cannot be timed here (%s: %s)" % (type(error).__name__, error))
             self.taken = []
@@ -82,11 +90,11 @@ class Buckets:
         self.series.own_ns += time.perf_counter_ns() - begun
         return entry
 
-    def _end(self, entry: list[Any], ended: Any) -> Any:
+    def _end(self, entry: _Reduction, ended: Future[Tensor]) -> Tensor:
         try:
-            entry[3] = self.series.recorder.now()
-            if entry[4]:
-                entry[4].stop()
+            entry.ended = self.series.recorder.now()
+            if entry.clock:
+                entry.clock.stop()
         except Exception as error:
             self.series.recorder.off("buckets cannot be timed here (%s: %s)" % (type(error).__name__, error))
         return ended.value()
@@ -95,8 +103,8 @@ class Buckets:
 class _GpuClock:
     """Time what a GPU does between two moments of its stream."""
 
-    def __init__(self, tensor: Any) -> None:
-        cuda: Any = import_module("torch.cuda")
+    def __init__(self, tensor: Tensor) -> None:
+        cuda = import_module("torch.cuda")
         self.begun, self.ended = (cuda.Event(enable_timing=True) for _ in range(2))
         self.begun.record(cuda.current_stream(tensor.device))
 
@@ -109,24 +117,35 @@ class _GpuClock:
         return int(self.begun.elapsed_time(self.ended) * 1000) if self.ended.query() else None
 
 
-def _timed(index: int, size: int, begun: int, ended: int | None, clock: _GpuClock | None) -> list[int | None]:
-    if clock is None or ended is None:
-        return [index, size, begun, ended]
-    took = clock.microseconds()
-    return [index, size, begun, None if took is None else begun + took]
+class _Reduction:
+    """The all-reduce of one bucket; times are in microseconds."""
+
+    def __init__(self, index: int, size: int, begun: int, clock: _GpuClock | None) -> None:
+        self.index, self.size, self.begun, self.clock = index, size, begun, clock
+        self.ended: int | None = None
+
+    def times(self) -> list[int | None]:
+        """Return how it is written: on a GPU what its own clock says counts."""
+        if self.clock is None or self.ended is None:
+            return [self.index, self.size, self.begun, self.ended]
+        took = self.clock.microseconds()
+        return [self.index, self.size, self.begun, None if took is None else self.begun + took]
 
 
-def time_hooks(kind: Any) -> None:
+def time_hooks(kind: type[DistributedDataParallel]) -> None:
     """Have the communication hooks that users register timed, too."""
     register, builtin = kind.register_comm_hook, kind._register_builtin_comm_hook
 
     @functools.wraps(register)
-    def registering(self: Any, state: object, hook: Callable[..., Any]) -> Any:
+    def registering(self: DistributedDataParallel, state: object, hook: Hook) -> None:
         taker: Buckets | None = getattr(self.logger, "buckets", None)
-        return taker.register(self, register, state, hook) if taker else register(self, state, hook)
+        if taker:
+            taker.register(self, register, state, hook)
+        else:
+            register(self, state, hook)
 
     @functools.wraps(builtin)
-    def registering_builtin(self: Any, *args: Any) -> Any:
+    def registering_builtin(self: DistributedDataParallel, *args: object) -> object:
         taker: Buckets | None = getattr(self.logger, "buckets", None)
         if taker:
             taker.is_registered = True  # it is torch's own, in C++: nothing of it can be timed

@@ -6,12 +6,12 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+    from typing import Any, TypeAlias
 
-    Action = Callable[[ModuleType], None]
+    Action: TypeAlias = Callable[[ModuleType], None]
 
 
 def after_import(actions: dict[str, Action], failed: Callable[[str], None]) -> None:
@@ -37,7 +37,9 @@ class _Watcher:
     def __init__(self, waiting: dict[str, Action]) -> None:
         self.waiting = waiting
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name not in self.waiting:
             return None
         for finder in [finder for finder in sys.meta_path if finder is not self]:

@@ -22,7 +22,6 @@ from .. import node_contract as contract
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 FOLDER = "timing"
 _INSTALLED = "_jobsubmit_agent.timing.install"  # the name under which the rank reporter loads it
@@ -82,11 +81,11 @@ class Recorder:
             with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 sys.stderr.write("jobsubmit: the timing is off: %s; the training goes on without it\n" % why)
 
-    def row(self, values: list[Any]) -> None:
+    def row(self, values: list[object]) -> None:
         """Write a row."""
         self._write(values)
 
-    def _write(self, value: Any) -> None:
+    def _write(self, value: object) -> None:
         if not self.is_on or os.getpid() != self.pid:  # a helper that was forked has the same file open
             return
         try:

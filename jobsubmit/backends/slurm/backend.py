@@ -23,6 +23,7 @@ from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.document import LOG, NAME, agent_path, build_document
 from jobsubmit.backends.slurm.result import complete_status
+from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, explain_wait
 from jobsubmit.common.finding import IGNORED, Finding
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
+    from jobsubmit.spec.backend import BackendSpec
     from jobsubmit.spec.model import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
@@ -66,7 +68,8 @@ class SlurmBackend:
     def _shared(self, plan: LaunchPlan) -> Path:
         return self._shared_of(plan.backend)
 
-    def _shared_of(self, spec: Any) -> Path:
+    def _shared_of(self, backend: BackendSpec) -> Path:
+        spec = SlurmBackendSpec.of(backend)
         return Path(spec.shared_dir) if spec.shared_dir else self.settings.state_dir / "slurm"
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:

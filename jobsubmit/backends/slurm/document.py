@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobsubmit.backends.shared.agent_archive import agent_digest
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.plan.script import render_document
 
 if TYPE_CHECKING:
+    from jobsubmit.agent.protocol import AgentRequest
     from jobsubmit.plan.launch_plan import LaunchPlan
 
 NAME = "job.sbatch"
@@ -26,7 +26,7 @@ def agent_path(shared: Path) -> Path:
     return shared / f"agent-{agent_digest()[:16]}.pyz"
 
 
-def build_document(plan: LaunchPlan, request: Mapping[str, Any], shared: Path, job_id: str) -> str:
+def build_document(plan: LaunchPlan, request: AgentRequest, shared: Path, job_id: str) -> str:
     """Return the document; equal arguments give equal bytes."""
     folder = shared / job_id
     return render_document(

@@ -53,23 +53,23 @@ def test_ours_come_first_and_then_those_of_other_packages() -> None:
 
 
 def test_a_job_file_may_use_it_with_its_own_fields(job: Path, jobsubmit: Command) -> None:
-    job.write_text(job.read_text() + "  folder: shared\n")
+    job.write_text(job.read_text() + "  python: venv/bin/python\n")
     shown = jobsubmit.json("create", job, "--dry-run")
     assert json.loads(shown["request"]["request.json"])["mode"] == "spawn"
-    job.write_text(job.read_text().replace("folder:", "foldr:"))
+    job.write_text(job.read_text().replace("python:", "pyhton:"))
     text = jobsubmit("validate", job, code=2).stderr
-    assert "job.yaml:7  backend.foldr: is not a field; did you mean `folder`?" in text
+    assert "job.yaml:7  backend.pyhton: is not a field; did you mean `python`?" in text
 
 
 def test_its_path_is_relative_to_the_job_file(job: Path) -> None:
-    job.write_text(job.read_text() + "  folder: shared\n")
+    job.write_text(job.read_text() + "  python: venv/bin/python\n")
     resolved = yaml.safe_load(load(job).resolved_text())
-    assert resolved["backend"]["folder"] == str(job.parent / "shared")
+    assert resolved["backend"]["python"] == str(job.parent / "venv/bin/python")
 
 
 def test_the_schema_knows_it(jobsubmit: Command) -> None:
     schema = json.loads(jobsubmit("schema").stdout)
-    assert "folder" in schema["$defs"]["HandmadeSpec"]["properties"]
+    assert "python" in schema["$defs"]["HandmadeSpec"]["properties"]
 
 
 def test_its_handle_means_the_same_on_every_machine() -> None:

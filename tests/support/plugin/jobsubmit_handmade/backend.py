@@ -32,8 +32,8 @@ from jobsubmit_handmade.spec import HandmadeSpec
 # Starts the nodes, and starts them again as long as the agent says so; whoever fails first ends the others.
 RUNNER = """
 import os, subprocess, sys, time
-agent, folder, nodes = sys.argv[1], sys.argv[2], int(sys.argv[3])
-command, attempt = [sys.executable, "-I", "-S", agent], 0
+python, agent, folder, nodes = *sys.argv[1:4], int(sys.argv[4])
+command, attempt = [python, "-I", "-S", agent], 0
 while True:
     shared = {**os.environ, "JOBSUBMIT_RESTART_COUNT": str(attempt)}
     own = [{**shared, "VC_TASK_INDEX": str(node)} for node in range(nodes)]
@@ -70,24 +70,24 @@ class HandmadeBackend:
         refuse_faults(plan)
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
-        given = HandmadeSpec.of(request.backend).folder
-        folder = (Path(given) if given else self.settings.state_dir / "handmade") / request.job_id
+        folder = self.settings.state_dir / "handmade" / request.job_id
         if folder.exists():
             raise BackendError(f"--job-id {request.job_id} was submitted before", "give another")
         folder.mkdir(parents=True)
         (folder / REQUEST).write_text(request.documents[REQUEST])
         (folder / "agent.pyz").write_bytes(agent_archive())
         nodes = json.loads(request.documents[REQUEST])["nodes"]
+        python = HandmadeSpec.of(request.backend).python or sys.executable
         environment = {
             **os.environ,
             **delivery.secrets,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
             "VC_WORKER_HOSTS": ",".join(f"127.0.0.{101 + node}" for node in range(nodes)),
             "JOBSUBMIT_MASTER_PORT": str(10_000 + os.getpid() % 10_000),
             "JOBSUBMIT_ORDER": json.dumps(delivery.order),
             "GLOO_SOCKET_IFNAME": "lo",
         }
-        words = [sys.executable, "-c", RUNNER, str(folder / "agent.pyz"), str(folder), str(nodes)]
+        words = [sys.executable, "-c", RUNNER, python, str(folder / "agent.pyz"), str(folder), str(nodes)]
         with (folder / "engine.log").open("wb") as log:
             subprocess.Popen(words, env=environment, start_new_session=True, stdin=-3, stdout=log, stderr=log)
         return JobHandle("handmade", f"here/{request.job_id}")

@@ -14,7 +14,9 @@ class HandmadeSpec(BackendSpec):
 
     runs_by: ClassVar[str] = "jobsubmit_handmade.backend:HandmadeBackend"
     handle_path: ClassVar[str] = "here/.+"
-    path_fields: ClassVar[tuple[str, ...]] = ("folder",)
+    path_fields: ClassVar[tuple[str, ...]] = ("python",)
 
     kind: Literal["handmade"] = Field(description="Run as processes.", examples=["handmade"])
-    folder: StrictStr | None = Field(None, description="Where the nodes write.", examples=["shared"])
+    python: StrictStr | None = Field(
+        None, description="Python of the nodes; left out, ours.", examples=["venv/bin/python"]
+    )
