@@ -1,4 +1,4 @@
-"""Put mended defects back, one by one, and see which tests notice: proof that the short runs still guard.
+"""Put fixed defects back, one by one, and see which tests notice: proof that the short runs still guard.
 
     python tests/bench/defects.py            all of them; half an hour
     python tests/bench/defects.py claims s3  those whose names hold one of these words
@@ -45,28 +45,28 @@ DATA, RESTARTS = "integration/test_data.py", "integration/test_restarts.py"
 DEFECTS = (
     # ── how a job ends
     Defect(
-        "jobsubmit.agent.recovery.first_failure._order",
-        'return (failure["was_told"], failure["is_victim"], explained_by_ranks, failure["t"])',
-        'return (False, False, False, failure["t"])',
+        "jobsubmit.agent.recovery.first_failure.ProcessFailure.order",
+        "return self.was_told, self.is_victim, self.is_leader and self.code > 0, self.t",
+        "return False, False, False, self.t",
         "a victim that raised before its cause was collected is named as the first failure",
         (FAILURES,),
     ),
     Defect(
         "jobsubmit.agent.supervisor.attempt.Attempt._settle_seconds",
-        "return SETTLE_UNCLEAR_SECONDS if self.gang.running() else SETTLE_SECONDS",
+        "return SETTLE_UNCLEAR_SECONDS + elsewhere if elsewhere or self.table.running() else SETTLE_SECONDS",
         "return SETTLE_SECONDS",
         "where only victims are seen nobody waits for the cause",
         (FAILURES,),
     ),
     Defect(
-        "jobsubmit.agent.supervisor.attempt.Attempt.judged",
-        "for event in self.job.events.new():\n            self.gang.take(event)\n        failures",
+        "jobsubmit.agent.supervisor.attempt.Attempt.judge",
+        "for event in self.job.events.new():\n            self.table.take(event)\n        failures",
         "failures",
         "what comes in while the others are stopped does not count",
         (FAILURES,),
     ),
     Defect(
-        "jobsubmit.agent.recovery.restart_policy.restarts_after",
+        "jobsubmit.agent.recovery.restart_policy.wants_restart",
         'restarts >= policy["max"]',
         'restarts > policy["max"]',
         "a job is started once more than it may be",
@@ -95,7 +95,7 @@ DEFECTS = (
     ),
     Defect(
         "jobsubmit.agent.supervisor.data_carrier.Outputs.flush",
-        'return self._wait(start(self.job, "outputs"), asked)',
+        'return self._wait(start_carrier(self.job, "outputs"), asked)',
         "return True",
         "what a job wrote last is not uploaded at its end",
         (DATA,),
@@ -116,14 +116,14 @@ DEFECTS = (
         (PROCESSES,),
     ),
     Defect(
-        "jobsubmit.plan.launch_plan.launch.hyperparameters",
+        "jobsubmit.plan.arguments.hyperparameters",
         "spec.resources.most == 1",
         "spec.resources.most >= 1",
         "with several nodes each is told that it is rank 0 of 1",
         ("contract/test_training.py",),
     ),
     Defect(
-        "jobsubmit.plan.launch_plan.launch.rendezvous",
+        "jobsubmit.plan.rendezvous.choose_rendezvous",
         'return Rendezvous("static", "PyTorch 2.1 needs static (platform documentation)")',
         'return Rendezvous("c10d", "documented by the platform")',
         "torch 2.1 meets by c10d, which fails where the first pod's name cannot be resolved",
@@ -145,7 +145,7 @@ DEFECTS = (
         (FAULTS, UPLOAD),
     ),
     Defect(
-        "jobsubmit.bundle.model.scan_cache._entries",
+        "jobsubmit.bundle.scan_cache._entries",
         "if _newest(file.stamp) < bundle.scanned - _RACY_NS:",
         "if file.stamp:",
         "a file that changes twice within a tick of the clock is uploaded as it was",
@@ -203,7 +203,7 @@ DEFECTS = (
     ),
     Defect(
         "jobsubmit.backends.volcano.result._ended",
-        'told_by.update({node: dict(told) for node, told in stored(base.details["attempt"], silent).items()})',
+        'statuses.update(stored(base.details["attempt"], silent))',
         "",
         "a pod that is gone takes the reason of the failure with it",
         ("integration/test_volcano.py", ENGINES),
@@ -245,7 +245,7 @@ DEFECTS = (
         ("integration/test_validate.py",),
     ),
     Defect(
-        "jobsubmit.bundle.model.git.read_revision",
+        "jobsubmit.bundle.git.read_revision",
         "suspects = {*changed, *unwatched, *_changed_submodules(root)}",
         "suspects = {*changed, *_changed_submodules(root)}",
         "a file that git is told to overlook counts as committed",
@@ -288,7 +288,7 @@ def copy_tracked(tree: Path) -> None:
 def require_green(tree: Path, tests: tuple[str, ...]) -> None:
     """Fail where tests do not pass without any defect."""
     if (result := run_tests(tree, tests)) != "passed":
-        sys.exit(f"without a defect, {tests or 'the tests of make check'} {result}: mend that first")
+        sys.exit(f"without a defect, {tests or 'the tests of make check'} {result}: fix that first")
 
 
 def try_out(tree: Path, defect: Defect) -> tuple[str, float]:

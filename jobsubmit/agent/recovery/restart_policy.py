@@ -36,6 +36,6 @@ def _applies(condition: str, outcome: Outcome) -> bool:
     return outcome.reason in _CONDITIONS[kind]
 
 
-def pause_before(policy: RestartPolicy, restart: int) -> float:
+def pause_before_restart(policy: RestartPolicy, restart: int) -> float:
     """Return the seconds to wait before a restart, the first being 1: twice as long each time."""
     return retry.pause_before(restart, policy["backoff"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.2
 SETTLE_UNCLEAR_SECONDS = 5.5
 _LATECOMER_SECONDS = 10.0
-_TO_BE_JUDGED = "a process failed"
+_UNEXPLAINED = "a process failed"
 
 
 class Node:
@@ -197,7 +197,7 @@ class Attempt:
         for failure in failures:
             if failure.rank is not None:
                 rank_failure.keep_error_file(self.job, self.table.ranks[failure.rank])
-        return Outcome("FAILED", _TO_BE_JUDGED)
+        return Outcome("FAILED", _UNEXPLAINED)
 
     def _settle_seconds(self, first: ProcessFailure) -> float:
         """Return how long to wait for a better explanation; it may come from a node of another machine."""
@@ -249,14 +249,14 @@ class Attempt:
         }
         return Outcome("FAILED", "HANG", message, failure)
 
-    def judged(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with who failed first, by all that came in while the gang was stopping."""
+    def judge(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with who failed first, by all that came in while the nodes were stopping."""
         for event in self.job.events.new():
             self.table.take(event)
         failures = self.table.failures()
         if outcome.reason == status_file.STOPPED_BY_ENGINE and failures and not failures[0].was_told:
-            outcome = Outcome("FAILED", _TO_BE_JUDGED)  # the engine came first: it saw a victim, or this failure
-        if outcome.reason != _TO_BE_JUDGED:
+            outcome = Outcome("FAILED", _UNEXPLAINED)  # the engine came first: it saw a victim, or this failure
+        if outcome.reason != _UNEXPLAINED:
             return outcome
         first, *others = failures
         failure = rank_failure.report_failure(self.job, first)

@@ -80,7 +80,7 @@ class Supervisor:
         self.job.steps.start("exit")
         self._stop(outcome)
         self.job.steps.end("exit")
-        return attempt.judged(outcome)
+        return attempt.judge(outcome)
 
     def _recover(self, outcome: Outcome, number: int) -> None:
         """Pause, and make ready for the next attempt."""
@@ -88,7 +88,7 @@ class Supervisor:
         self.progress.look(self.job.node_of_rank)  # what was told while the gang was stopping
         restarts = self.job.scope.restarts
         assert restarts
-        pause = restart_policy.pause_before(restarts, number)
+        pause = restart_policy.pause_before_restart(restarts, number)
         entry: Restart = {
             "attempt": number,
             "failed_at": self.attempt.failed_at or time.time(),
