@@ -9,15 +9,14 @@ from typing import Any
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor, submit
-from jobsubmit.jobs.prepare import Demands, Prepared
-from jobsubmit.jobs.prepare import prepare as prepare_job
+from jobsubmit.jobs.prepare import Demands, Prepared, prepare as prepare_job
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import Script, render
-from jobsubmit.report.report import Report, report
-from jobsubmit.spec.loader import LoadedSpec, Override, load_mapping
-from jobsubmit.spec.loader import load as load_file
+from jobsubmit.report.model import Report
+from jobsubmit.report.report import report
+from jobsubmit.spec.loader import LoadedSpec, Override, load as load_file, load_mapping
 
 
 def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> LoadedSpec:

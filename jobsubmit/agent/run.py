@@ -8,9 +8,7 @@ import sys
 import time
 import traceback
 
-from . import fetch as fetching
-from . import node_contract as contract
-from . import processes, sigv4
+from . import fetch as fetching, node_contract as contract, processes, sigv4
 from .job_directory import JobDirectory
 from .protocol import ORDER
 from .recovery import job_outcome

@@ -35,8 +35,7 @@ from jobsubmit.cli.status import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, CheckError
-from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs import prepare, submit
+from jobsubmit.jobs import monitor as following, prepare, submit
 from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.records import JobRecords
 from jobsubmit.jobs.rerun import prepare_rerun

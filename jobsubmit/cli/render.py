@@ -31,8 +31,7 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import Demands, examine
 from jobsubmit.jobs.records import JobRecords, new_job_id
 from jobsubmit.plan.launch_plan import build_plan
-from jobsubmit.plan.script import build_paste_commands
-from jobsubmit.plan.script import render as render_script
+from jobsubmit.plan.script import build_paste_commands, render as render_script
 from jobsubmit.spec.loader import LoadedSpec
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from jobsubmit.report.report import Comparison, Report
+    from jobsubmit.report.model import Comparison, Report
     from jobsubmit.report.steps import Sync
 
 _BAR, _SHORTEST_BAR, _LONGEST_BAR = 40, 12, 80

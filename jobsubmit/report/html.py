@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from statistics import median
 from typing import Any
 
 import jinja2
 
-from jobsubmit import __version__
 from jobsubmit.backends.models import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING
-from jobsubmit.report.report import Comparison, Report
+from jobsubmit.report.model import Comparison, Report
 from jobsubmit.report.statistics import percentile
 from jobsubmit.report.steps import RankTimes, Sync
 from jobsubmit.report.text import (
@@ -52,7 +52,7 @@ def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (
         title=" and ".join(ids),
         views=[_view(report) for report in reports],
         comparison=_comparison(reports, comparisons) if comparisons else None,
-        version=__version__,
+        version=version("jobsubmit"),
         written=time_text(time.time()),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from jobsubmit.backends.models import JobStatus
@@ -12,44 +12,13 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.plan.plan_file import read_plan
-from jobsubmit.report.job_phases import Mark, Phase, find_marks, find_phases
-from jobsubmit.report.statistics import Ratio, compare_medians
+from jobsubmit.report.job_phases import find_marks, find_phases
+from jobsubmit.report.model import Comparison, Report
+from jobsubmit.report.statistics import compare_medians
 from jobsubmit.report.steps import METRICS, WARM_UP, Sync, measure_syncs
 from jobsubmit.report.straggler import FEWEST_STEPS
 from jobsubmit.report.text import percent_text
 from jobsubmit.report.timing_files import Process, parse_processes
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
-
-    record: JobRecord
-    status: JobStatus
-    phases: tuple[Phase, ...]
-    marks: tuple[Mark, ...]
-    syncs: tuple[Sync, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def begin(self) -> float:
-        """Return when the first phase began."""
-        return min((phase.start for phase in self.phases), default=self.record.created)
-
-    @property
-    def end(self) -> float:
-        """Return when the last phase ended that has."""
-        ends = [end or start for phase in self.phases for start, end in phase.spans] + [mark.t for mark in self.marks]
-        return max(ends, default=self.begin)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
-
-    first: Sync
-    second: Sync
-    ratios: Mapping[str, Ratio]
 
 
 def report(record: JobRecord, settings: Settings) -> Report:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jobsubmit.report.job_phases import Phase
-    from jobsubmit.report.report import Comparison, Report
+    from jobsubmit.report.model import Comparison, Report
     from jobsubmit.report.statistics import Ratio
     from jobsubmit.report.steps import Sync
 

@@ -16,7 +16,8 @@ from jobsubmit.backends.models import JobStatus, Recovery, State, Step
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
-from jobsubmit.report.report import Report, compare, notes
+from jobsubmit.report.model import Report
+from jobsubmit.report.report import compare, notes
 from jobsubmit.report.steps import measure_syncs
 from jobsubmit.report.timing_files import parse_processes
 

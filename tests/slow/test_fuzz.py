@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as some
+from hypothesis import HealthCheck, given, settings, strategies as some
 
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.logs.reading import LineReader

@@ -9,8 +9,7 @@ import json
 import os
 import tempfile
 
-from .. import node_contract as contract
-from .. import run as agent
+from .. import node_contract as contract, run as agent
 from ..log_forwarder import LogForwarder, shorten_status
 from ..recovery import job_outcome
 from ..status_file import read_status

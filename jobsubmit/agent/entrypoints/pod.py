@@ -15,8 +15,7 @@ import time
 import urllib.parse
 import uuid
 
-from .. import run as agent
-from .. import sigv4, status_file
+from .. import run as agent, sigv4, status_file
 from ..log_forwarder import LogForwarder, shorten_status
 from ..protocol import COLLECT
 from ..recovery import job_outcome

@@ -8,7 +8,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-import jobsubmit
+from jobsubmit import agent as agent_package
 
 _FOR_USERS = ("__init__.py", "node.py", "profiling.py")  # what training code may import
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
@@ -17,7 +17,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 @cache
 def agent_archive() -> bytes:
     """Return the program: the same bytes wherever this version of jobsubmit is installed."""
-    root = Path(jobsubmit.__path__[0])
+    root = Path(agent_package.__path__[0]).parent
     agent = sorted((root / "agent").rglob("*.py"))
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as program:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from jobsubmit.agent.protocol import VERSION, AgentRequest, Mount, RestartPolicy
+from jobsubmit.agent.protocol import VERSION, AgentRequest, Fault, Mount, RestartPolicy, Server
 from jobsubmit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,39 +29,11 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
         "timeout": plan.timeout,
         "min_nodes": plan.min_nodes,
         "checkpoints_of": plan.checkpoints_of or job_id,
-        "mounts": [
-            {
-                "kind": mount.kind,
-                "name": mount.name,
-                "uri": mount.uri,
-                "variable": mount.variable,
-                "passed_as": mount.passed_as,
-                "every": mount.every,
-            }
-            for mount in plan.mounts
-        ],
-        "server": {
-            "uri": "",
-            "endpoint_url": plan.store.endpoint_url,
-            "region": plan.store.region,
-            "profile": plan.store.profile,
-            "addressing": plan.store.addressing,
-        },
+        "mounts": [cast("Mount", mount._asdict()) for mount in plan.mounts],
+        "server": cast("Server", plan.store._replace(uri="")._asdict()),
         "restarts": _restart_policy(plan),
         "hang_after": plan.hang_after,
-        "faults": [
-            {
-                "text": fault.text,
-                "action": fault.action,
-                "target": fault.target,
-                "number": fault.number,
-                "signal": fault.signal,
-                "at_step": fault.at_step,
-                "after": fault.after,
-                "by": fault.by,
-            }
-            for fault in plan.faults
-        ],
+        "faults": [cast("Fault", fault._asdict()) for fault in plan.faults],
         # A start command of the user's own may restart its ranks: there only the end of the command counts.
         "rank_exit_ends_job": plan.command is None,
     }

@@ -14,7 +14,8 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
-from jobsubmit.report.report import Report, compare, notes
+from jobsubmit.report.model import Report
+from jobsubmit.report.report import compare, notes
 from jobsubmit.report.statistics import compare_medians
 from jobsubmit.report.steps import Sync, measure_syncs
 from jobsubmit.report.text import bytes_text, percent_text, ratio_rows, seconds_text, straggler_text

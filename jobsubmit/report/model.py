@@ -1,0 +1,44 @@
+"""What a report holds: of one job, and of two that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobsubmit.backends.models import JobStatus
+from jobsubmit.jobs.records import JobRecord
+from jobsubmit.report.job_phases import Mark, Phase
+from jobsubmit.report.statistics import Ratio
+from jobsubmit.report.steps import Sync
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
+
+    record: JobRecord
+    status: JobStatus
+    phases: tuple[Phase, ...]
+    marks: tuple[Mark, ...]
+    syncs: tuple[Sync, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def begin(self) -> float:
+        """Return when the first phase began."""
+        return min((phase.start for phase in self.phases), default=self.record.created)
+
+    @property
+    def end(self) -> float:
+        """Return when the last phase ended that has."""
+        ends = [end or start for phase in self.phases for start, end in phase.spans] + [mark.t for mark in self.marks]
+        return max(ends, default=self.begin)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
+
+    first: Sync
+    second: Sync
+    ratios: Mapping[str, Ratio]
