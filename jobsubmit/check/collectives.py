@@ -1,4 +1,4 @@
-"""Gradients, samplers and collectives: what makes a training wrong, slow or hang without an error."""
+"""Gradients and collectives: what makes a training wrong, slow or hang without an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, argument, hides_arguments, is_ddp
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
 _ALL_REDUCE = "torch.distributed.all_reduce"
@@ -30,19 +31,15 @@ _COLLECTIVES = frozenset(
     )
 )
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
-_NOT_TRAINING = ("val", "test", "eval", "dev", "infer")
 _RANKS = ("rank", "global_rank", "local_rank", "world_rank", "ddp_rank", "ddp_local_rank", "process_index")
 _MAIN = ("is_main_process", "is_master", "is_rank_zero", "is_main")
-_SHUFFLE = 3
 _PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
-# They give samplers their epochs themselves.
-_SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
 
 
 def check_collectives(code: Code) -> Iterator[Finding]:
     """Yield what would train wrongly, or hang."""
     yield from _gradients(code)
-    yield from _set_epoch(code)
+    yield from check_sampler(code)
     yield from _destroy(code)
     if code.world_size != 1:
         yield from _rank_0_only(code)
@@ -102,46 +99,6 @@ def _is_division(node: ast.AST) -> bool:
     if isinstance(node, (ast.AugAssign, ast.BinOp)):
         return isinstance(node.op, (ast.Div, ast.Mult))
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIVIDES
-
-
-def _set_epoch(code: Code) -> Iterator[Finding]:
-    if (
-        "set_epoch" in code.names
-        or "epoch" in code.program.stored_attributes
-        or code.program.imports(*_SET_EPOCHS)
-        or code.world_size == 1
-    ):
-        return
-    loops = any(
-        isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) + ast.unparse(node.iter)
-        for module, node in code.program.nodes
-        if code.reached.of(node, module) and not _is_single_pass(code, module, node)
-    )
-    for module, call, name in code.all_calls():
-        if not loops or not (name.startswith("torch.") and name.endswith(".DistributedSampler")):
-            continue
-        shuffle = code.values.of(argument(call, "shuffle", _SHUFFLE), module)
-        statement = next((n for n in module.above(call) if isinstance(n, ast.stmt)), None)
-        spelled = ast.unparse(call) + (ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else "")
-        is_shuffling = shuffle is True or argument(call, "shuffle", _SHUFFLE) is None
-        is_shuffling = is_shuffling and not hides_arguments(call) and argument(call, "seed") is None
-        if is_shuffling and not any(word in spelled.lower() for word in _NOT_TRAINING):
-            yield Finding(
-                "warning",
-                "set-epoch",
-                module.where(call),
-                "set_epoch() is never called: the sampler shuffles every epoch alike",
-                "call sampler.set_epoch(epoch) at the beginning of each epoch",
-            )
-            return
-
-
-def _is_single_pass(code: Code, module: Module, loop: ast.AST) -> bool:
-    iterable = loop.iter if isinstance(loop, ast.For) else None
-    if not isinstance(iterable, ast.Call) or ast.unparse(iterable.func) != "range":
-        return False
-    value = code.values.of(iterable, module)
-    return isinstance(value, list) and len(value) <= 1
 
 
 def _destroy(code: Code) -> Iterator[Finding]:

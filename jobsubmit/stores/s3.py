@@ -17,15 +17,8 @@ from jobsubmit.common.file_reading import changed_error, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
-from jobsubmit.stores.s3_transport import (
-    PASSING_CODES,
-    Connection,
-    Limits,
-    code_of,
-    is_timeout,
-    is_transport,
-    is_unknown,
-)
+from jobsubmit.stores.s3_retry import PASSING_CODES, Limits, code_of, is_timeout, is_transport, is_unknown
+from jobsubmit.stores.s3_transport import Connection
 
 if TYPE_CHECKING:
     from jobsubmit.stores.s3_boto import S3Control
@@ -48,27 +41,27 @@ class S3Store:
     is_near = False
 
     def __init__(self, address: StoreAddress, limits: Limits = Limits()) -> None:  # noqa: B008 - it is frozen
-        self.line = Connection(address, limits)
-        self.uri, self.prefix = self.line.uri, self.line.prefix
-        self._conditional = not self.line.is_obs
+        self.connection = Connection(address, limits)
+        self.uri, self.prefix = self.connection.uri, self.connection.prefix
+        self._conditional = not self.connection.is_obs
         self._is_md5_sent, self._is_slow = False, False
         self._slow_turns = threading.BoundedSemaphore(_SLOW_AT_ONCE)
 
     @property
     def requests(self) -> int:
         """Return how many requests were made (see ObjectStore)."""
-        return self.line.requests
+        return self.connection.requests
 
     @property
     def round_trip(self) -> float:
         """Return how fast the server answers (see ObjectStore)."""
-        return self.line.round_trip
+        return self.connection.round_trip
 
     @cached_property
     def _control(self) -> S3Control:
         from jobsubmit.stores.s3_boto import S3Control
 
-        return S3Control(self.line)
+        return S3Control(self.connection)
 
     def check_key(self, key: str) -> None:
         """Refuse keys that are too long (see ObjectStore)."""
@@ -85,7 +78,7 @@ class S3Store:
         """Store an object (see ObjectStore)."""
         if isinstance(source, Path) and size_of(source) >= LARGE:
             put_parts = partial(self._control.put_parts, self.prefix + key, source, sha256, watch)
-            return self._looking(key, expected, partial(self.line.heard, put_parts))
+            return self._looking(key, expected, partial(self.connection.retries.hear_interrupts, put_parts))
         data = read_whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed_error(source if isinstance(source, Path) else key)
@@ -111,20 +104,20 @@ class S3Store:
             if self._is_slow and len(data) > _SMALL:
                 return self._put_patiently(key, data, watch)
             watch.before()
-            self.line.count()
+            self.connection.count()
             try:
-                answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False)
+                answer = obstore.put(self.connection.client, self.prefix + key, data, use_multipart=False)
             except GenericError as error:
                 if len(data) <= _SMALL or not is_transport(error):
                     raise
                 self._is_slow = self._is_slow or is_timeout(error)
                 return self._put_patiently(key, data, watch)
-            return self.line.answer(answer["e_tag"])
+            return self.connection.answer(answer["e_tag"])
 
         if self._is_md5_sent or not self._is_plain(key):
             return self._control.put(self.prefix + key, data, watch)
-        tag = self.line.trying(key, act)
-        if self.line.is_obs and tag != md5_of(data):
+        tag = self.connection.trying(key, act)
+        if self.connection.is_obs and tag != md5_of(data):
             # An unsigned payload is proven by its ETag. Where the bucket encrypts, that is something else.
             self._is_md5_sent = True
             return self._control.put(self.prefix + key, data, watch)
@@ -133,7 +126,7 @@ class S3Store:
     def _put_patiently(self, key: str, data: bytes, watch: Watch) -> str:
         """Let boto3 do it: it asks before it sends a body, so that a refusal is heard, and waits while bytes move."""
         while not self._slow_turns.acquire(timeout=_TURN_SECONDS):
-            self.line.require_alive()
+            self.connection.retries.require_connection()
         try:
             return self._control.put(self.prefix + key, data, watch)
         finally:
@@ -144,9 +137,9 @@ class S3Store:
 
         def act() -> str | None:
             watch.before()
-            self.line.count()
+            self.connection.count()
             try:
-                answer = obstore.put(self.line.client, self.prefix + key, data, use_multipart=False, mode=mode)
+                answer = obstore.put(self.connection.client, self.prefix + key, data, use_multipart=False, mode=mode)
             except (AlreadyExistsError, PreconditionError) as error:
                 if code_of(error) in PASSING_CODES:
                     raise
@@ -161,9 +154,9 @@ class S3Store:
                 elif len(data) <= _SMALL or not is_transport(error):
                     raise
                 return self._own(key, data) or self._looking(key, expected, lambda: self._put_bytes(key, data, watch))
-            return self.line.answer(answer["e_tag"])
+            return self.connection.answer(answer["e_tag"])
 
-        return self.line.trying(key, act)
+        return self.connection.trying(key, act)
 
     def _own(self, key: str, data: bytes) -> str | None:
         """Return the tag of what is there if it is ours: the answer to an earlier try may have been lost."""
@@ -177,7 +170,7 @@ class S3Store:
         """Return an object whole (see ObjectStore)."""
         if not self._is_plain(key):
             return self._control.get(self.prefix + key)
-        return self.line.trying(key, lambda: self._whole(key, self._got(key)))
+        return self.connection.trying(key, lambda: self._whole(key, self._got(key)))
 
     def _whole(self, key: str, answer: Any) -> bytes:
         """Return an answer whole, unless it is larger than a manifest can be."""
@@ -193,7 +186,7 @@ class S3Store:
             nonlocal done, tag, size
             options: Any = {"range": {"offset": done}, "if_match": f'"{tag}"'} if done else {}
             answer = self._got(key, options=options)
-            tag, size = self.line.answer(answer.meta["e_tag"]), answer.meta["size"]
+            tag, size = self.connection.answer(answer.meta["e_tag"]), answer.meta["size"]
             if size > most:
                 raise too_large(f"{self.uri}/{key}", most)
             blocks = answer.stream() if size - done > _STREAMED else [answer.bytes()]
@@ -215,7 +208,7 @@ class S3Store:
             while done != size:
                 before = done
                 try:
-                    self.line.trying(key, more)
+                    self.connection.trying(key, more)
                 except StoreError:
                     if done == before:
                         raise
@@ -230,20 +223,20 @@ class S3Store:
         def act() -> Stored | None:
             try:
                 answer = self._got(key, options={"if_none_match": f'"{tag}"'})
-                return Stored(self._whole(key, answer), self.line.answer(answer.meta["e_tag"]))
+                return Stored(self._whole(key, answer), self.connection.answer(answer.meta["e_tag"]))
             except NotModifiedError:
-                return Stored(None, self.line.answer(tag))
+                return Stored(None, self.connection.answer(tag))
             except FileNotFoundError as error:
                 if code_of(error) in ("NoSuchKey", ""):
-                    self.line.answer("")
+                    self.connection.answer("")
                     return None
                 raise
 
-        return self.line.trying(key, act)
+        return self.connection.trying(key, act)
 
     def _got(self, key: str, **options: Any) -> Any:
-        self.line.count()
-        return obstore.get(self.line.client, self.prefix + key, **options)
+        self.connection.count()
+        return obstore.get(self.connection.client, self.prefix + key, **options)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object (see ObjectStore)."""
@@ -251,14 +244,14 @@ class S3Store:
             return self._control.head(self.prefix + key, self.prefix)
 
         def act() -> ObjectInfo | None:
-            self.line.count()
+            self.connection.count()
             try:
-                answer = obstore.head(self.line.client, self.prefix + key)
+                answer = obstore.head(self.connection.client, self.prefix + key)
             except FileNotFoundError:
                 return None
-            return ObjectInfo(key, answer["size"], self.line.answer(answer["e_tag"]))
+            return ObjectInfo(key, answer["size"], self.connection.answer(answer["e_tag"]))
 
-        return self.line.trying(key, act)
+        return self.connection.trying(key, act)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a prefix (see ObjectStore)."""
@@ -272,9 +265,9 @@ class S3Store:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
         if size_of(source) >= LARGE or not (self._is_plain(source_key) and self._is_plain(key)):
             return False
-        self.line.count()
+        self.connection.count()
         try:
-            obstore.copy(self.line.client, self.prefix + source_key, self.prefix + key)
+            obstore.copy(self.connection.client, self.prefix + source_key, self.prefix + key)
         except (BaseError, FileNotFoundError):
             return False
         return self._tag(key) == md5_of(source)
@@ -286,14 +279,14 @@ class S3Store:
             return
 
         def act() -> None:
-            self.line.count()
+            self.connection.count()
             try:
-                obstore.delete(self.line.client, self.prefix + key)
+                obstore.delete(self.connection.client, self.prefix + key)
             except FileNotFoundError as error:
                 if code_of(error) == "NoSuchBucket":
                     raise
 
-        self.line.trying(key, act)
+        self.connection.trying(key, act)
 
     def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
         """Return {"url", "fields", "prefix"}: a form that anybody may post objects below a prefix with."""
@@ -305,8 +298,8 @@ class S3Store:
 
         if not self._is_plain(key):
             return self._control.url(self.prefix + key, expires)
-        with self.line.errors(key):
-            return obstore.sign(self.line.client, "GET", self.prefix + key, timedelta(seconds=expires))
+        with self.connection.errors(key):
+            return obstore.sign(self.connection.client, "GET", self.prefix + key, timedelta(seconds=expires))
 
     def _tag(self, key: str) -> str:
         info = self.head(key)

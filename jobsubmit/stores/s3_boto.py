@@ -29,7 +29,8 @@ from jobsubmit.common.file_reading import changed_error, vanished_error
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
-from jobsubmit.stores.s3_transport import HINTS, PASSING_CODES, UNEXPECTED_HINT, Connection
+from jobsubmit.stores.s3_retry import PASSING_CODES
+from jobsubmit.stores.s3_transport import HINTS, UNEXPECTED_HINT, Connection
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -42,25 +43,28 @@ _PARTS_AT_ONCE = 3
 class S3Control:
     """Do the rarer work on a bucket; keys here include the store's prefix."""
 
-    def __init__(self, line: Connection) -> None:
-        self.line, self.bucket = line, line.bucket
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.bucket = connection, connection.bucket
 
     @cached_property
     def _client(self) -> S3Client:
         # OBS refuses path style and signed trailers (its documentation); MinIO on an address needs path style.
         config = Config(
             signature_version="s3v4",
-            s3={"addressing_style": "virtual" if self.line.is_virtual else "path", "payload_signing_enabled": False},
+            s3={
+                "addressing_style": "virtual" if self.connection.is_virtual else "path",
+                "payload_signing_enabled": False,
+            },
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
-            retries={"mode": "standard", "max_attempts": 1},  # the line's own tries have a deadline
-            connect_timeout=self.line.limits.connect,
-            read_timeout=self.line.limits.answer,
+            retries={"mode": "standard", "max_attempts": 1},  # see s3_retry.py
+            connect_timeout=self.connection.limits.connect,
+            read_timeout=self.connection.limits.answer,
             max_pool_connections=64,
         )
-        session = open_session(self.line.address, self.line.access.region)
-        client = session.client("s3", endpoint_url=self.line.access.endpoint_url, config=config)
-        client.meta.events.register("before-send.s3", lambda **_: self.line.count())
+        session = open_session(self.connection.address, self.connection.access.region)
+        client = session.client("s3", endpoint_url=self.connection.access.endpoint_url, config=config)
+        client.meta.events.register("before-send.s3", lambda **_: self.connection.count())
         return client
 
     def _trying(self, key: str, act: Callable[[], T], watch: Watch = FREELY) -> T:
@@ -69,7 +73,7 @@ class S3Control:
             return act()
 
         with self._errors(key):
-            return self.line.patiently(watched, _is_transport, _may_pass)
+            return self.connection.retries.run(watched, _is_transport, _may_pass)
 
     def listed(self, prefix: str, base: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a prefix, keys without `base`; by the call's first version: OBS has no second."""
@@ -200,17 +204,19 @@ class S3Control:
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        address = f"{self.line.scheme}://{self.bucket}/{key}" if key else self.line.uri
+        address = f"{self.connection.scheme}://{self.bucket}/{key}" if key else self.connection.uri
         try:
             yield
         except ClientError as error:
             code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
             hint = HINTS.get(code, UNEXPECTED_HINT)
-            raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.line.uri) from error
+            raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.connection.uri) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StoreError(f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.line.uri) from error
+            raise StoreError(
+                f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.connection.uri
+            ) from error
         except BotoCoreError as error:
-            raise StoreError(f"{address}: {error}", self.line.reach_hint, self.line.uri) from error
+            raise StoreError(f"{address}: {error}", self.connection.reach_hint, self.connection.uri) from error
 
 
 def _md5(data: bytes) -> str:

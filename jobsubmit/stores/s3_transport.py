@@ -1,23 +1,22 @@
-"""The line to a bucket's server: how it is found, how long anybody waits, and what its refusals mean."""
+"""The connection to a bucket's server: how it is found, and what its refusals mean."""
 
 from __future__ import annotations
 
-import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store as Client
 
-from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
+from jobsubmit.stores.s3_retry import Limits, RetryLoop, code_of, is_transport, may_pass
 
 T = TypeVar("T")
 
@@ -36,20 +35,7 @@ HINTS = {
     "SlowDown": "the server is overloaded: run again later",
 }
 _LONG = 3600.0
-PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyRequests", "InternalError")
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
-
-
-class Limits(NamedTuple):
-    """Bound the waiting, in seconds: for a connection, for an answer or its next bytes, and for all tries together.
-
-    Until the server has answered once, no new try begins after `first`: the address may be wrong.
-    """
-
-    connect: float = 5
-    answer: float = 30
-    first: float = 5
-    total: float = 120
 
 
 class Connection:
@@ -63,8 +49,7 @@ class Connection:
         self.prefix = f"{folder}/" if folder else ""
         self.requests, self.round_trip = 0, 0.0
         self._counting, self._making = threading.Lock(), threading.Lock()
-        self._has_answered = False
-        self._dead: StoreError | None = None
+        self.retries = RetryLoop(self.uri, limits)
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
                 f"{self.uri}: obs:// needs store.endpoint_url",
@@ -149,7 +134,7 @@ class Connection:
                 "read_timeout": timedelta(seconds=self.limits.answer),
                 "pool_idle_timeout": timedelta(seconds=20),
             },
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # the tries are ours: see patiently
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # see s3_retry.py
             credential_provider=None if keys else credential_provider(self.address, self.access.region),
         )
 
@@ -160,17 +145,8 @@ class Connection:
 
     def answer(self, tag: str | None) -> str:
         """Note that the server has answered; return its ETag without the quotes."""
-        self._has_answered = True
+        self.retries.has_answered = True
         return (tag or "").strip('"')
-
-    def heard(self, act: Callable[[], T]) -> T:
-        """Act in such a way that Ctrl-C is heard at once: the main thread would not hear it while it waits."""
-        return _aside(act) if threading.current_thread() is threading.main_thread() else act()
-
-    def require_alive(self) -> None:
-        """Raise StoreError where another thread has waited for the line in vain."""
-        if self._dead:
-            raise self._dead
 
     def trying(self, key: str, act: Callable[[], T]) -> T:
         """Repeat what obstore could not do but may pass."""
@@ -183,30 +159,7 @@ class Connection:
 
         with self.errors(key):
             _ = self.client  # making it is no part of a round trip
-            return self.patiently(timed, is_transport, _may_pass)
-
-    def patiently(
-        self, act: Callable[[], T], is_line: Callable[[Exception], bool], may_pass: Callable[[Exception], bool]
-    ) -> T:
-        """Repeat what failed by the line or may pass, with jitter, up to the deadline; Ctrl-C is heard at once."""
-        started, pause = time.monotonic(), 0.1
-        while True:
-            try:
-                result = self.heard(act)
-                self._dead = None
-                return result
-            except Exception as error:
-                self._has_answered = self._has_answered or not is_line(error)
-                is_hopeful = is_line(error) or may_pass(error)
-                patience = self.limits.total if self._has_answered else self.limits.first
-                left = started + patience - time.monotonic()
-                if is_hopeful and left <= 0:
-                    hint = "run again when it is back"
-                    self._dead = StoreError(f"{self.uri}: the line to it is dead", hint, self.uri)
-                if not is_hopeful or self._dead:
-                    raise
-            time.sleep(min(pause * random.uniform(0.5, 1), left))
-            pause = min(2 * pause, 5)
+            return self.retries.run(timed, is_transport, may_pass)
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
@@ -229,53 +182,6 @@ class Connection:
         if "HTTP error" in text:
             return StoreError(f"{address}: {_transport_problem(text)}", self.reach_hint, self.uri)
         return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
-
-
-def code_of(error: Exception) -> str:
-    """Return the server's word for what is wrong, or nothing where it sent none."""
-    found = re.search(r"<Code>(\w+)</Code>", str(error))
-    return found[1] if found else ""
-
-
-def is_transport(error: Exception) -> bool:
-    """Return whether the line failed, not the server."""
-    return isinstance(error, GenericError) and "HTTP error" in str(error)
-
-
-def is_timeout(error: Exception) -> bool:
-    """Return whether the line failed by saying nothing."""
-    return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))
-
-
-def is_unknown(error: Exception) -> bool:
-    """Return whether the server does not know what it was asked."""
-    return code_of(error) == "NotImplemented" or "status code: 501" in str(error)
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, (GenericError, AlreadyExistsError)) and (
-        code_of(error) in PASSING_CODES
-        or re.search(rf"status code: ({'|'.join(map(str, PASSING_STATUSES))})", str(error)) is not None
-    )
-
-
-def _aside(act: Callable[[], T]) -> T:
-    """Act in a thread: the main one would not hear Ctrl-C while it waits in obstore."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(act())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 def _transport_problem(text: str) -> str:

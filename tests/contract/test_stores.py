@@ -19,7 +19,8 @@ from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
-from jobsubmit.stores.s3_transport import Connection, Limits
+from jobsubmit.stores.s3_retry import Limits
+from jobsubmit.stores.s3_transport import Connection
 
 HEX = hashlib.sha256(b"").hexdigest()
 

@@ -29,7 +29,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.stores.s3 import S3Store
-from jobsubmit.stores.s3_transport import Limits
+from jobsubmit.stores.s3_retry import Limits
 from jobsubmit.transfer import lease
 from jobsubmit.transfer.code_ref import place_ref
 from jobsubmit.transfer.download import download
