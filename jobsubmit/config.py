@@ -11,7 +11,7 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 
 if TYPE_CHECKING:
     from jobsubmit.spec.backend import BackendSpec
-    from jobsubmit.spec.model import JobSpec
+    from jobsubmit.spec.job_spec import JobSpec
 
 CONFIG_VARIABLE = "JOBSUBMIT_CONFIG"
 STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"

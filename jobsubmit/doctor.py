@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.node_contract import DEFAULT_PORT
 from jobsubmit.agent.supervisor.network import lease_port
-from jobsubmit.agent.supervisor.scope import find_gpus
+from jobsubmit.agent.supervisor.node_scope import find_gpus
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings

@@ -11,6 +11,6 @@ It is there in every process of a job, whether jobsubmit is installed on the nod
 
 from __future__ import annotations
 
-from jobsubmit.agent.timing.by_hand import sync
+from jobsubmit.agent.timing.manual_sync import sync
 
 __all__ = ["sync"]

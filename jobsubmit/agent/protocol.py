@@ -181,7 +181,7 @@ class Place(TypedDict):
 class Assignment(TypedDict):
     """All that a supervisor is given: a whole local job, or with `place` one node of a job.
 
-    `data_carrier` are the words of the program that moves inputs and outputs, `umask` is of the user's processes.
+    `data_staging` are the words of the program that moves inputs and outputs, `umask` is of the user's processes.
     """
 
     request: AgentRequest
@@ -189,7 +189,7 @@ class Assignment(TypedDict):
     secrets: dict[str, str]
     client_folder: str
     python_folder: str
-    data_carrier: NotRequired[list[str]]
+    data_staging: NotRequired[list[str]]
     shared_dir: NotRequired[str]
     umask: NotRequired[int]
     place: NotRequired[Place]

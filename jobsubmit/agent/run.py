@@ -11,8 +11,7 @@ import traceback
 from . import fetch as fetching, node_contract as contract, processes, sigv4
 from .job_directory import JobDirectory
 from .protocol import ORDER
-from .recovery import job_outcome
-from .recovery.outcome import Outcome
+from .recovery.outcome import Outcome, find_outcome, shell_code
 from .recovery.restart_policy import wants_restart
 from .status_file import cancel_grace, read_status, write_status
 from .supervisor.supervisor import Supervisor
@@ -81,14 +80,14 @@ def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place
         before = read_status(job_dir)
         write_status(job_dir, {**before, **failed} if before else {"failure": None, **failed})
     status = read_status(job_dir)
-    return job_outcome.find_outcome([status] if status else [], 1) or Outcome("CANCELLED")
+    return find_outcome([status] if status else [], 1) or Outcome("CANCELLED")
 
 
 def _outcome_of_all(folder: str, request: AgentRequest, attempt: int) -> Outcome | None:
     """Return what became of an attempt on all nodes, or None where they cannot tell."""
     nodes = range(request["nodes"])
     statuses = [read_status(JobDirectory(folder).node_of(attempt, node).path) for node in nodes]
-    return job_outcome.find_outcome([status for status in statuses if status], request["nodes"])
+    return find_outcome([status for status in statuses if status], request["nodes"])
 
 
 def report_outcome(folder: str, request: AgentRequest) -> int:
@@ -97,7 +96,7 @@ def report_outcome(folder: str, request: AgentRequest) -> int:
     if outcome is None:
         return 1
     if cancel_grace(folder, 0) is not None:
-        return job_outcome.exit_code(outcome)
+        return shell_code(outcome)
     return final_code(outcome, request, _attempt())
 
 
@@ -109,7 +108,7 @@ def allow_restart(folder: str, request: AgentRequest) -> int:
     if wants_restart(request["restarts"], outcome, _attempt() - 1):
         return 0
     sys.stderr.write("jobsubmit: not started again: %s\n" % outcome.message)
-    return job_outcome.exit_code(outcome) or 1
+    return shell_code(outcome) or 1
 
 
 def final_code(outcome: Outcome, request: AgentRequest, attempt: int) -> int:
@@ -119,7 +118,7 @@ def final_code(outcome: Outcome, request: AgentRequest, attempt: int) -> int:
         text = "restart %d of %d: %s" % (attempt + 1, policy["max"], outcome.message)
         sys.stderr.write("jobsubmit: %s\n" % text)
         return RESTART
-    code = job_outcome.exit_code(outcome)
+    code = shell_code(outcome)
     return code if code != RESTART else 1
 
 

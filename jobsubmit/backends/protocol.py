@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
     from jobsubmit.spec.backend import BackendSpec
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.stores.protocol import ObjectStore
     from jobsubmit.transfer.code_ref import CodeRef
 

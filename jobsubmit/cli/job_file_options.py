@@ -9,8 +9,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from jobsubmit.errors import Problem, SpecError
+from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.loader import LoadedSpec, Override, load
-from jobsubmit.spec.model import Mode
 
 DEFAULT_JOB_FILE = Path("job.yaml")
 

@@ -31,7 +31,7 @@ from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, MANIFEST_ENDING, CodeRef
 _COLUMNS = os.environ.get("COLUMNS", "")
 _WIDTH = int(_COLUMNS) if _COLUMNS.isdecimal() and int(_COLUMNS) else 110  # argparse would load much to ask for it
 if TYPE_CHECKING:
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.upload import Changes
 
 _OPEN_FILES = 1024

@@ -27,7 +27,7 @@ from jobsubmit.config import STATE_VARIABLE, Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _FORMAT = 1  # of record.json

@@ -6,7 +6,7 @@ import json
 
 from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 from jobsubmit.spec.hyperparameter import Flag, HyperparameterValue
-from jobsubmit.spec.model import JobSpec, SpawnSpec
+from jobsubmit.spec.job_spec import JobSpec, SpawnSpec
 
 
 def build_arguments(spec: JobSpec) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from jobsubmit.plan.fault_injection import Fault, require_fit
 from jobsubmit.plan.mounts import Mount, find_mounts
 from jobsubmit.plan.rendezvous import Rendezvous, choose_rendezvous, rendezvous_notes
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.model import (
+from jobsubmit.spec.job_spec import (
     FrameworkSpec,
     JobSpec,
     LaunchSpec,

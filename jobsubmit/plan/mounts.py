@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.spec.model import JobSpec, PassedAs
+from jobsubmit.spec.job_spec import JobSpec, PassedAs
 
 _CHECKPOINT_SECONDS = 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from jobsubmit.spec.model import JobSpec, RdzvBackendName, TorchrunSpec
+from jobsubmit.spec.job_spec import JobSpec, RdzvBackendName, TorchrunSpec
 
 _TORCH_21 = re.compile(r"2\.1(\D|$)")
 

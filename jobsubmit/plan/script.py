@@ -20,7 +20,7 @@ from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
-from jobsubmit.spec.fields import ENV_NAME
+from jobsubmit.spec.field_types import ENV_NAME
 
 SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"

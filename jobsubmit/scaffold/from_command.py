@@ -10,7 +10,7 @@ from typing import Any
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
-from jobsubmit.spec.fields import env_name_problem
+from jobsubmit.spec.field_types import env_name_problem
 
 _HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
 _LAUNCHERS = {

@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from jobsubmit.spec.backend_registry import PluginError, backend_kinds, find_spec
-from jobsubmit.spec.fields import FrozenModel, wrong
+from jobsubmit.spec.field_types import FrozenModel, wrong
 
 if TYPE_CHECKING:
     from typing_extensions import Self

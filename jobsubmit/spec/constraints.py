@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.spec.fields import FREE_ENV_NAME, env_name_problem
+from jobsubmit.spec.field_types import FREE_ENV_NAME, env_name_problem
 from jobsubmit.spec.yaml_document import FieldPath
 
 Raw: TypeAlias = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, StrictBool, WithJsonSchema
 
-from jobsubmit.spec.fields import WITHOUT_NUL, FrozenModel, plain_text, wrong
+from jobsubmit.spec.field_types import WITHOUT_NUL, FrozenModel, plain_text, wrong
 
 _INT64 = 1 << 63
 _HYPERPARAMETER_RULE = "must be text, a number, a boolean, null, a list, or `{flag: true}` for a store-true flag"

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from jobsubmit.spec.constraints import Schema, schemas_of
-from jobsubmit.spec.model import JobSpec
+from jobsubmit.spec.job_spec import JobSpec
 
 SCHEMA_NAME = "job.schema.json"  # beside a job file, whose first line names it
 SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_NAME}\n"

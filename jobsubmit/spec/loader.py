@@ -16,7 +16,7 @@ from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
 from jobsubmit.spec.backend_registry import PluginError, find_spec
 from jobsubmit.spec.constraints import find_complaints
-from jobsubmit.spec.model import (
+from jobsubmit.spec.job_spec import (
     MODES,
     SPECS,
     CheckpointSpec,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
 
 ARCHIVE_ENDING = ".tar.gz"
 MANIFEST_ENDING = ".manifest.json"

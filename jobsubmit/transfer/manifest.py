@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jobsubmit.agent.protocol import ManifestEntry
     from jobsubmit.bundle.model import Bundle
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
 
 NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"
 

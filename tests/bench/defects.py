@@ -94,7 +94,7 @@ DEFECTS = (
         (PROCESSES, FAILURES),
     ),
     Defect(
-        "jobsubmit.agent.supervisor.data_carrier.Outputs.flush",
+        "jobsubmit.agent.supervisor.data_staging.Outputs.flush",
         'return self._wait(start_carrier(self.job, "outputs"), asked)',
         "return True",
         "what a job wrote last is not uploaded at its end",

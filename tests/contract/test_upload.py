@@ -28,8 +28,8 @@ from jobsubmit.config import load_settings
 from jobsubmit.errors import BundleError, StoreError
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import Script, render
+from jobsubmit.spec.job_spec import Layout
 from jobsubmit.spec.loader import load
-from jobsubmit.spec.model import Layout
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer import upload as uploading

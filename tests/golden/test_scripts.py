@@ -17,8 +17,8 @@ from jobsubmit.config import load_settings
 from jobsubmit.errors import SpecError
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import build_paste_commands, render
+from jobsubmit.spec.job_spec import JobSpec
 from jobsubmit.spec.loader import load, load_mapping
-from jobsubmit.spec.model import JobSpec
 
 GOLDEN = Path(__file__).parent
 MODES = ("spawn", "launch", "torchrun")

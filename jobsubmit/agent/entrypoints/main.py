@@ -22,7 +22,7 @@ import sys
 from .. import run
 from ..node_contract import FETCH_ORDER
 from ..protocol import REQUEST
-from ..recovery import job_outcome
+from ..recovery.outcome import STOPPED, shell_code
 from . import modelarts_task, pod
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     """Do what the command line says; return the exit code."""
     command, folder, *place = sys.argv[1:]
     # The first process of a container has no default.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(job_outcome.STOPPED))
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(STOPPED))
     job = place[0] if place else folder
     if command == "task":
         return modelarts_task.run(folder)
@@ -45,4 +45,4 @@ def main() -> int:
     if command == "pod":
         return pod.run(folder, job, request)
     text = os.environ.pop(FETCH_ORDER, "")  # the job's own processes must not see its addresses
-    return job_outcome.exit_code(run.run_node(folder, request, json.loads(text) if text else None))
+    return shell_code(run.run_node(folder, request, json.loads(text) if text else None))

@@ -11,7 +11,7 @@ import tempfile
 
 from .. import node_contract as contract, run as agent
 from ..log_forwarder import LogForwarder, shorten_status
-from ..recovery import job_outcome
+from ..recovery.outcome import shell_code
 from ..status_file import read_status
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -36,7 +36,7 @@ def run(script: str) -> int:
         outcome = agent.run_node(folder, request, None, place)
         forwarder.finish()
         forwarder.report_end(place["node"], shorten_status(read_status(job_dir)))
-        return job_outcome.exit_code(outcome)
+        return shell_code(outcome)
 
 
 def _request() -> AgentRequest:

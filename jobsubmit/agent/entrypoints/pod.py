@@ -18,7 +18,7 @@ import uuid
 from .. import run as agent, sigv4, status_file
 from ..log_forwarder import LogForwarder, shorten_status
 from ..protocol import COLLECT
-from ..recovery import job_outcome
+from ..recovery.outcome import KILLED, STOPPED
 from ..retry import pause_before
 from ..timing import recorder
 
@@ -45,7 +45,7 @@ def run(folder: str, job: str, request: AgentRequest) -> int:
     _write_termination_message(status)
     code = agent.final_code(outcome, request, agent.place_from_environment()["attempt"])
     # These two mean to Volcano that the pod was taken away; the rank's own code stands in the status.
-    return 1 if outcome.state == "FAILED" and code in (job_outcome.STOPPED, job_outcome.KILLED) else code
+    return 1 if outcome.state == "FAILED" and code in (STOPPED, KILLED) else code
 
 
 def _collector(job: str) -> _Collector | None:

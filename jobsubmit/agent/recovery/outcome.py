@@ -1,10 +1,19 @@
-"""How a job, or one attempt at it, ended."""
+"""How a job, an attempt or a node of it ended; of several nodes, which failed first."""
 
 from __future__ import annotations
 
+import signal
+
+from ..job_directory import SIGNAL_BASE
+from ..status_file import STOPPED_BY_ENGINE
+
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from ..protocol import Failure, NodeStatus
+    from collections.abc import Sequence
+
+    from ..protocol import Evidence, Failure, NodeStatus
+
+STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # exit codes
 
 
 class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
@@ -27,3 +36,52 @@ class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
     def as_status(self) -> NodeStatus:
         """Return the fields of status.json that it sets."""
         return {"state": self.state, "reason": self.reason, "message": self.message, "failure": self.failure}
+
+
+def find_outcome(statuses: Sequence[NodeStatus], nodes: int) -> Outcome | None:
+    """Return what became of a job by the statuses of those nodes that left one, or None where they cannot tell."""
+    failed = [status for status in statuses if status["state"] == "FAILED"]
+    if failed:
+        return _failed(failed)
+    stopped = [status for status in statuses if status["state"] == "CANCELLED"]
+    asked = [status for status in stopped if status["reason"] != STOPPED_BY_ENGINE]
+    if asked:
+        return Outcome("CANCELLED")
+    if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
+        return Outcome("SUCCEEDED")
+    return None
+
+
+def _failed(failed: list[NodeStatus]) -> Outcome:
+    first, *others = sorted(failed, key=_order)
+    failure = first.get("failure")
+    if failure is not None:
+        victims = {rank for status in others for rank in _ranks(status.get("failure"))}
+        failure = {**failure, "victims": sorted(victims.union(failure.get("victims", ())))}
+    return Outcome("FAILED", first["reason"], first["message"], failure)
+
+
+def _order(status: NodeStatus) -> tuple[bool, bool, bool, float]:
+    """Order as a single supervisor orders its failures; what failed without a process, e.g. a fetch, is a cause."""
+    failure = status.get("failure")
+    evidence: Evidence = failure.get("evidence", {}) if failure else {}
+    explained = bool(failure and evidence.get("is_leader") and (failure["exit_code"] or 0) > 0)
+    moment = evidence.get("t") or status.get("ended") or 0.0
+    return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
+
+
+def _ranks(failure: Failure | None) -> list[int]:
+    if failure is None:
+        return []
+    return [rank for rank in (failure["rank"], *failure.get("victims", ())) if rank is not None]
+
+
+def shell_code(outcome: Outcome) -> int:
+    """Return the exit code that a shell would show for an outcome."""
+    if outcome.state == "SUCCEEDED":
+        return 0
+    if outcome.state == "CANCELLED":
+        return STOPPED
+    if outcome.failure and outcome.failure["signal"]:
+        return SIGNAL_BASE + outcome.failure["signal"]
+    return outcome.exit_code or 1

@@ -12,14 +12,14 @@ from ..job_directory import JobDirectory
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
 from ..recovery.outcome import Outcome
-from . import hang_watch, setup
+from . import hang_detector, setup
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from ..protocol import Failure, StruckFault
     from ..recovery.first_failure import ProcessFailure
     from ..recovery.step_parser import StepParser
-    from .data_carrier import Outputs
+    from .data_staging import Outputs
     from .faults import Faults
     from .job import Job
 
@@ -51,7 +51,7 @@ class Attempt:
         self.table = first_failure.RankTable()
         self.members = Membership(job, self.table, progress)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
-        self.watch = hang_watch.HangWatch(job.request["hang_after"])
+        self.watch = hang_detector.HangWatch(job.request["hang_after"])
         self.memory = oom_detector.OomDetector()
         self.unclear_since: float | None = None
         self.ready_since: float | None = None
@@ -210,7 +210,7 @@ class Attempt:
         if not self.watch.seconds:
             return None
         ended = self.table.succeeded()
-        limit = min(self.watch.seconds, hang_watch.EXIT_SECONDS) if ended else self.watch.seconds
+        limit = min(self.watch.seconds, hang_detector.EXIT_SECONDS) if ended else self.watch.seconds
         others = set(self.outputs.pids())
         if self.table.ranks:  # a launcher that waits for its ranks does so by looking, again and again
             others |= {node.leader.pid for node in self.nodes if node.leader}
@@ -221,12 +221,12 @@ class Attempt:
         return self._hanging(silence, ended)
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:
-        stacks = hang_watch.dump_stacks(self.job.dir, self.table.running())
-        places = {rank: hang_watch.find_place(lines) for rank, lines in stacks.items()}
+        stacks = hang_detector.dump_stacks(self.job.dir, self.table.running())
+        places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
         message = "no output and no CPU time for %d s" % silence
         if ended:
             message += " after rank %d had ended well" % ended[0]
-        odd = hang_watch.find_odd_one_out(places)
+        odd = hang_detector.find_odd_one_out(places)
         others = sorted(set(places) - {odd})
         for rank, (where, called, _) in sorted(places.items()):
             if odd is not None and rank not in (odd, others[0]):
@@ -244,7 +244,7 @@ class Attempt:
             "message": message,
             "quoted": "rank %d" % rank,
             "last_lines": [
-                self.job.without_secrets(line) for line in hang_watch.main_thread(stacks[rank])[: rank_failure.LINES]
+                self.job.without_secrets(line) for line in hang_detector.main_thread(stacks[rank])[: rank_failure.LINES]
             ],
         }
         return Outcome("FAILED", "HANG", message, failure)

@@ -10,7 +10,7 @@ from ..job_directory import JobDirectory
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from ..protocol import AgentRequest, Assignment, Mount
-    from .scope import Scope
+    from .node_scope import Scope
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook")
 

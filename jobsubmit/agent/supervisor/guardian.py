@@ -12,7 +12,7 @@ import traceback
 
 from .. import atomic_write, events, processes, status_file
 from ..job_directory import JobDirectory
-from . import containment
+from . import process_group
 from .job import USUAL_GRACE_SECONDS
 from .supervisor import Supervisor
 
@@ -47,7 +47,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     was_late, wait_status = _wait_for(supervisor, job_dir)
     processes.kill_all()
-    containment.end(job_dir)
+    process_group.end(job_dir)
     _write_end(job_dir, was_late, wait_status)
 
 
@@ -107,7 +107,7 @@ def _supervise(job_dir: str, assignment: Assignment, guardian: int) -> None:
     processes.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        containment.enter(job_dir)
+        process_group.enter(job_dir)
         supervisor = Supervisor(job_dir, assignment)
         supervisor.prepare()
     except BaseException as error:

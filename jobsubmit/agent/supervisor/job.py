@@ -12,11 +12,11 @@ from ..atomic_write import is_full, make_private, when_there_is_room
 from ..job_directory import STREAMS, JobDirectory
 from ..logs.writing import IndexWriter
 from ..recovery.outcome import Outcome
-from . import containment
+from . import process_group
 from .environment import NodeEnvironments
 from .job_phases import PhaseRecorder
-from .scope import find_scope
-from .watcher import describe_watcher
+from .machine_identity import describe_watcher
+from .node_scope import find_scope
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Job:
         self.is_status_unwritten = False
         self.write_due = 0.0
         self.beat_due = 0.0
-        self.register = containment.Register(job_dir)
+        self.register = process_group.Register(job_dir)
         self.status: NodeStatus = {
             "version": protocol.VERSION,
             "state": "STARTING",
@@ -189,7 +189,7 @@ class Job:
             os.utime(self.files.lock)
         except OSError:
             return  # an engine watches this node
-        if not containment.find_group(self.dir):
+        if not process_group.find_group(self.dir):
             self.register.note()
 
     def start(

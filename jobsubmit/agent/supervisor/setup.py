@@ -12,7 +12,7 @@ from ..isolated_python import agent_command
 from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import Outcome
 from ..recovery.rank_failure import report_failure
-from . import data_carrier
+from . import data_staging
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def bring_data(job: Job) -> None:
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return
     job.steps.start("inputs")
-    bringer = data_carrier.start_carrier(job, "inputs")
+    bringer = data_staging.start_carrier(job, "inputs")
     while bringer.poll() is None:
         job.pause()
     if bringer.returncode != 0:

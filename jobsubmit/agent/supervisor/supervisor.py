@@ -1,4 +1,4 @@
-"""See a job through: set it up, make attempts at it, end the gang each time, and write down the result."""
+"""See a job through: set it up, make attempts at it, end its processes each time, and write down the result."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 
 from .. import atomic_write, events, processes
 from ..node_contract import NPROC_PER_NODE
-from ..recovery import restart_policy
 from ..recovery.outcome import Outcome
 from ..recovery.step_parser import StepParser
 from . import setup
 from .attempt import Attempt
-from .data_carrier import Outputs
+from .data_staging import Outputs
 from .faults import Faults
 from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
+from .restart import prepare_restart, wants_restart
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from ..protocol import Assignment, Restart
+    from ..protocol import Assignment
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
@@ -64,13 +64,12 @@ class Supervisor:
         setup.bring_data(self.job)
         number = self.job.status["attempt"]
         while True:
-            outcome = self._attempt(number)
-            if not restart_policy.wants_restart(self.job.scope.restarts, outcome, number):
+            attempt, outcome = self._run_attempt(number)
+            if not wants_restart(self.job, outcome, number):
                 return outcome
-            number += 1
-            self._recover(outcome, number)
+            number = prepare_restart(self.job, attempt, outcome, self.detected_at, self.outputs, self.progress)
 
-    def _attempt(self, number: int) -> Outcome:
+    def _run_attempt(self, number: int) -> tuple[Attempt, Outcome]:
         self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)
         try:
             outcome = attempt.run()
@@ -80,36 +79,7 @@ class Supervisor:
         self.job.steps.start("exit")
         self._stop(outcome)
         self.job.steps.end("exit")
-        return attempt.judge(outcome)
-
-    def _recover(self, outcome: Outcome, number: int) -> None:
-        """Pause, and make ready for the next attempt."""
-        assert self.attempt
-        self.progress.look(self.job.node_of_rank)  # what was told while the gang was stopping
-        restarts = self.job.scope.restarts
-        assert restarts
-        pause = restart_policy.pause_before_restart(restarts, number)
-        entry: Restart = {
-            "attempt": number,
-            "failed_at": self.attempt.failed_at or time.time(),
-            "detected_at": self.detected_at,
-            "reason": outcome.reason,
-            "message": outcome.message,
-            "fault": self.attempt.struck[-1] if self.attempt.struck else None,
-            "back_at": None,
-            "last_step": self.progress.last,
-            "steps_lost": None,
-        }
-        text = "restart %d of %d in %d s: %s" % (number, restarts["max"], pause, outcome.message)
-        self.job.write_status(state="RECOVERING", message=text, restarts=[*self.job.status["restarts"], entry])
-        for node in self.job.nodes:
-            self.job.say(node, text)
-        self.outputs.flush()
-        until = time.monotonic() + pause
-        while time.monotonic() < until:
-            self.job.pause()
-        self.progress.begin_attempt()
-        self.job.begin_attempt(number)
+        return attempt, attempt.judge(outcome)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 

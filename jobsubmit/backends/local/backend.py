@@ -22,9 +22,9 @@ from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.isolated_python import agent_command
 from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.status_file import read_status
-from jobsubmit.agent.supervisor import containment
+from jobsubmit.agent.supervisor import process_group
 from jobsubmit.backends.local.liveness import find_watcher
-from jobsubmit.backends.local.survivors import find_survivors, find_watchers
+from jobsubmit.backends.local.orphan_processes import find_survivors, find_watchers
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_request
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
 _MOST_PER_CORE = 64
@@ -92,7 +92,7 @@ class LocalBackend:
             "secrets": dict(delivery.secrets),
             "client_folder": str(Path.cwd()),
             "python_folder": _python_folder(needs_torch=False),
-            "data_carrier": python_command("jobsubmit.backends.local.data_carrier"),
+            "data_staging": python_command("jobsubmit.backends.local.data_staging"),
         }
         files = JobDirectory(self.settings.job_dir(request.job_id))
         make_private(files.path)
@@ -158,7 +158,7 @@ class LocalBackend:
             for pid in left:
                 processes.send(pid, signal.SIGKILL)
             time.sleep(0.02)
-        containment.end(files.path)
+        process_group.end(files.path)
 
     def delete(self, handle: JobHandle) -> None:
         """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
@@ -168,7 +168,7 @@ class LocalBackend:
         if left := find_survivors(files):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
-        containment.end(files.path)
+        process_group.end(files.path)
 
     def _files(self, handle: JobHandle) -> JobDirectory:
         job_dir = self.settings.job_dir(handle.path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.supervisor.watcher import describe_watcher
+from jobsubmit.agent.supervisor.machine_identity import describe_watcher
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import is_locked
 

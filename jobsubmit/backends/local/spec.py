@@ -9,7 +9,7 @@ from pydantic import (
     Field,
 )
 
-from jobsubmit.agent.supervisor.scope import find_gpus, share_gpus
+from jobsubmit.agent.supervisor.node_scope import find_gpus, share_gpus
 from jobsubmit.spec.backend import BackendSpec
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
 _CONNECTIONS = 16

@@ -12,13 +12,7 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.fields import (
-    Endpoint,
-    FrozenModel,
-    ScalarText,
-    matching,
-    text_schema,
-)
+from jobsubmit.spec.field_types import Endpoint, FrozenModel, ScalarText, matching, text_schema
 
 _PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 

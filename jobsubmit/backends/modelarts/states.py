@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.recovery import job_outcome
-from jobsubmit.agent.recovery.outcome import Outcome
+from jobsubmit.agent.recovery.outcome import Outcome, find_outcome, shell_code
 from jobsubmit.backends.models import Failure, JobStatus, State, Step
 from jobsubmit.backends.shared.agent_status import parse_status, with_words
 from jobsubmit.backends.shared.failure_hints import diagnose
@@ -46,7 +45,7 @@ def apply_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobSta
         for task, end in ends.items()
         if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
-    outcome = job_outcome.find_outcome(statuses, len(ends))
+    outcome = find_outcome(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
         return told
     status = parse_status(outcome.as_status())
@@ -55,7 +54,7 @@ def apply_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobSta
 
 def _agents_code(end: NodeStatus) -> int:
     """Return the exit code of an agent that said this at its end."""
-    return job_outcome.exit_code(job_outcome.find_outcome([end], 1) or Outcome("CANCELLED"))
+    return shell_code(find_outcome([end], 1) or Outcome("CANCELLED"))
 
 
 def explain_failure(told: JobStatus, words: Sequence[str]) -> JobStatus:

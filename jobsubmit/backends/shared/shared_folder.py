@@ -12,8 +12,7 @@ from jobsubmit.agent import events, status_file
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.json_form import read_fields
 from jobsubmit.agent.protocol import REQUEST, Event, NodeStatus
-from jobsubmit.agent.recovery import job_outcome
-from jobsubmit.agent.recovery.outcome import Outcome
+from jobsubmit.agent.recovery.outcome import Outcome, find_outcome
 from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
 from jobsubmit.backends.models import LogLine, LogQuery
 from jobsubmit.backends.shared.agent_status import read_timing_files
@@ -50,7 +49,7 @@ class SharedFolder:
 
     def outcome(self, attempt: int) -> Outcome | None:
         """Return what became of an attempt, or None where the nodes cannot tell."""
-        return job_outcome.find_outcome(self.statuses(attempt), self._nodes())
+        return find_outcome(self.statuses(attempt), self._nodes())
 
     def _nodes(self) -> int:
         try:

@@ -21,7 +21,7 @@ from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
-from jobsubmit.backends.slurm.document import LOG, NAME, agent_path, build_document
+from jobsubmit.backends.slurm.batch_script import LOG, NAME, agent_path, build_document
 from jobsubmit.backends.slurm.result import complete_status
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, explain_wait
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
     from jobsubmit.spec.backend import BackendSpec
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
 _LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jobsubmit.agent.node_contract import is_reserved
 from jobsubmit.backends.shared.client_process import describe_refusal, run_client
-from jobsubmit.backends.slurm.document import LOG, MARK
+from jobsubmit.backends.slurm.batch_script import LOG, MARK
 from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError
 

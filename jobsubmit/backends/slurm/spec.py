@@ -13,14 +13,7 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.fields import (
-    Timeout,
-    location,
-    matching,
-    plain_text,
-    text_schema,
-    wrong,
-)
+from jobsubmit.spec.field_types import Timeout, location, matching, plain_text, text_schema, wrong
 
 # Options of sbatch that would contradict what jobsubmit says itself.
 _OUR_SHORT_OPTIONS = "-[JNnoeaDWM]"

@@ -17,7 +17,8 @@ from jobsubmit.backends.shared.agent_request import build_node_request, refuse_f
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
-from jobsubmit.backends.volcano.document import (
+from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
+from jobsubmit.backends.volcano.job_objects import (
     CANCELLED,
     CONFIG_MAP,
     CONTEXT,
@@ -27,7 +28,6 @@ from jobsubmit.backends.volcano.document import (
     UNTIL,
     build_documents,
 )
-from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
 from jobsubmit.backends.volcano.limits import LARGEST_DATA, cluster_limits
 from jobsubmit.backends.volcano.result import PHASES, parse_job_status
 from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
-    from jobsubmit.spec.model import Layout
+    from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
 _CONFLICT = 409

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.backends.volcano.api import COMMANDS, CORE, JOBS, Kubernetes
 from jobsubmit.backends.volcano.collected import Collected
-from jobsubmit.backends.volcano.document import JOB_ID, STORE
+from jobsubmit.backends.volcano.job_objects import JOB_ID, STORE
 from jobsubmit.backends.volcano.pods import Pod, noted_reason, parse_moment
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import JobNotFoundError

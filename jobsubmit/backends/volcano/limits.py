@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ruamel.yaml import YAML
 
 from jobsubmit.backends.shared.limits import limit_finding, refused
-from jobsubmit.backends.volcano.document import CONFIG_MAP, JOB
+from jobsubmit.backends.volcano.job_objects import CONFIG_MAP, JOB
 from jobsubmit.backends.volcano.names import LONGEST_HOST_LIST, host_list_length, object_name
 from jobsubmit.backends.volcano.spec import VolcanoBackendSpec
 from jobsubmit.common.finding import Finding

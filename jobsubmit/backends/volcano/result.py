@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.recovery import job_outcome
+from jobsubmit.agent.recovery.outcome import find_outcome
 from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.backends.shared.agent_status import parse_status, with_words
-from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
+from jobsubmit.backends.volcano.job_objects import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, parse_moment, steps_of
 from jobsubmit.common.durations import time_text
 
@@ -103,7 +103,7 @@ def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, stored: Stored, *, 
     statuses = {pod.node: pod.status for pod in pods if pod.status}
     silent = [node for node in range(nodes) if node not in statuses]
     statuses.update(stored(base.details["attempt"], silent))
-    outcome = job_outcome.find_outcome([with_words(status) for status in statuses.values()], nodes)
+    outcome = find_outcome([with_words(status) for status in statuses.values()], nodes)
     if outcome is not None and outcome.state == "FAILED":
         told = parse_status(outcome.as_status())
         return replace(told, steps=base.steps, details={**base.details, **told.details})

@@ -17,15 +17,7 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.fields import (
-    FrozenModel,
-    ScalarText,
-    location,
-    matching,
-    plain_text,
-    text_schema,
-    wrong,
-)
+from jobsubmit.spec.field_types import FrozenModel, ScalarText, location, matching, plain_text, text_schema, wrong
 
 QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 

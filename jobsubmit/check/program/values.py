@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jobsubmit.check.program.modules import MAIN, Function, Module, Program
-from jobsubmit.spec.model import Mode
+from jobsubmit.spec.job_spec import Mode
 
 
 class _Unknown:

@@ -18,8 +18,8 @@ from jobsubmit.agent.recovery.first_failure import RankTable
 from jobsubmit.agent.supervisor import network
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.job import Job
-from jobsubmit.agent.supervisor.scope import AllNodes, share_gpus
-from jobsubmit.spec.fields import env_name_problem
+from jobsubmit.agent.supervisor.node_scope import AllNodes, share_gpus
+from jobsubmit.spec.field_types import env_name_problem
 
 
 def gang(*events: Event, ranks: int = 4, assumed: bool = False) -> RankTable:

@@ -13,7 +13,7 @@ from jobsubmit.agent.recovery.oom_detector import OomDetector
 from jobsubmit.agent.recovery.outcome import Outcome
 from jobsubmit.agent.recovery.restart_policy import pause_before_restart, wants_restart
 from jobsubmit.agent.recovery.step_parser import StepParser
-from jobsubmit.agent.supervisor import hang_watch as hang
+from jobsubmit.agent.supervisor import hang_detector as hang
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
 from jobsubmit.plan.fault_injection import Fault, require_fit

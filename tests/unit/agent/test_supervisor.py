@@ -16,7 +16,7 @@ from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.logs import writing
 from jobsubmit.agent.protocol import AgentRequest, Fault, NodeStatus
 from jobsubmit.agent.recovery import elastic
-from jobsubmit.agent.supervisor import attempt, data_carrier, faults, hang_watch, job, setup, supervisor
+from jobsubmit.agent.supervisor import attempt, data_staging, faults, hang_detector, job, restart, setup, supervisor
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.supervisor import Supervisor
 from jobsubmit.backends.registry import open_backend
@@ -28,7 +28,7 @@ from jobsubmit.spec.loader import load_mapping
 from jobsubmit.transfer.code_ref import CodeRef
 
 NODES = NPROC = 2
-TIMED = (atomic_write, attempt, data_carrier, elastic, events, faults, hang_watch, job, writing, supervisor)
+TIMED = (atomic_write, attempt, data_staging, elastic, events, faults, hang_detector, job, writing, restart, supervisor)
 
 
 class Leader:
@@ -349,7 +349,7 @@ def test_a_clock_that_jumps_ends_no_job(hours: int, world: Callable[..., World],
 
 
 def test_silence_is_a_hang_and_each_line_puts_it_off(world: Callable[..., World], monkeypatch: Any) -> None:
-    monkeypatch.setattr(hang_watch, "dump_stacks", lambda folder, ranks: {})
+    monkeypatch.setattr(hang_detector, "dump_stacks", lambda folder, ranks: {})
     found = world(hang_after="1m")
     found.attempt((1, found.begin()), (50, found.say(1, "step 1")), (100, found.say(2, "step 2")))
     status = found.run()
@@ -365,7 +365,7 @@ def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkey
     def dump(folder: str, ranks: dict[int, int]) -> dict[int, list[str]]:
         return {rank: stacks(7, "load") if rank == 2 else stacks(30, "step") for rank in ranks}
 
-    monkeypatch.setattr(hang_watch, "dump_stacks", dump)
+    monkeypatch.setattr(hang_detector, "dump_stacks", dump)
     found = world(hang_after="1m")
     found.attempt((1, found.begin()))
     status = found.run()
@@ -374,7 +374,7 @@ def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkey
 
 
 def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable[..., World], monkeypatch: Any) -> None:
-    monkeypatch.setattr(hang_watch, "dump_stacks", lambda folder, ranks: {})
+    monkeypatch.setattr(hang_detector, "dump_stacks", lambda folder, ranks: {})
     found = world(hang_after="1h")
     found.attempt((1, found.begin()), (10, found.say(0, "step 1")), (11, found.end(0, 0)))
     status = found.run()

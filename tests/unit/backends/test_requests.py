@@ -19,7 +19,7 @@ from hostile import HOSTILE
 from jobsubmit import agent as node
 from jobsubmit.agent import run, sigv4
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.recovery import job_outcome
+from jobsubmit.agent.recovery.outcome import find_outcome
 from jobsubmit.backends.protocol import Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.agent_archive import agent_archive
@@ -239,16 +239,16 @@ def failed(node_index: int, rank: int | None, at: float, **evidence: Any) -> Nod
 def test_nodes_together_name_the_cause_and_not_its_victims() -> None:
     told: NodeStatus = {"state": "CANCELLED", "reason": "STOPPED_BY_ENGINE", "message": "", "failure": None}
     victim, cause = failed(0, 0, 1.0, is_victim=True), failed(1, 3, 2.0)
-    outcome = job_outcome.find_outcome([victim, cause, told], 3)
+    outcome = find_outcome([victim, cause, told], 3)
     assert outcome is not None
     assert outcome.failure is not None
     assert (outcome.message, outcome.failure["victims"]) == ("node 1", [0])
-    later = job_outcome.find_outcome([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
+    later = find_outcome([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
     assert later is not None
     assert later.message == "node 1"
-    assert job_outcome.find_outcome([told], 2) is None
+    assert find_outcome([told], 2) is None
     ended: NodeStatus = {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
-    assert job_outcome.find_outcome([ended], 2) is None
-    whole = job_outcome.find_outcome([ended, ended], 2)
+    assert find_outcome([ended], 2) is None
+    whole = find_outcome([ended, ended], 2)
     assert whole is not None
     assert whole.state == "SUCCEEDED"

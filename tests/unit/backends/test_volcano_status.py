@@ -12,7 +12,7 @@ from node_status import failed
 
 from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.backends.models import JobStatus, State
-from jobsubmit.backends.volcano.document import CANCELLED, UNTIL
+from jobsubmit.backends.volcano.job_objects import CANCELLED, UNTIL
 from jobsubmit.backends.volcano.pods import Pod, noted_reason
 from jobsubmit.backends.volcano.result import parse_job_status
 

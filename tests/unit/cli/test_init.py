@@ -14,8 +14,8 @@ from command import Command
 from jobsubmit.common.resources import starter_job
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.from_command import draft_from_command
+from jobsubmit.spec.job_spec import MODES
 from jobsubmit.spec.json_schema import json_schema
-from jobsubmit.spec.model import MODES
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {

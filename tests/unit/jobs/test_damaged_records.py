@@ -19,8 +19,8 @@ from damage import copy_of, damage, files_of
 
 from jobsubmit.agent import processes, status_file
 from jobsubmit.agent.protocol import NodeStatus
-from jobsubmit.agent.supervisor import containment
-from jobsubmit.agent.supervisor.watcher import describe_watcher
+from jobsubmit.agent.supervisor import process_group
+from jobsubmit.agent.supervisor.machine_identity import describe_watcher
 from jobsubmit.backends.slurm import clients
 from jobsubmit.cli.console import printable, visible
 from jobsubmit.spec import yaml_document as documents
@@ -257,9 +257,9 @@ def test_the_processes_of_a_copied_directory_are_not_ended(state: Path, jobsubmi
             (job / "status.json").write_text('{"sta')
             jobsubmit("cancel", "failed-aaaaaa", code=None)
             assert other.poll() is None
-        assert containment.find_registered(str(job)) == set()
+        assert process_group.find_registered(str(job)) == set()
         (job / "processes.json").write_text(json.dumps({"watcher": describe_watcher(str(job)), "seen": seen}))
-        assert containment.find_registered(str(job)) == {other.pid}
+        assert process_group.find_registered(str(job)) == {other.pid}
     finally:
         other.kill()
         other.wait()

@@ -9,8 +9,8 @@ import pytest
 from jobsubmit.errors import SpecError
 from jobsubmit.plan.arguments import build_arguments
 from jobsubmit.plan.rendezvous import choose_rendezvous, rendezvous_notes
+from jobsubmit.spec.job_spec import JobSpec
 from jobsubmit.spec.loader import load_mapping
-from jobsubmit.spec.model import JobSpec
 
 
 def spec(mode: str, **fields: Any) -> JobSpec:

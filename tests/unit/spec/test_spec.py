@@ -20,9 +20,7 @@ from jobsubmit.plan.arguments import build_arguments
 from jobsubmit.spec import yaml_document as documents
 from jobsubmit.spec.backend_registry import backend_kinds, find_spec
 from jobsubmit.spec.hyperparameter import Flag
-from jobsubmit.spec.json_schema import json_schema
-from jobsubmit.spec.loader import Override, load, load_mapping
-from jobsubmit.spec.model import (
+from jobsubmit.spec.job_spec import (
     SPECS,
     CheckpointSpec,
     FrameworkSpec,
@@ -34,6 +32,8 @@ from jobsubmit.spec.model import (
     StoreSpec,
     TorchrunSpec,
 )
+from jobsubmit.spec.json_schema import json_schema
+from jobsubmit.spec.loader import Override, load, load_mapping
 from jobsubmit.spec.yaml_document import parse_document
 
 

@@ -25,7 +25,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.script import Script
-from jobsubmit.spec.model import Layout
+from jobsubmit.spec.job_spec import Layout
 from jobsubmit.transfer.code_ref import CodeRef
 from jobsubmit_handmade.spec import HandmadeSpec
 

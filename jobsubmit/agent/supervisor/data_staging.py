@@ -19,7 +19,7 @@ def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
     """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
     folder = job.assignment["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
-        [*job.assignment["data_carrier"], what, job.dir],
+        [*job.assignment["data_staging"], what, job.dir],
         0,
         is_ours=True,
         cwd=folder if os.path.isdir(folder) else job.dir,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.agent.protocol import COLLECT, ORDER, REQUEST
-from jobsubmit.agent.recovery.job_outcome import KILLED, STOPPED
+from jobsubmit.agent.recovery.outcome import KILLED, STOPPED
 from jobsubmit.agent.run import RESTART
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.volcano.names import TASK, object_name

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.spec.backend import BackendField, BackendSpec, parse_backend
-from jobsubmit.spec.fields import (
+from jobsubmit.spec.field_types import (
     CodeDir,
     Command,
     DataName,

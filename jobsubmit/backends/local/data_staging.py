@@ -1,4 +1,4 @@
-"""Carry data between a job's directories and its stores, as a program: `… data_carrier inputs JOB_DIR`.
+"""Carry data between a job's directories and its stores, as a program: `… data_staging inputs JOB_DIR`.
 
 The supervisor starts it, in the submitter's directory and with the submitter's environment and so credentials.
 """

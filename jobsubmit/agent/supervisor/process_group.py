@@ -18,7 +18,7 @@ from ..atomic_write import read_file, replace_file
 from ..job_directory import JobDirectory
 from ..json_form import read_fields
 from ..recovery.oom_detector import GROUP_PREFIX
-from .watcher import describe_watcher
+from .machine_identity import describe_watcher
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:

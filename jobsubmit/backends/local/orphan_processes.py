@@ -8,7 +8,7 @@ from pathlib import Path
 from jobsubmit.agent import processes
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.node_contract import AGENT_DIR
-from jobsubmit.agent.supervisor import containment
+from jobsubmit.agent.supervisor import process_group
 
 
 def find_survivors(files: JobDirectory) -> list[int]:
@@ -19,7 +19,7 @@ def find_survivors(files: JobDirectory) -> list[int]:
     """
     mark = f"{AGENT_DIR}={files.path}".encode()
     marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
-    known = marked | containment.find_members(files.path) | containment.find_registered(files.path)
+    known = marked | process_group.find_members(files.path) | process_group.find_registered(files.path)
     below = processes.find_descendants(known) if known else []
     return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_time_of(pid) is not None)
 
