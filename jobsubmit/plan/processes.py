@@ -182,7 +182,6 @@ def _of_launcher(plan: LaunchPlan, start: Start, nproc: int | None, job_id: Valu
         yield contract.MASTER_PORT, Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
     yield contract.RUN_ID, job_id._replace(origin="launcher")
     yield contract.USE_AGENT_STORE, Value("<True or False>", "launcher", is_open=True)
-    yield contract.ERROR_FILE, Value("<a file of the launcher>", "launcher", is_open=True)
     local, world = str(nproc or 1), str(plan.nodes * (nproc or 1))
     for name, text in (
         (contract.LOCAL_WORLD_SIZE, local),
@@ -226,6 +225,7 @@ def _node(plan: LaunchPlan, start: Start, node: int, nproc: int | None) -> Node:
             contract.LOCAL_RANK: Value(str(local), "launcher"),
             contract.GROUP_RANK: Value(str(node), "launcher"),
             contract.ROLE_RANK: Value(rank, "launcher"),
+            contract.ERROR_FILE: Value("<a file of the launcher>", "launcher", is_open=True),
         }
         argv = (*boot, *(words if words is not None else build_boot_words(plan, node, local, start)))
         processes.append(Process(node, node * each + local, local, argv, environment))
