@@ -41,6 +41,10 @@ def test_it_renders_what_the_checkout_renders(installed: Path, tmp_path: Path) -
         assert run(installed, "render", "--mode", mode, cwd=tmp_path) == here.stdout
 
 
+def test_type_checkers_see_its_types(installed: Path) -> None:
+    assert list(installed.parents[1].glob("lib/*/site-packages/jobsubmit/py.typed"))
+
+
 def test_it_runs_a_job_and_needs_no_torch_itself(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/boot.py").write_text("import sys\nprint('hello from', sys.argv[-1])\n")
