@@ -77,8 +77,8 @@ def logs(
 
     While a job that is followed has not started, `on_wait` gets its status and for how many seconds that is so.
     """
-    begun, patience = time.monotonic(), TolerantPoll()
-    while follow and ((now := patience.ask(partial(status, record, settings))) is None or now.state in _WAITING):
+    begun, poll = time.monotonic(), TolerantPoll()
+    while follow and ((now := poll.ask(partial(status, record, settings))) is None or now.state in _WAITING):
         if on_wait and now:
             on_wait(now, time.monotonic() - begun)
         time.sleep(_POLL_SECONDS)
@@ -109,9 +109,9 @@ def wait(
 ) -> JobStatus:
     """Return the status once it can change no more, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
     begun, pause = time.monotonic(), _POLL_SECONDS
-    patience = TolerantPoll()
+    poll = TolerantPoll()
     while True:
-        now = patience.ask(partial(status, record, settings))
+        now = poll.ask(partial(status, record, settings))
         if now is None:
             time.sleep(_LONGEST_POLL_SECONDS)
             continue

@@ -166,7 +166,7 @@ class JobRecords:
         return BackendError(f"{path} cannot be written: {error.strerror}", hint)
 
     def ask_cancel(self, record: JobRecord) -> None:
-        """Mark a job as one that shall end, for whoever is submitting it."""
+        """Mark a job as one that must end, for whoever is submitting it."""
         with suppress(FileNotFoundError):  # nobody here is
             Path(self.files(record.id).cancel_asked).touch()
 

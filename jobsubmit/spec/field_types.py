@@ -16,7 +16,7 @@ JOB_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 HYPERPARAMETER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
-# What a gang may be started again after: any failed process, one that a signal ended, a lost node, no sign of life.
+# What a job may be started again after: any failed process, one that a signal ended, a lost node, no sign of life.
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255

@@ -180,7 +180,7 @@ def acquire_lease(store: ObjectStore, code: CodeRef, found: Stored | None, owner
 
 def lease_lost_error(code: CodeRef) -> StoreError:
     """Return the error for somebody else's having written here meanwhile."""
-    return StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours shall be there")
+    return StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours must be there")
 
 
 def _put(store: ObjectStore, code: CodeRef, claim: Lease, expected: str) -> str | None:

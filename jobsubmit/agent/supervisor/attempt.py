@@ -61,7 +61,7 @@ class Attempt:
         self.struck: list[StruckFault] = []
 
     def run(self) -> Outcome:
-        """Return how it ended; raises Outcome where the whole job shall end. Processes may be left."""
+        """Return how it ended; raises Outcome where the whole job must end. Processes may be left."""
         for node in self.nodes:
             node.starts_at += self.faults.delay_of(node.index)
         self.job.steps.start("rendezvous")

@@ -147,7 +147,7 @@ class Job:
             self.write_status(notes=[*self.status["notes"], text])
 
     def pause(self) -> None:
-        """Let a moment pass, unless the job shall end: then raise Outcome."""
+        """Let a moment pass, unless the job must end: then raise Outcome."""
         self.note_logs()
         self.write_again()
         if self.told_to_end:

@@ -139,10 +139,10 @@ class ModelArtsBackend:
         seen = [_look(found, follow=follow)]
 
         def look() -> Look:
-            seen[0] = patience.ask(lambda: _look(api.look(job), follow=follow)) or seen[0]
+            seen[0] = poll.ask(lambda: _look(api.look(job), follow=follow)) or seen[0]
             return seen[0]
 
-        patience = TolerantPoll(has_answered=True)
+        poll = TolerantPoll(has_answered=True)
         return self._logs(api, handle, found).lines(query, look)
 
     def _logs(self, api: ModelArts, handle: JobHandle, found: Mapping[str, Any]) -> Logs:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.backends.modelarts.credentials import Identity
 
 _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
-_PATIENCE_SECONDS = 30.0
+_LONGEST_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _UNSURE = (408, 500, 502, 504)  # it may have been done
 _SETTLE_SECONDS, _SETTLE_PAUSE = 10.0, 1.5  # for a job to be listed that was created by a request without an answer
@@ -55,8 +55,8 @@ def open_service(who: Identity) -> ModelArts:
 class ModelArts:
     """Speak to the service of one project."""
 
-    def __init__(self, who: Identity, patience: float = _PATIENCE_SECONDS) -> None:
-        self.who, self.patience = who, patience
+    def __init__(self, who: Identity, longest: float = _LONGEST_SECONDS) -> None:
+        self.who, self.longest = who, longest
         self.has_answered = False  # one that never did is told at once
         self._looks: dict[str, tuple[float, dict[str, Any]]] = {}
         self._sdk, self._client = _connected(who)
@@ -94,7 +94,7 @@ class ModelArts:
                 if found is not None or time.monotonic() - begun > _SETTLE_SECONDS:
                     return found
             except BackendError as error:
-                if time.monotonic() - begun > self.patience or not error.may_pass:
+                if time.monotonic() - begun > self.longest or not error.may_pass:
                     text = f"ModelArts did not say whether it has created {name}, and cannot be asked: {error.message}"
                     raise BackendError(text, "`jobsubmit status` looks for it", is_unsure=True) from error
             time.sleep(_SETTLE_PAUSE)
@@ -223,8 +223,8 @@ class ModelArts:
             try:
                 return attempt()
             except BackendError as error:
-                is_borne = error.may_pass and (self.has_answered or error.is_unsure)
-                if not is_borne or time.monotonic() - begun + pause > self.patience:
+                is_tolerated = error.may_pass and (self.has_answered or error.is_unsure)
+                if not is_tolerated or time.monotonic() - begun + pause > self.longest:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(_LONGEST_PAUSE, 2 * pause)

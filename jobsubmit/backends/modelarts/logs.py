@@ -70,7 +70,7 @@ class Logs:
     ) -> None:
         self.api, self.job, self.is_tagged, self.export = api, job, is_tagged, export
         self.tasks: dict[str, _Task] = {}
-        self.patience = TolerantPoll(has_answered=True)
+        self.poll = TolerantPoll(has_answered=True)
 
     def lines(self, query: LogQuery, look: Callable[[], Look]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses, as long as looks say that there may be more."""
@@ -148,8 +148,8 @@ class Logs:
                 return
 
     def _asking(self, seen: Look) -> Callable[[Callable[[], T]], T | None]:
-        """Return how to ask: while there is a next look, a service that does not answer for once is borne."""
-        return self.patience.ask if seen.goes_on else lambda question: question()
+        """Return how to ask: while there is a next look, a service that does not answer for once is tolerated."""
+        return self.poll.ask if seen.goes_on else lambda question: question()
 
     def _by_preview(self, task: _Task, *, is_over: bool) -> Iterator[LogLine]:
         """Yield the rest of the newest megabytes; say so where they do not reach back to what was read before."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from jobsubmit.errors import BackendError
 
-_PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read shall look the same everywhere
+_PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read must look the same everywhere
 ANSWER_SECONDS = 8.0  # so that an engine that is down is told within ten
 
 

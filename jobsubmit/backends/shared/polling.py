@@ -10,7 +10,7 @@ from jobsubmit.errors import BackendError
 
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 60.0
+_LONGEST_SECONDS = 60.0
 
 
 class TolerantPoll:
@@ -26,8 +26,8 @@ class TolerantPoll:
             answer = question()
         except BackendError as error:
             self.failing_since = self.failing_since or time.monotonic()
-            is_borne = self.has_answered and error.may_pass
-            if not is_borne or time.monotonic() - self.failing_since > _PATIENCE_SECONDS:
+            is_tolerated = self.has_answered and error.may_pass
+            if not is_tolerated or time.monotonic() - self.failing_since > _LONGEST_SECONDS:
                 raise
             return None
         self.has_answered, self.failing_since = True, None
@@ -36,5 +36,5 @@ class TolerantPoll:
 
 def tolerate_errors(look: Callable[[], bool]) -> Callable[[], bool]:
     """Return a look at an engine that has answered before; no answer for once counts as a yes."""
-    patience = TolerantPoll(has_answered=True)
-    return lambda: patience.ask(look) is not False
+    poll = TolerantPoll(has_answered=True)
+    return lambda: poll.ask(look) is not False

@@ -1,4 +1,4 @@
-"""The Slurm backend: sbatch for what shall be, the controller and the nodes' own files for what is."""
+"""The Slurm backend: sbatch submits, the controller and the nodes' own files say what is."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _refusal_hint(text: str) -> str:
 
 def clean_environment() -> dict[str, str]:
     """Return our environment as a job may have it: no words of other launchers, no keys of the store, no defaults of
-    sbatch's, for the document shall be all there is."""
+    sbatch's, for the document is all there is."""
     return {
         name: value
         for name, value in os.environ.items()

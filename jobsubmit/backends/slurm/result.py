@@ -31,10 +31,10 @@ def complete_status(told: JobStatus, folder: SharedFolder, attempt: int) -> JobS
         return _running(told, statuses, is_cancelled=folder.is_cancel_asked())
     outcome = folder.outcome(attempt)
     if outcome is not None and told.reason not in _BY_THE_ENGINE:
-        gang = parse_status({**statuses[0], **outcome.as_status()}, ())
-        if told.reason == "OOM" and gang.failure and gang.failure.signal == signal.SIGKILL:
-            gang = replace(gang, reason="OOM")
-        return replace(gang, steps=steps, recoveries=told.recoveries, details={**told.details, **gang.details})
+        nodes = parse_status({**statuses[0], **outcome.as_status()}, ())
+        if told.reason == "OOM" and nodes.failure and nodes.failure.signal == signal.SIGKILL:
+            nodes = replace(nodes, reason="OOM")
+        return replace(nodes, steps=steps, recoveries=told.recoveries, details={**told.details, **nodes.details})
     if told.state is State.CANCELLED and not told.message and not folder.is_cancel_asked():
         return replace(told, message="scancel ended it, or Slurm itself because a node could not launch it")
     if told.state is State.FAILED and not told.message:

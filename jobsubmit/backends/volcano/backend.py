@@ -1,4 +1,4 @@
-"""The Volcano backend: one Kubernetes object for what shall be, its pods for what is."""
+"""The Volcano backend: one Kubernetes object is submitted, its pods say what is."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class VolcanoBackend:
         return Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
-        """Yield what Kubernetes noted of the job, its gang and its pods, in order of time (see Backend)."""
+        """Yield what Kubernetes noted of the job, its pod group and its pods, in order of time (see Backend)."""
         return iter(Job(handle).events())
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:

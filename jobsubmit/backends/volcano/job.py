@@ -59,8 +59,8 @@ class Job:
         if pods and not waiting:
             return "", ""
         has_place = bool(pods) and all(pod.machine for pod in pods)
-        gang = (self.name, f"{self.name}-{self.found['metadata']['uid']}")
-        for name in [pod.name for pod in waiting[:1]] if has_place else gang:
+        pod_group = (self.name, f"{self.name}-{self.found['metadata']['uid']}")
+        for name in [pod.name for pod in waiting[:1]] if has_place else pod_group:
             noted = self._core("events", {"fieldSelector": f"involvedObject.name={name}"})["items"]
             for event in sorted(noted, key=_noted_at, reverse=True):
                 if known := noted_reason(event.get("reason", ""), event.get("message", "")):
@@ -68,7 +68,7 @@ class Job:
         return "", ""
 
     def events(self) -> list[Mapping[str, Any]]:
-        """Return what was noted of the job, its gang and its pods, in order of time."""
+        """Return what was noted of the job, its pod group and its pods, in order of time."""
         names = re.compile(rf"{re.escape(self.name)}(-.*)?")
         found = []
         for item in self._core("events")["items"]:

@@ -100,7 +100,7 @@ def _why_it_waits(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def noted_reason(reason: str, message: str) -> tuple[str, str] | None:
-    """Return reason and message of a note about a job, its gang or a pod, None for one that explains nothing."""
+    """Return reason and message of a note about a job, its pod group or a pod, None for one that explains nothing."""
     if reason in ("FailedMount", "FailedAttachVolume"):
         return "VOLUME", f"a volume cannot be mounted: {_short(message)}"
     if reason == "FailedCreatePodSandBox":

@@ -38,7 +38,7 @@ def parse_job_status(
 ) -> JobStatus:
     """Return how a job is.
 
-    `why_queued` is reason and message of a gang that has no place yet; `stored` returns by attempt and nodes how those
+    `why_queued` is why a pod group has no place yet; `stored` returns by attempt and nodes how those
     nodes ended, where their pods are gone.
     """
     phase = str(job.get("status", {}).get("state", {}).get("phase", ""))
