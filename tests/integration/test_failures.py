@@ -310,10 +310,10 @@ def test_a_client_killed_while_it_follows_does_not_matter(jobsubmit: Command, tm
 
 
 def gang_pids(job: str) -> tuple[int, int]:
-    """Return the pids of keeper and supervisor."""
+    """Return the pids of guardian and supervisor."""
     supervisor = int(json.loads((job_dir(job) / "status.json").read_text())["pid"])
-    keeper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
-    return keeper, supervisor
+    guardian = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+    return guardian, supervisor
 
 
 WITH_DAEMON = """
@@ -328,13 +328,13 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("victims", [("supervisor",), ("keeper",), ("keeper", "supervisor")])
+@pytest.mark.parametrize("victims", [("supervisor",), ("guardian",), ("guardian", "supervisor")])
 def test_a_killed_gang_leaves_no_process_and_is_never_running_for_ever(
     victims: tuple[str, ...], jobsubmit: Command, tmp_path: Path
 ) -> None:
     boot = WITH_DAEMON if len(victims) == 1 else SLEEPER  # without both there is nobody to end a daemon
     job = started(jobsubmit, write_job(tmp_path, "spawn", boot))
-    pids = dict(zip(("keeper", "supervisor"), gang_pids(job), strict=True))
+    pids = dict(zip(("guardian", "supervisor"), gang_pids(job), strict=True))
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
     assert processes_left(job, 10) == []

@@ -41,10 +41,10 @@ def test_the_users_own_sitecustomize_still_runs(
 
 
 def test_a_module_of_the_users_may_have_any_name(jobsubmit: Command, tmp_path: Path) -> None:
-    job_file = write_job(tmp_path, "import gang, files, processes\nprint(gang.NAME, files.NAME, processes.NAME)\n")
-    for name in ("gang", "files", "processes"):
+    job_file = write_job(tmp_path, "import agent, events, processes\nprint(agent.NAME, events.NAME, processes.NAME)\n")
+    for name in ("agent", "events", "processes"):
         (tmp_path / f"code/{name}.py").write_text(f"NAME = 'my {name}'\n")
-    assert "[node 0] my gang my files my processes" in jobsubmit("create", job_file, "--follow").stderr
+    assert "[node 0] my agent my events my processes" in jobsubmit("create", job_file, "--follow").stderr
 
 
 PROCESSES = """

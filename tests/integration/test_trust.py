@@ -51,7 +51,7 @@ def state_of(jobsubmit: Command, job: str) -> str:
 
 
 def pids_of(job: str) -> tuple[int, int]:
-    """Return the pids of a job's supervisor and of its keeper."""
+    """Return the pids of a job's supervisor and of its guardian."""
     supervisor = json.loads((job_dir(job) / "status.json").read_text())["pid"]
     return supervisor, int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -225,7 +225,7 @@ def test_a_job_of_another_machine_is_running_there(jobsubmit: Command, tmp_path:
 
 
 def test_without_locks_a_heartbeat_decides(jobsubmit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client and the keeper are told that the file system has no locks."""
+    """The client and the guardian are told that the file system has no locks."""
     from jobsubmit.backends.local import liveness
     from jobsubmit.backends.local.backend import LocalBackend
     from jobsubmit.config import load_settings
@@ -236,8 +236,8 @@ def test_without_locks_a_heartbeat_decides(jobsubmit: Command, tmp_path: Path, m
     found = backend.find(job)
     assert found is not None
     assert backend.status(found).state.value in RUNS
-    supervisor, keeper = pids_of(job)
-    for pid in (keeper, supervisor):
+    supervisor, guardian = pids_of(job)
+    for pid in (guardian, supervisor):
         os.kill(pid, signal.SIGKILL)
     os.utime(job_dir(job) / "lock", (1, 1))
     assert backend.status(found).state.value == "LOST"
@@ -299,8 +299,8 @@ def test_a_stopped_supervisor_does_not_keep_a_job_from_being_cancelled(
     stopped: str, jobsubmit: Command, tmp_path: Path
 ) -> None:
     job = started(jobsubmit, tmp_path)
-    supervisor, keeper = pids_of(job)
-    for pid in (supervisor, keeper)[: 1 if stopped == "supervisor" else 2]:
+    supervisor, guardian = pids_of(job)
+    for pid in (supervisor, guardian)[: 1 if stopped == "supervisor" else 2]:
         os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     jobsubmit("cancel", job, "--grace", "1")

@@ -23,7 +23,7 @@ from typing import Any
 from command import JOBSUBMIT, events, job_dir, processes_left
 
 CODE = Path(__file__).parents[2] / "code"
-TARGETS = ("client", "supervisor", "keeper", "agent", "rank", "node")
+TARGETS = ("client", "supervisor", "guardian", "agent", "rank", "node")
 MODES = {"spawn": "main.py", "launch": "torch_ddp.py", "torchrun": "torch_ddp.py"}
 STEPS = 100
 LATEST_KILL_SECONDS = 9.0  # after the last (re)start: some strike before the training begins, most while it runs
@@ -115,7 +115,7 @@ class Chain:
         status = told(job_dir(self.job) / "status.json")
         if target == "supervisor":
             return [status["pid"]] if status.get("pid") else []
-        if target == "keeper":
+        if target == "guardian":
             return parent_of(status["pid"]) if status.get("pid") else []
         found = events(self.job) if (job_dir(self.job) / "events.jsonl").exists() else []
         leaders = {event["node"]: event["pid"] for event in found if event["event"] == "node_start"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
-    from ..protocol import AgentRequest, Assignment, Place
+    from ..protocol import AgentRequest, Assignment, Place, RestartPolicy
 
     Scope: TypeAlias = "AllNodes | OneNode"
 
@@ -46,12 +46,38 @@ def share_gpus(gpus: list[str], nodes: int, nproc: int | None) -> list[list[str]
     return [gpus[node * each : (node + 1) * each] for node in range(nodes)]
 
 
-class AllNodes:
-    """All nodes of a local job: they share this machine, and the supervisor restarts the job."""
+class _Scope:
+    """What is the same for both: an engine gives less to all nodes, and a machine less to one."""
 
     attempt = 0
-    prepares_data = True
+    restarts: RestartPolicy | None = None
+    is_elastic = prepares_data = False
     other_nodes_seconds = 0.0  # that the supervisor waits for what nodes elsewhere may explain
+
+    def release(self) -> None:
+        """Give back what `find_peers` has taken."""
+
+    def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that give a node its share of the machine: none if it has all of it."""
+        return {}
+
+    def job_folder(self, files: JobDirectory, node: int) -> str:
+        """Return MA_JOB_DIR of a node: the parent of its code folder."""
+        return os.path.join(files.nodes, str(node))
+
+    def script(self, files: JobDirectory, node: int) -> str:
+        """Return where a node's start script is."""
+        return os.path.join(self.job_folder(files, node), "start.sh")
+
+    def notes(self) -> list[str]:
+        """Return what the user should know before the nodes start."""
+        return []
+
+
+class AllNodes(_Scope):
+    """All nodes of a local job: they share this machine, and the supervisor restarts the job."""
+
+    prepares_data = True
 
     def __init__(self, request: AgentRequest) -> None:
         self.request = request
@@ -87,16 +113,8 @@ class AllNodes:
             **({"GLOO_SOCKET_IFNAME": base.get("GLOO_SOCKET_IFNAME", interface)} if interface else {}),
         }
 
-    def job_folder(self, files: JobDirectory, node: int) -> str:
-        """Return MA_JOB_DIR of a node: the parent of its code folder."""
-        return os.path.join(files.nodes, str(node))
-
-    def script(self, files: JobDirectory, node: int) -> str:
-        """Return where a node's start script is."""
-        return os.path.join(self.job_folder(files, node), "start.sh")
-
     def notes(self) -> list[str]:
-        """Return what the user should know before the nodes start."""
+        """Return that the job has no GPUs where it wants more than there are."""
         if not self.found_gpus or self.gpus[0]:
             return []
         wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
@@ -107,11 +125,8 @@ class AllNodes:
         return Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
 
 
-class OneNode:
+class OneNode(_Scope):
     """One node of a job: it has its machine for itself, and the engine restarts the job."""
-
-    restarts = None
-    is_elastic = prepares_data = False
 
     def __init__(self, request: AgentRequest, place: Place) -> None:
         self.place = place
@@ -130,16 +145,9 @@ class OneNode:
         """Return the rendezvous port and the address of each node, as the engine gave them."""
         return self.place["port"], self.place["addresses"]
 
-    def release(self) -> None:
-        """There is nothing to give back."""
-
     def gpus_of(self, node: int) -> list[str]:
         """Return the ids of the node's GPUs: all of the machine."""
         return self.gpus
-
-    def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
-        """Return no variables: the machine is the node's."""
-        return {}
 
     def job_folder(self, files: JobDirectory, node: int) -> str:
         """Return MA_JOB_DIR of the node: the engine's, or one of ours."""
@@ -148,10 +156,6 @@ class OneNode:
     def script(self, files: JobDirectory, node: int) -> str:
         """Return where the node's start script is."""
         return self.place.get("script") or os.path.join(self.job_folder(files, node), "start.sh")
-
-    def notes(self) -> list[str]:
-        """Return nothing: the engine has given what it has."""
-        return []
 
     def stopped(self) -> Outcome:
         """Return how the node ends when this process gets SIGTERM."""
