@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from jobsubmit.backends.models import (
         Failure as Failure,
         JobHandle as JobHandle,
+        JobPhase as JobPhase,
         JobStatus as JobStatus,
         LogLine as LogLine,
         LogQuery as LogQuery,
         Recovery as Recovery,
         State as State,
-        Step as Step,
     )
     from jobsubmit.common.finding import Finding as Finding
     from jobsubmit.errors import (
@@ -66,7 +66,7 @@ __version__ = "0.1.0"
 _FUNCTIONS = "cancel create delete events list_jobs load logs prepare render_script report_of rerun status wait"
 _MODULES = {
     "jobsubmit.api": _FUNCTIONS,
-    "jobsubmit.backends.models": "Failure JobHandle JobStatus LogLine LogQuery Recovery State Step",
+    "jobsubmit.backends.models": "Failure JobHandle JobPhase JobStatus LogLine LogQuery Recovery State",
     "jobsubmit.common.finding": "Finding",
     "jobsubmit.errors": "BackendError BundleError CancelledError CheckError JobNotFoundError JobSubmitError Problem "
     "SpecError StoreError UsageError",

@@ -7,8 +7,8 @@ commands, the environment of pods, and the table of the documentation.
 
 from __future__ import annotations
 
-# Who gives a variable: the engine (the platform's own words), jobsubmit, the start script, the launcher, or the shell.
-ENGINE, JOBSUBMIT, SCRIPT, LAUNCHER, SHELL = "engine", "jobsubmit", "script", "launcher", "shell"
+# Who gives a variable: the platform, jobsubmit, the start script, the launcher, or the shell.
+PLATFORM, JOBSUBMIT, SCRIPT, LAUNCHER, SHELL = "platform", "jobsubmit", "script", "launcher", "shell"
 
 
 class Variable(str):
@@ -34,17 +34,17 @@ def _variable(
     return variable
 
 
-# ── the engine's (ModelArts and Volcano document them; local and Slurm give them in the same words) ─────────────────
-HOSTS = _variable("VC_WORKER_HOSTS", ENGINE, "addresses of all nodes, separated by commas, node 0 first")
-NODE_COUNT = _variable("VC_WORKER_NUM", ENGINE, "number of nodes")
-NODE_INDEX = _variable("VC_TASK_INDEX", ENGINE, "index of this node, from 0", per_node=True)
-HOST_COUNT = _variable("MA_NUM_HOSTS", ENGINE, "number of nodes")
-GPU_COUNT = _variable("MA_NUM_GPUS", ENGINE, "accelerators of a node")
-TASK_NAME = _variable("MA_TASK_NAME", ENGINE, "role of the node: worker")
-OWN_ADDRESS = _variable("MA_CURRENT_IP", ENGINE, "address of this node", per_node=True)
-OWN_NAME = _variable("MA_CURRENT_INSTANCE_NAME", ENGINE, "name of this node's instance", per_node=True)
-JOB_FOLDER = _variable("MA_JOB_DIR", ENGINE, "folder that holds the code folder")
-LOG_FOLDER = _variable("MA_LOG_DIR", ENGINE, "folder of the platform's logs")
+# ── the platform's (ModelArts and Volcano document them; local and Slurm give them in the same words) ─────────────────
+HOSTS = _variable("VC_WORKER_HOSTS", PLATFORM, "addresses of all nodes, separated by commas, node 0 first")
+NODE_COUNT = _variable("VC_WORKER_NUM", PLATFORM, "number of nodes")
+NODE_INDEX = _variable("VC_TASK_INDEX", PLATFORM, "index of this node, from 0", per_node=True)
+HOST_COUNT = _variable("MA_NUM_HOSTS", PLATFORM, "number of nodes")
+GPU_COUNT = _variable("MA_NUM_GPUS", PLATFORM, "accelerators of a node")
+TASK_NAME = _variable("MA_TASK_NAME", PLATFORM, "role of the node: worker")
+OWN_ADDRESS = _variable("MA_CURRENT_IP", PLATFORM, "address of this node", per_node=True)
+OWN_NAME = _variable("MA_CURRENT_INSTANCE_NAME", PLATFORM, "name of this node's instance", per_node=True)
+JOB_FOLDER = _variable("MA_JOB_DIR", PLATFORM, "folder that holds the code folder")
+LOG_FOLDER = _variable("MA_LOG_DIR", PLATFORM, "folder of the platform's logs")
 
 # ── jobsubmit's ─────────────────────────────────────────────────────────────────────────────────────────────────────
 JOB_ID = _variable("JOBSUBMIT_JOB_ID", JOBSUBMIT, "id of the job")
@@ -69,7 +69,7 @@ SPAWN_RANK = _variable(
 SPAWN_COUNT = _variable("JOBSUBMIT_GANG_SPAWN_COUNT", JOBSUBMIT, "of the agent: how many ranks mp.spawn starts")
 ASSUMED = _variable("JOBSUBMIT_GANG_ASSUMED", JOBSUBMIT, "of the agent: that it is a rank is a guess", per_process=True)
 
-# ── the start script's, from the engine's ───────────────────────────────────────────────────────────────────────────
+# ── the start script's, from the platform's ───────────────────────────────────────────────────────────────────────────
 NNODES = _variable("NNODES", SCRIPT, "number of nodes")
 NODE_RANK = _variable("NODE_RANK", SCRIPT, "index of this node, from 0", per_node=True)
 NPROC_PER_NODE = _variable("NPROC_PER_NODE", SCRIPT, "training processes of each node")
@@ -111,8 +111,8 @@ OWN_PREFIXES = ("JOBSUBMIT_", "jobsubmit_")
 LAUNCHER_PREFIXES = ("PET_", "TORCHELASTIC_")  # torchrun reads each of its options from PET_… (torch.distributed.run)
 RESERVED_PREFIXES = (*LAUNCHER_PREFIXES, *PLATFORM_PREFIXES, *OWN_PREFIXES, "BASH_FUNC_")
 
-# An engine that runs one node of ours may know these better than we do.
-ENGINE_MAY_GIVE = (OWN_ADDRESS, OWN_NAME, TASK_NAME)
+# A platform that runs one node of ours may know these better than we do.
+PLATFORM_MAY_GIVE = (OWN_ADDRESS, OWN_NAME, TASK_NAME)
 
 
 def _named(*sources: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from .job_directory import JobDirectory
 from .json_form import read_object
 from .protocol import NodeStatus
 
-STOPPED_BY_ENGINE = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
+STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
 
 
 def write_status(job_dir: str, status: NodeStatus) -> None:

@@ -84,7 +84,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Step:
+class JobPhase:
     """When a step of a job began and ended, in seconds since the epoch; `end` is None while it runs.
 
     `attempt` is 0 before the first restart.
@@ -119,7 +119,7 @@ class JobStatus:
     reason: str = ""
     message: str = ""
     failure: Failure | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[JobPhase, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 

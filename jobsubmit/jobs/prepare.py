@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jobsubmit.backends.models import Step
+from jobsubmit.backends.models import JobPhase
 from jobsubmit.backends.protocol import Backend, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
@@ -37,18 +37,18 @@ _SHOWN = 5
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
-class StepClock:
+class PhaseClock:
     """Collect when each deciding step ran, before there is a job to write it to."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[JobPhase] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time one step."""
         start = time.time()
         yield
-        self.steps.append(Step(name, start, time.time()))
+        self.steps.append(JobPhase(name, start, time.time()))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Prepared:
     script: Script
     code: CodeRef
     request: Request
-    steps: tuple[Step, ...]
+    steps: tuple[JobPhase, ...]
     notes: tuple[str, ...]
     revision: Mapping[str, object] | None
     rerun_of: str = ""
@@ -91,7 +91,7 @@ def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 
 def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job that may be wrong: its findings tell. Raises SpecError where nothing can be."""
-    clock = StepClock()
+    clock = PhaseClock()
     plan = planning.build_plan(loaded.spec, settings, demands.faults)
     backend = open_backend(plan.backend.kind, settings)
     layout = plan.layout or backend.layout

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobsubmit.agent import json_form
 from jobsubmit.agent.atomic_write import make_private, read_file, replace_file
 from jobsubmit.agent.job_directory import JobDirectory
-from jobsubmit.backends.models import Step
+from jobsubmit.backends.models import JobPhase
 from jobsubmit.backends.registry import kind_of_handle
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import hold_lock, is_locked
@@ -77,7 +77,7 @@ class JobRecord:
     code: str
     digest: str | None
     script_sha256: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[JobPhase, ...] = ()
     handle: str = ""
     problem: str = ""
     is_unsure: bool = False
@@ -310,5 +310,5 @@ def _record_of(data: bytes, job_id: str) -> JobRecord:
         raise ValueError(f"its handle {values['handle']!r} is of another job")
     known = {name: value for name, value in values.items() if f"{name}?" in _FORM or name in _FORM}
     known.pop("format", None)
-    steps = tuple(Step(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])
+    steps = tuple(JobPhase(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])
     return JobRecord(**{**known, "steps": steps, "warnings": tuple(values.get("warnings", ()))})

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.job_directory import DIFFERENCE, PLAN, RESOLVED
-from jobsubmit.backends.models import JobHandle, Step
+from jobsubmit.backends.models import JobHandle, JobPhase
 from jobsubmit.backends.protocol import Backend, Delivery, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.limits import secret_limits
@@ -202,7 +202,7 @@ def _record(prepared: Prepared) -> JobRecord:
         backend=prepared.plan.backend.kind,
         nodes=prepared.plan.nodes,
         created=time.time(),
-        steps=(*prepared.steps, Step("upload", time.time())),
+        steps=(*prepared.steps, JobPhase("upload", time.time())),
         code=prepared.code.uri,
         digest=prepared.code.digest,
         script_sha256=prepared.script.sha256,

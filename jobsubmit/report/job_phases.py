@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jobsubmit.backends.models import JobStatus, State, Step
+from jobsubmit.backends.models import JobPhase, JobStatus, State
 from jobsubmit.report.timing_files import Process
 
 _FIRST, _TRAINING, _EXIT = "first_output", "training", "exit"  # as backends call them
@@ -49,7 +49,9 @@ class Mark(NamedTuple):
     text: str
 
 
-def find_phases(steps: Iterable[Step], processes: Sequence[Process], ended: float | None = None) -> tuple[Phase, ...]:
+def find_phases(
+    steps: Iterable[JobPhase], processes: Sequence[Process], ended: float | None = None
+) -> tuple[Phase, ...]:
     """Return the phases in order of time; what the processes measured says more exactly when training was.
 
     `ended` is when the job did, if it has.
@@ -66,12 +68,12 @@ def find_phases(steps: Iterable[Step], processes: Sequence[Process], ended: floa
     return tuple(sorted(found, key=lambda phase: phase.start))
 
 
-def _from(step: Step, last_step: float) -> Step:
+def _from(step: JobPhase, last_step: float) -> JobPhase:
     """Return a step as it is; the one that ends a job begins where its last training step ended."""
     return replace(step, start=min(step.start, last_step)) if step.name == _EXIT else step
 
 
-def _phase(step: Step, steps: Sequence[Step], ended: float | None) -> Phase:
+def _phase(step: JobPhase, steps: Sequence[JobPhase], ended: float | None) -> Phase:
     """Return a step as a phase; of a job that has ended all have: where the next one began, if nobody said when."""
     end = step.end
     if end is None and ended is not None:

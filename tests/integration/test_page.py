@@ -12,7 +12,7 @@ import browser
 import pytest
 from timing_files import timing_file
 
-from jobsubmit.backends.models import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
@@ -51,8 +51,13 @@ def report_of(job_id: str, ranks: int, longer: int) -> Report:
     told = parse_processes(
         timing_file(rank, times, steps=400, world=ranks, more=saves, name="Net" + STRIKES) for rank in range(ranks)
     )
-    steps = [Step("bundle", 988, 989), Step("upload", 989, 991), Step("queue", 991, 995), Step("fetch", 995, 996)]
-    steps += [Step("rendezvous", 996, 1001), Step("training", 1001, 1040), Step("exit", 1040, 1041)]
+    steps = [
+        JobPhase("bundle", 988, 989),
+        JobPhase("upload", 989, 991),
+        JobPhase("queue", 991, 995),
+        JobPhase("fetch", 995, 996),
+    ]
+    steps += [JobPhase("rendezvous", 996, 1001), JobPhase("training", 1001, 1040), JobPhase("exit", 1040, 1041)]
     status = JobStatus(
         State.FAILED,
         "EXIT_CODE",

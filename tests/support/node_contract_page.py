@@ -17,7 +17,7 @@ A *reserved* variable cannot be set in `env` or `secrets` of a job file, and one
 So are all variables that begin with {prefixes}.
 """
 _SOURCES = {
-    contract.ENGINE: "Given by the platform (ModelArts, Volcano), or in its words by local and Slurm",
+    contract.PLATFORM: "Given by the platform (ModelArts, Volcano), or in its words by local and Slurm",
     contract.JOBSUBMIT: "Given by jobsubmit",
     contract.SCRIPT: "Set by the start script, from those of the platform",
     contract.LAUNCHER: "Set by the launcher (torch.distributed.run) for each process",

@@ -67,8 +67,19 @@ def test_errors_are_exceptions_with_where_and_hint(job: dict[str, object]) -> No
 EXPORTED = {
     *("cancel", "create", "delete", "events", "list_jobs", "load", "logs", "prepare", "render_script", "report_of"),
     *("rerun", "status", "wait"),
-    *("Failure", "Finding", "JobHandle", "JobRecord", "JobStatus", "LoadedSpec", "LogLine", "LogQuery", "Phase"),
-    *("Prepared", "Problem", "Recovery", "Report", "Script", "State", "Step"),
+    *(
+        "Failure",
+        "Finding",
+        "JobHandle",
+        "JobPhase",
+        "JobRecord",
+        "JobStatus",
+        "LoadedSpec",
+        "LogLine",
+        "LogQuery",
+        "Phase",
+    ),
+    *("Prepared", "Problem", "Recovery", "Report", "Script", "State"),
     *("BackendError", "BundleError", "CancelledError", "CheckError", "JobNotFoundError", "JobSubmitError"),
     *("SpecError", "StoreError", "UsageError"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from ..job_directory import SIGNAL_BASE
-from ..status_file import STOPPED_BY_ENGINE
+from ..status_file import STOPPED_BY_PLATFORM
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find_outcome(statuses: Sequence[NodeStatus], nodes: int) -> Outcome | None:
     if failed:
         return _failed(failed)
     stopped = [status for status in statuses if status["state"] == "CANCELLED"]
-    asked = [status for status in stopped if status["reason"] != STOPPED_BY_ENGINE]
+    asked = [status for status in stopped if status["reason"] != STOPPED_BY_PLATFORM]
     if asked:
         return Outcome("CANCELLED")
     if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):

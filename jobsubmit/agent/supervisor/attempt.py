@@ -64,7 +64,7 @@ class Attempt:
         """Return how it ended; raises Outcome where the whole job must end. Processes may be left."""
         for node in self.nodes:
             node.starts_at += self.faults.delay_of(node.index)
-        self.job.steps.start("rendezvous")
+        self.job.phases.start("rendezvous")
         while True:
             outcome = self._look()
             if outcome is not None:
@@ -128,19 +128,19 @@ class Attempt:
                 self.members.take(event)
 
     def _note_progress(self) -> None:
-        steps, ranks = self.job.steps, self.job.node_of_rank
+        phases, ranks = self.job.phases, self.job.node_of_rank
         expected = self.members.world or len(self.nodes) * self.job.environments.nproc
         if self.table.ranks and self.job.status["state"] != "RUNNING":
             self.job.write_status(state="RUNNING", message="")
-        if len(self.table.ranks) >= expected and steps.end("rendezvous"):
+        if len(self.table.ranks) >= expected and phases.end("rendezvous"):
             self.ready_since = time.monotonic()
-            steps.start("first_output")
+            phases.start("first_output")
         has_grown = self.job.logs.grown_at > self.looked_at
         told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(ranks)  # a fault waits for its step
         self.looked_at = self.job.logs.grown_at
-        if self.table.ranks and not steps.ended("first_output") and self._any_output():
-            steps.end("first_output")
-            steps.start("training")
+        if self.table.ranks and not phases.ended("first_output") and self._any_output():
+            phases.end("first_output")
+            phases.start("training")
         if told_step:
             self._note_recovery()
             self.members.note_training()
@@ -254,7 +254,7 @@ class Attempt:
         for event in self.job.events.new():
             self.table.take(event)
         failures = self.table.failures()
-        if outcome.reason == status_file.STOPPED_BY_ENGINE and failures and not failures[0].was_told:
+        if outcome.reason == status_file.STOPPED_BY_PLATFORM and failures and not failures[0].was_told:
             outcome = Outcome("FAILED", _UNEXPLAINED)  # the engine came first: it saw a victim, or this failure
         if outcome.reason != _UNEXPLAINED:
             return outcome

@@ -46,7 +46,7 @@ class Job:
         self.nodes = self.scope.nodes
         self.shared = JobDirectory(assignment.get("shared_dir") or job_dir)  # what all nodes of the job see
         self.events = events.EventReader(job_dir)
-        self.steps = PhaseRecorder(job_dir)
+        self.phases = PhaseRecorder(job_dir)
         self.logs = IndexWriter(job_dir, int(os.environ.get(node_contract.LOG_LIMIT) or _LOG_LIMIT))
         self.node_of_rank: dict[int, int] = {}
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
@@ -76,7 +76,7 @@ class Job:
         """Find port and addresses, make the directories; whatever fails here is the submitter's error."""
         port, addresses = self.scope.find_peers()
         self.environments = NodeEnvironments(self.assignment, self.files, self.scope, addresses, port)
-        self.steps.begin_attempt(self.status["attempt"])
+        self.phases.begin_attempt(self.status["attempt"])
         for folder in (self.files.logs, self.files.stacks):
             make_private(folder)
         self._reserve()
@@ -165,7 +165,7 @@ class Job:
 
     def begin_attempt(self, number: int) -> None:
         """Let what is counted per attempt begin anew."""
-        self.steps.begin_attempt(number)
+        self.phases.begin_attempt(number)
         self.sizes_before = self.logs.ends.copy()
         self.attempt_began = time.time()
         self.write_status(attempt=number)

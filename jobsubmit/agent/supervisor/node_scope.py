@@ -8,7 +8,7 @@ import os
 from .. import node_contract as contract
 from ..job_directory import JobDirectory
 from ..recovery.outcome import Outcome
-from ..status_file import STOPPED_BY_ENGINE
+from ..status_file import STOPPED_BY_PLATFORM
 from . import network
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -138,7 +138,7 @@ class OneNode(_Scope):
         self.given = {
             name: value
             for name, value in os.environ.items()
-            if (name.startswith(contract.PLATFORM_PREFIXES) if is_platform else name in contract.ENGINE_MAY_GIVE)
+            if (name.startswith(contract.PLATFORM_PREFIXES) if is_platform else name in contract.PLATFORM_MAY_GIVE)
         }
 
     def find_peers(self) -> tuple[int, list[str]]:
@@ -159,4 +159,4 @@ class OneNode(_Scope):
 
     def stopped(self) -> Outcome:
         """Return how the node ends when this process gets SIGTERM."""
-        return Outcome("CANCELLED", STOPPED_BY_ENGINE, "the engine told this node to end")
+        return Outcome("CANCELLED", STOPPED_BY_PLATFORM, "the engine told this node to end")

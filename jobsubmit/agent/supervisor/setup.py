@@ -23,7 +23,7 @@ def fetch_code(job: Job) -> dict[int, str]:
     """Fetch code and start script onto every node, at once; return the digest of each node's script."""
     if job.assignment["order"] is None:  # somebody has done so before we came
         return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
-    job.steps.start("fetch")
+    job.phases.start("fetch")
     fetchers = {node: _start_fetch(job, node) for node in job.nodes}
     scripts: dict[int, str] = {}
     while len(scripts) < len(fetchers):
@@ -32,7 +32,7 @@ def fetch_code(job: Job) -> dict[int, str]:
                 scripts[node] = _fetched(job, node, fetcher)
         if len(scripts) < len(fetchers):
             job.pause()
-    job.steps.end("fetch")
+    job.phases.end("fetch")
     return scripts
 
 
@@ -88,11 +88,11 @@ def bring_data(job: Job) -> None:
     resumes = job.request["checkpoints_of"] != job.request["job_id"]
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return
-    job.steps.start("inputs")
+    job.phases.start("inputs")
     bringer = data_staging.start_carrier(job, "inputs")
     while bringer.poll() is None:
         job.pause()
     if bringer.returncode != 0:
         failure = report_failure(job, ProcessFailure(0, None, bringer.returncode, time.time()))
         raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be brought", failure)
-    job.steps.end("inputs")
+    job.phases.end("inputs")

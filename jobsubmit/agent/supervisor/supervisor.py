@@ -75,10 +75,10 @@ class Supervisor:
             outcome = attempt.run()
         except Outcome as early:
             outcome = early
-        self.job.steps.end("training")
-        self.job.steps.start("exit")
+        self.job.phases.end("training")
+        self.job.phases.start("exit")
         self._stop(outcome)
-        self.job.steps.end("exit")
+        self.job.phases.end("exit")
         return attempt, attempt.judge(outcome)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────

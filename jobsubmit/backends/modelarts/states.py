@@ -9,7 +9,7 @@ from typing import Any
 
 from jobsubmit.agent.protocol import NodeStatus
 from jobsubmit.agent.recovery.outcome import Outcome, find_outcome, shell_code
-from jobsubmit.backends.models import Failure, JobStatus, State, Step
+from jobsubmit.backends.models import Failure, JobPhase, JobStatus, State
 from jobsubmit.backends.shared.agent_status import parse_status, with_words
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.common.durations import parse_time
@@ -86,16 +86,16 @@ def tasks_of(job: Mapping[str, Any]) -> list[str]:
     return list((job.get("status") or {}).get("tasks") or [])
 
 
-def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[Step, ...]:
+def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[JobPhase, ...]:
     """Return how long it waited, and how long it ran; the service tells milliseconds."""
     created, started = _number((job.get("metadata") or {}).get("create_time")), _number(told.get("start_time"))
     if not created:
         return ()
     if not started:
-        return (Step("queue", created * _MILLI),)
+        return (JobPhase("queue", created * _MILLI),)
     ended = started + _number(told.get("duration"))
     end = ended * _MILLI if state.is_final else None
-    return (Step("queue", created * _MILLI, started * _MILLI), Step("training", started * _MILLI, end))
+    return (JobPhase("queue", created * _MILLI, started * _MILLI), JobPhase("training", started * _MILLI, end))
 
 
 def _number(told: object) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.agent import protocol
 from jobsubmit.agent.timing import recorder
-from jobsubmit.backends.models import Failure, JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import Failure, JobPhase, JobStatus, Recovery, State
 from jobsubmit.backends.shared.failure_hints import diagnose
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def read_timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
             yield data
 
 
-def parse_steps(events: Iterable[Event]) -> tuple[Step, ...]:
+def parse_steps(events: Iterable[Event]) -> tuple[JobPhase, ...]:
     """Return the phases of a job that its events tell."""
-    found: dict[tuple[int, str], Step] = {}
+    found: dict[tuple[int, str], JobPhase] = {}
     for event in events:
         if event["event"] != "step":
             continue
         key = (event["attempt"], event["step"])
         if event["edge"] == "start":
-            found[key] = Step(event["step"], event["t"], attempt=event["attempt"])
+            found[key] = JobPhase(event["step"], event["t"], attempt=event["attempt"])
         elif key in found:
             found[key] = replace(found[key], end=event["t"])
     return tuple(found.values())

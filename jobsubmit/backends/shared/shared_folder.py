@@ -28,10 +28,10 @@ def _numbered(paths: Iterable[Path]) -> dict[int, Path]:
 
 
 class SharedFolder:
-    """What the nodes of a job write; `engine_log` is the name of the engine's own log beside it, if it has one."""
+    """What the nodes of a job write; `platform_log` is the name of the platform's own log beside it, if it has one."""
 
-    def __init__(self, directory: Path, engine_log: str = "engine.log") -> None:
-        self.directory, self.engine_log = directory, engine_log
+    def __init__(self, directory: Path, platform_log: str = "engine.log") -> None:
+        self.directory, self.platform_log = directory, platform_log
 
     def attempts(self) -> range:
         """Return the numbers of the attempts that have begun, the first being 0."""
@@ -70,7 +70,7 @@ class SharedFolder:
         try:
             return bool(read_fields(request, {"job_id": str})["job_id"] == self.directory.name)
         except ValueError:
-            return names <= {self.engine_log, "cancel"}  # it never started
+            return names <= {self.platform_log, "cancel"}  # it never started
 
     def is_cancel_asked(self) -> bool:
         """Return whether somebody wants the job to end."""
@@ -88,7 +88,7 @@ class SharedFolder:
     def last_words(self, count: int) -> list[str]:
         """Return the last lines of what the engine and the document themselves said."""
         try:
-            text = (self.directory / self.engine_log).read_text(encoding="utf-8", errors="replace")
+            text = (self.directory / self.platform_log).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
         return [line for line in text.splitlines() if line.strip()][-count:]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.agent import atomic_write, status_file
 from jobsubmit.agent.atomic_write import make_private, replace_file
 from jobsubmit.agent.node_contract import FETCH_ORDER
-from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State, Step
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobPhase, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
@@ -218,10 +218,10 @@ def _found(job_id: str) -> str | None:
         return None
 
 
-def _queue(job: clients.SlurmJob) -> tuple[Step, ...]:
+def _queue(job: clients.SlurmJob) -> tuple[JobPhase, ...]:
     if job.submitted is None:
         return ()
-    return (Step("queue", job.submitted, job.started if job.state != "PENDING" else None),)
+    return (JobPhase("queue", job.submitted, job.started if job.state != "PENDING" else None),)
 
 
 def _write_once(path: Path, data: bytes) -> None:

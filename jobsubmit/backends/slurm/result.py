@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobsubmit.agent.events import EventReader
-from jobsubmit.backends.models import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
 from jobsubmit.backends.shared.agent_status import parse_status, parse_steps
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def complete_status(told: JobStatus, folder: SharedFolder, attempt: int) -> JobS
     return told
 
 
-def _recoveries(folder: SharedFolder, steps: tuple[Step, ...]) -> Iterator[Recovery]:
+def _recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
     """Yield what each restart has cost, as far as the nodes of the attempt before could tell why."""
     for attempt in folder.attempts()[1:]:
         before = folder.statuses(attempt - 1)

@@ -12,7 +12,7 @@ from typing import Any
 from jobsubmit.agent.job_directory import SIGNAL_BASE
 from jobsubmit.agent.json_form import read_object
 from jobsubmit.agent.protocol import Failure, NodeStatus
-from jobsubmit.backends.models import Step
+from jobsubmit.backends.models import JobPhase
 from jobsubmit.common.durations import parse_time
 
 # Why a container does not start, by Kubernetes' word; the reason and what it means.
@@ -182,7 +182,7 @@ def _times(meta: Mapping[str, Any], status: Mapping[str, Any], worker: Mapping[s
     }
 
 
-def steps_of(pod: Pod, created: float | None) -> tuple[Step, ...]:
+def steps_of(pod: Pod, created: float | None) -> tuple[JobPhase, ...]:
     """Return the steps of a job as its first pod went through them: Kubernetes counts whole seconds."""
     times = pod.times
     queued = created if pod.attempt == 0 and created else times["created"]
@@ -192,7 +192,7 @@ def steps_of(pod: Pod, created: float | None) -> tuple[Step, ...]:
         ("fetch", times["fetching"], times["fetched"]),
         ("training", times["started"], times["ended"]),
     )
-    return tuple(Step(name, start, end, pod.attempt) for name, start, end in spans if start is not None)
+    return tuple(JobPhase(name, start, end, pod.attempt) for name, start, end in spans if start is not None)
 
 
 def parse_moment(text: str | None) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 from command import Command
 from timing_files import Times, timing_file
 
-from jobsubmit.backends.models import JobStatus, Recovery, State, Step
+from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
@@ -138,7 +138,7 @@ def test_groups_of_ranks_are_told_apart() -> None:
 
 
 def test_what_torch_restarts_within_an_attempt_is_told_apart() -> None:
-    steps = [Step("rendezvous", 990, 1000), Step("training", 1004, 1220)]
+    steps = [JobPhase("rendezvous", 990, 1000), JobPhase("training", 1004, 1220)]
     files = [timing_file(0, even), timing_file(0, even, began=1200.0, restart=1)]
     found = {phase.name: phase for phase in find_phases(steps, parse_processes(files))}
     assert len(found["training"].spans) == 2
@@ -147,8 +147,8 @@ def test_what_torch_restarts_within_an_attempt_is_told_apart() -> None:
 
 
 def test_phases_are_as_exact_as_what_is_known_of_them() -> None:
-    steps = [Step("upload", 990, 991), Step("rendezvous", 992, 1001), Step("first_output", 1001, 1004)]
-    steps += [Step("training", 1004, 1020), Step("exit", 1020, 1021)]
+    steps = [JobPhase("upload", 990, 991), JobPhase("rendezvous", 992, 1001), JobPhase("first_output", 1001, 1004)]
+    steps += [JobPhase("training", 1004, 1020), JobPhase("exit", 1020, 1021)]
     plain = ["upload", "launcher, rendezvous", "first output", "training", "exit"]
     assert [phase.name for phase in find_phases(steps, [])] == plain
     saves = [{"event": "saved", "t": 1010.0 + number, "seconds": 0.25} for number in range(3)]
@@ -174,7 +174,7 @@ def test_phases_are_as_exact_as_what_is_known_of_them() -> None:
 
 
 def test_what_never_ended_ends_with_the_job() -> None:
-    steps = [Step("rendezvous", 990, 1000), Step("first_output", 1000), Step("exit", 1030, 1031)]
+    steps = [JobPhase("rendezvous", 990, 1000), JobPhase("first_output", 1000), JobPhase("exit", 1030, 1031)]
     found = {phase.name: phase for phase in find_phases(steps, [], ended=1031)}
     assert found["first output"].spans == ((1000, 1030),)
     assert {phase.name: phase for phase in find_phases(steps, [])}["first output"].end is None
@@ -201,7 +201,7 @@ def report_of(job_id: str, files: list[bytes], name: str = "job", message: str =
     status = JobStatus(State.FAILED, "EXIT_CODE", message, recoveries=(recovery,), details={"ended": 1030.0})
     told = parse_processes(files)
     found = measure_syncs(told)
-    steps = [Step("training", 1000.0, 1030.0)]
+    steps = [JobPhase("training", 1000.0, 1030.0)]
     return Report(record, status, find_phases(steps, told), find_marks(status), found, tuple(notes(told, found)))
 
 
