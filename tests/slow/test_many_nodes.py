@@ -66,8 +66,9 @@ def test_the_shared_folder_of_256_nodes(tmp_path: Path) -> None:
                 log.write_text(content)
                 writer.note([(number, rank, "stdout")])
     setup = (
-        "from jobsubmit.backends import LogQuery\nfrom jobsubmit.backends.slurm.folder import Folder\n"
-        "lines = Folder(Path(sys.argv[1])).lines(LogQuery(), lambda: False)"
+        "from jobsubmit.backends.models import LogQuery\n"
+        "from jobsubmit.backends.shared.shared_folder import SharedFolder\n"
+        "lines = SharedFolder(Path(sys.argv[1])).lines(LogQuery(), lambda: False)"
     )
     found = read(setup, str(tmp_path))
     assert found["count"] == NODES * 2 * LINES
@@ -140,7 +141,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 def test_the_pods_of_256_nodes(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     setup = (
-        "from jobsubmit.backends import LogQuery\nfrom jobsubmit.backends.volcano.api import Kubernetes\n"
+        "from jobsubmit.backends.models import LogQuery\nfrom jobsubmit.backends.volcano.api import Kubernetes\n"
         "from jobsubmit.backends.volcano.collected import Collected\nfrom jobsubmit.backends.volcano.pods import Pod\n"
         "api = Kubernetes(None)\n"
         "pods = lambda: [Pod.of(item) for item in api.get('/api/v1/namespaces/default/pods')['items']]\n"
