@@ -84,10 +84,14 @@ __all__ = sorted(_PLACES)  # noqa: PLE0605 - the names are above, once
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """Load a name when it is used: the parts that run on nodes import this package too."""
-        if name in _PLACES:
+        """Load a name when it is used: on nodes there are only the parts that run there."""
+        missing = f"module {__name__!r} has no attribute {name!r}"
+        if name not in _PLACES:
+            raise AttributeError(missing)
+        try:
             return getattr(import_module(_PLACES[name]), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        except ModuleNotFoundError as error:
+            raise AttributeError(f"{missing} here: {error}") from error
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and only for their owner; the one place that does so."""
+"""Files that are written whole or not at all, and mostly only for their owner; the one place that does so."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ def append_whole(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: str, data: str | bytes | Iterable[bytes], *, is_durable: bool = True) -> None:
-    """Replace a file, whole and only for its owner: a reader finds the old data or the new.
+def replace_file(
+    path: str, data: str | bytes | Iterable[bytes], *, is_durable: bool = True, is_private: bool = True
+) -> None:
+    """Replace a file, whole: a reader finds the old data or the new. Without `is_private` everybody may read it.
 
     With `is_durable` that holds after a crash of the machine, too.
     """
@@ -79,6 +81,8 @@ def replace_file(path: str, data: str | bytes | Iterable[bytes], *, is_durable: 
         with open(temporary, "wb", opener=open_private) as stream:
             stream.writelines([data] if isinstance(data, bytes) else data)
             stream.flush()
+            if not is_private:
+                os.fchmod(stream.fileno(), 0o644)
             if is_durable:
                 os.fsync(stream.fileno())
         os.replace(temporary, path)

@@ -240,7 +240,7 @@ def _download(url: str, file: str, most: int) -> tuple[str, int]:
         except (OSError, http.client.HTTPException) as error:
             problem = error
         if attempt < ATTEMPTS:
-            time.sleep(pause_before(attempt))
+            time.sleep(pause_before(attempt, first=1.0))
     raise FetchError("%s: %s" % (_shown(url), problem))
 
 

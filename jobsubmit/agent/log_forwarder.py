@@ -80,9 +80,9 @@ def tag_line(line: Line, number: int) -> bytes:
     return b"%.3f %d [%s%s] %s\n" % (moment, number, whose.encode(), mark.encode(), text)
 
 
-def shorten_status(status: NodeStatus | None) -> bytes:
+def shorten_status(status: NodeStatus) -> bytes:
     """Return as much of a status as one line of a log, or Kubernetes, keeps."""
-    kept: NodeStatus = status.copy() if status else {"state": "UNKNOWN", "reason": "", "message": ""}
+    kept = status.copy()
     for name in _LEFT_OUT:
         kept.pop(name, None)
     failure = kept.get("failure")

@@ -13,7 +13,7 @@ from .job_directory import JobDirectory
 from .protocol import ORDER
 from .recovery.outcome import Outcome, find_outcome, shell_code
 from .recovery.restart_policy import wants_restart
-from .status_file import cancel_grace, read_status, write_status
+from .status_file import NO_STATUS, cancel_grace, read_status, write_status
 from .supervisor.supervisor import Supervisor
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -79,8 +79,7 @@ def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place
         failed: NodeStatus = {"state": "FAILED", "reason": "AGENT_FAILED", "message": message, "ended": time.time()}
         before = read_status(job_dir)
         write_status(job_dir, {**before, **failed} if before else {"failure": None, **failed})
-    status = read_status(job_dir)
-    return find_outcome([status] if status else [], 1) or Outcome("CANCELLED")
+    return find_outcome([read_status(job_dir) or NO_STATUS], 1) or Outcome("CANCELLED")
 
 
 def _outcome_of_all(folder: str, request: AgentRequest, attempt: int) -> Outcome | None:

@@ -10,6 +10,12 @@ from .json_form import read_object
 from .protocol import NodeStatus
 
 STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
+NO_STATUS: NodeStatus = {
+    "state": "FAILED",
+    "reason": "AGENT_FAILED",
+    "message": "the node left no status that can be read",
+    "failure": None,
+}
 
 
 def write_status(job_dir: str, status: NodeStatus) -> None:

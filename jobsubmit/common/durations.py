@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timezone
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIME = re.compile(r"(\d{4}-?\d\d-?\d\d(?:[Tt ][\d:]+)?)(?:[.,](\d+))?(?:([Zz])|([+-]\d\d):?(\d\d)?)?")
 
 
 def parse_duration(value: object) -> int | None:
@@ -20,14 +21,16 @@ def parse_time(text: str) -> float | None:
 
     None for any other text. Digits of a second may be as many as there are: the kubelet writes nine.
     """
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(\.\d+)?(Z|[+-]\d\d:\d\d)?", text)
+    found = _TIME.fullmatch(text)
     if not found:
         return None
-    whole, part, zone = found.groups("")
+    whole, part, utc, hours, minutes = found.groups("")
     try:
         moment = datetime.fromisoformat(whole)
-        offset = datetime.fromisoformat(f"2000-01-01T00:00{zone.replace('Z', '+00:00')}").tzinfo
-        return (moment.replace(tzinfo=offset) if offset else moment.astimezone()).timestamp() + float(part or 0)
+        if utc or hours:
+            zone = datetime.fromisoformat(f"2000-01-01T00:00{hours or '+00'}:{minutes or '00'}").tzinfo
+            moment = moment.replace(tzinfo=zone)
+        return moment.timestamp() + float(f"0.{part}")
     except (ValueError, OverflowError):
         return None
 

@@ -13,6 +13,7 @@ from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.json_form import read_fields
 from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.errors import BackendError
 from jobsubmit.plan.launch_plan import LaunchPlan
 
 
@@ -31,17 +32,22 @@ def plan_text(plan: LaunchPlan) -> str:
 
 
 def read_plan(job_dir: Path) -> KeptPlan | None:
-    """Return what was decided about a job, or None where that is not known here.
+    """Return what was decided about a job, or None where it was not submitted from here.
 
-    Earlier versions wrote the store as a list.
+    Raises BackendError where the file cannot be read. Earlier versions wrote the store as a list.
     """
+    path = JobDirectory(job_dir).plan
     try:
-        values = read_fields(read_file(JobDirectory(job_dir).plan), {"backend": dict, "store": (list, dict)})
+        values = read_fields(read_file(path), {"backend": dict, "store": (list, dict)})
         store = values["store"]
         address = StoreAddress(**store) if isinstance(store, dict) else StoreAddress(*store)
         return KeptPlan(values["backend"], address, values.get("profile"))
-    except (OSError, ValueError, TypeError):
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError, TypeError) as error:
+        raise BackendError(
+            f"{path} cannot be read: {error}", "look for the job on its platform before you submit it again"
+        ) from None
 
 
 def _jsonable(value: object) -> object:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from statistics import median
 from typing import Any
 
 import jinja2
 
+from jobsubmit import __version__
 from jobsubmit.backends.models import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
@@ -52,7 +52,7 @@ def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (
         title=" and ".join(ids),
         views=[_view(report) for report in reports],
         comparison=_comparison(reports, comparisons) if comparisons else None,
-        version=version("jobsubmit"),
+        version=__version__,
         written=time_text(time.time()),
     )
 

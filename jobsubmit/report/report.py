@@ -8,7 +8,7 @@ from typing import Any
 
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import Settings
-from jobsubmit.errors import UsageError
+from jobsubmit.errors import BackendError, UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.plan.plan_file import read_plan
@@ -66,7 +66,10 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
     """Return whether the job was to be timed, as far as this machine knows."""
-    plan = read_plan(settings.job_dir(record.id))
+    try:
+        plan = read_plan(settings.job_dir(record.id))
+    except BackendError:
+        return False
     return plan is not None and plan.profile is not None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -40,11 +40,16 @@ def find_spec(kind: str) -> Any:
     plugin = _plugins().get(kind)
     if plugin is None:
         return None
+    package = plugin.dist.name if plugin.dist else plugin.module
     try:
-        return plugin.load()
+        spec = plugin.load()
     except Exception as error:
-        package = plugin.dist.name if plugin.dist else plugin.module
         return PluginError(f"the package {package} cannot load it: {type(error).__name__}: {error}")
+    field = getattr(spec, "model_fields", {}).get("kind")
+    if field is None or get_args(field.annotation) != (kind,) or not hasattr(spec, "runs_by"):
+        text = f'{plugin.value} must be a BackendSpec with `kind: Literal["{kind}"]` and `runs_by`'
+        return PluginError(f"the package {package} does not fit: {text}")
+    return spec
 
 
 def load_object(path: str) -> Any:

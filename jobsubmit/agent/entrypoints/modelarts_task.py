@@ -12,7 +12,7 @@ import tempfile
 from .. import node_contract as contract, run as agent
 from ..log_forwarder import LogForwarder, shorten_status
 from ..recovery.outcome import shell_code
-from ..status_file import read_status
+from ..status_file import NO_STATUS, read_status
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(script: str) -> int:
         }
         outcome = agent.run_node(folder, request, None, place)
         forwarder.finish()
-        forwarder.report_end(place["node"], shorten_status(read_status(job_dir)))
+        forwarder.report_end(place["node"], shorten_status(read_status(job_dir) or NO_STATUS))
         return shell_code(outcome)
 
 

@@ -40,7 +40,7 @@ def run(folder: str, job: str, request: AgentRequest) -> int:
     forwarder = _PodLogForwarder(job_dir, _collector(job))
     forwarder.start()
     outcome = agent.run_node(folder, request, None)
-    status = shorten_status(status_file.read_status(job_dir))
+    status = shorten_status(status_file.read_status(job_dir) or status_file.NO_STATUS)
     forwarder.finish_with(status)
     _write_termination_message(status)
     code = agent.final_code(outcome, request, agent.place_from_environment()["attempt"])

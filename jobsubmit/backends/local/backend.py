@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _MOST_PER_CORE = 64
 _KILL_SECONDS = 5.0
+_END_SECONDS = 5.0  # a supervisor needs a moment after it has written that the job is over
 # Looks where the nodes will look, and imports nothing from there.
 _FINDS_TORCH = """
 import importlib.util, os, site, sys
@@ -163,8 +164,11 @@ class LocalBackend:
     def delete(self, handle: JobHandle) -> None:
         """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
         files = self._files(handle)
-        if is_locked(Path(files.lock)):
-            raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
+        deadline = time.monotonic() + _END_SECONDS
+        while is_locked(Path(files.lock)):
+            if not _is_over(read_status(files.path)) or time.monotonic() > deadline:
+                raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
+            time.sleep(0.02)
         if left := find_survivors(files):
             pids = ", ".join(map(str, left))
             raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")

@@ -38,7 +38,9 @@ def parse_status(status: NodeStatus, events: Iterable[Event] = ()) -> JobStatus:
 def with_words(status: NodeStatus) -> NodeStatus:
     """Return a status that came through a log: its last lines stand for the words that were left out of it."""
     failure = status.get("failure")
-    return {**status, "failure": {**failure, "words": failure["last_lines"]}} if failure else status
+    if not failure or "words" in failure:
+        return status
+    return {**status, "failure": {**failure, "words": failure["last_lines"]}}
 
 
 def read_timing_files(directories: Iterable[Path]) -> Iterator[bytes]:

@@ -88,7 +88,7 @@ class SlurmBackend:
         try:
             if not shared.is_dir():
                 make_private(str(shared))
-            _write_once(agent_path(shared), agent_archive())
+            _write_agent(agent_path(shared))
         except OSError as error:
             hint = "set backend.shared_dir to a folder that all nodes see under the same path"
             raise BackendError(f"{shared} cannot be written: {error.strerror}", hint) from error
@@ -224,7 +224,8 @@ def _queue(job: clients.SlurmJob) -> tuple[JobPhase, ...]:
     return (JobPhase("queue", job.submitted, job.started if job.state != "PENDING" else None),)
 
 
-def _write_once(path: Path, data: bytes) -> None:
-    if path.exists() and path.read_bytes() == data:
-        return
-    replace_file(str(path), data)
+def _write_agent(path: Path) -> None:
+    """Write the agent below the shared folder, once: others may use that folder, and this agent, too."""
+    data = agent_archive()
+    if not path.exists() or path.read_bytes() != data:
+        replace_file(str(path), data, is_private=False)

@@ -24,7 +24,9 @@ with sync("mine", 8):
 try:
     import jobsubmit.api
 except ImportError:
+    import jobsubmit
     print("no more than that")
+print(hasattr(jobsubmit, "status"))
 """
 
 
@@ -45,8 +47,8 @@ def on_node(folder: Path) -> str:
 def test_on_a_node_without_jobsubmit_the_agent_brings_it(tmp_path: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(agent_archive())) as archive:
         archive.extractall(tmp_path)
-    assert on_node(tmp_path) == f"True {tmp_path}/jobsubmit/__init__.py\nno more than that\n"
+    assert on_node(tmp_path) == f"True {tmp_path}/jobsubmit/__init__.py\nno more than that\nFalse\n"
 
 
 def test_on_a_local_node_it_is_the_one_that_is_installed_here() -> None:
-    assert on_node(Path(jobsubmit.__file__).parents[1]).startswith("True ")
+    assert on_node(Path(jobsubmit.__file__).parents[1]) == f"True {jobsubmit.__file__}\nno more than that\nFalse\n"

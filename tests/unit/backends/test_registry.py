@@ -94,3 +94,17 @@ def test_a_package_that_cannot_load_its_backend_is_named(broken: None, job: Path
     with pytest.raises(BackendError, match="a_package_that_is_gone"):
         open_backend("broken", BUILT_IN)
     jobsubmit("schema")  # of the others
+
+
+@pytest.mark.parametrize(
+    "value", ["pathlib:Path", "jobsubmit.spec.backend:BackendSpec", "jobsubmit.errors:did_you_mean"]
+)
+def test_a_package_that_brings_something_else_is_named(
+    value: str, plugin: None, job: Path, jobsubmit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins = {"broken": EntryPoint("broken", value, backend_registry.ENTRY_POINTS)}
+    monkeypatch.setattr(backend_registry, "_plugins", lambda: plugins)
+    job.write_text(job.read_text().replace("handmade", "broken"))
+    text = jobsubmit("validate", job, code=2).stderr
+    assert f"{value} must be a BackendSpec" in text
+    jobsubmit("schema")  # of the others

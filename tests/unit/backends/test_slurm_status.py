@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import FetchOrder, NodeStatus
 from jobsubmit.backends.models import JobHandle, State
 from jobsubmit.backends.protocol import Delivery, Request
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.slurm import clients
-from jobsubmit.backends.slurm.backend import SlurmBackend
+from jobsubmit.backends.slurm.backend import SlurmBackend, _write_agent
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError, JobNotFoundError
@@ -311,3 +313,13 @@ def test_nodes_that_do_not_end_are_ended_by_slurm(slurm: Clients, backend: Slurm
     os.utime(JobDirectory(slurm.folder).cancel, (long_ago, long_ago))
     backend.cancel(HANDLE, 5)
     assert "scancel 4711" in slurm.asked
+
+
+def test_the_agent_below_a_folder_of_several_users_serves_all_of_them(tmp_path: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        _write_agent(tmp_path / "agent.pyz")
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "agent.pyz").read_bytes() == agent_archive()
+    assert stat.S_IMODE((tmp_path / "agent.pyz").stat().st_mode) == 0o644

@@ -197,6 +197,14 @@ def test_a_container_that_ended_without_our_agent(
     assert (found.failure.node, found.failure.exit_code, found.failure.signal) == (0, code, signal)
 
 
+def test_what_explains_a_failure_may_stand_before_its_last_lines() -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n" + "and more\n" * 25
+    found = status(job("Failed"), pod(0, ended(1, text)), pod(1, ended(0)))
+    assert found.failure is not None
+    assert found.failure.meaning
+    assert not any("CUDA" in line for line in found.failure.last_lines)
+
+
 def test_code_that_could_not_be_fetched() -> None:
     fetch = {"terminated": {"exitCode": 1, "message": "x\njobsubmit: the code could not be fetched: HTTP 403\n"}}
     found = status(job("Failed"), pod(0, {"waiting": {}}, fetch), pod(1, {"waiting": {}}))

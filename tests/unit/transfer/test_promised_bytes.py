@@ -228,3 +228,11 @@ def test_a_path_of_a_thousand_folders_is_no_path(field: str, jobsubmit: Command,
     document["digest"] = tree_digest(files, document["directories"])
     (store / "code.manifest.json").write_text(json.dumps(document))
     jobsubmit("download", store / "code", "back", code=4)
+
+
+def test_a_node_waits_seven_seconds_for_a_store_that_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with pytest.raises(fetch.FetchError):
+        fetch._download("http://127.0.0.1:9/nothing", str(tmp_path / "file"), 10)
+    assert pauses == [1, 2, 4]

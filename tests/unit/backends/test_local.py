@@ -1,0 +1,37 @@
+"""Jobs of this machine, by what their processes left."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from pathlib import Path
+
+import pytest
+from node_status import ended
+
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.status_file import write_status
+from jobsubmit.backends.local.backend import LocalBackend
+from jobsubmit.backends.models import JobHandle
+from jobsubmit.config import load_settings
+from jobsubmit.errors import BackendError
+
+HANDLE = JobHandle("local", "a-1")
+
+
+@pytest.mark.parametrize(("state", "may_be_deleted"), [("SUCCEEDED", True), ("RUNNING", False)])
+def test_a_supervisor_may_take_a_moment_to_end_after_its_job(state: str, may_be_deleted: bool) -> None:
+    settings = load_settings()
+    files = JobDirectory(settings.job_dir(HANDLE.path))
+    Path(files.path).mkdir(parents=True)
+    write_status(files.path, ended(state))
+    with Path(files.lock).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        release = threading.Timer(0.3, fcntl.flock, (lock, fcntl.LOCK_UN))
+        release.start()
+        if may_be_deleted:
+            LocalBackend(settings).delete(HANDLE)
+        else:
+            with pytest.raises(BackendError, match="still runs"):
+                LocalBackend(settings).delete(HANDLE)
+        release.join()
