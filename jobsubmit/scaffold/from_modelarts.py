@@ -30,73 +30,46 @@ def draft_from_modelarts(document: Mapping[str, Any]) -> JobDraft:
             "give the JSON of a training job (from the console or the API), or a YAML file for `ma-cli ma-job submit`"
         )
         raise UsageError("this says nothing of a training job", hint)
-    return _from_body(_body_of_options(options), tuple(_unknown_options(options)))
+    body = _body_of_options(options)
+    return _from_body(body, tuple(f"{name}: has no counterpart here, and is left out" for name in sorted(options)))
 
 
 # ── ma-cli ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_OPTIONS = {
-    "name",
-    "description",
-    "image-url",
-    "user-command",
-    "working-dir",
-    "pool-id",
-    "train-instance-type",
-    "train-instance-count",
-    "data-url",
-    "log-url",
-    "code-dir",
-    "boot-file",
-    "output",
-    "input",
-    "env-variables",
-    "parameters",
-    "framework-type",
-    "framework-version",
-    "workspace-id",
-}
 
+def _body_of_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of the API's request that options of `ma-cli ma-job submit` stand for; those are taken out."""
 
-def _unknown_options(options: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted(set(options) - _OPTIONS):
-        yield f"{name}: has no counterpart here, and is left out"
+    def take(name: str) -> Any:
+        return options.pop(name, None)
 
-
-def _body_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the API's request that options of `ma-cli ma-job submit` stand for."""
-    code_dir, boot = str(options.get("code-dir") or ""), str(options.get("boot-file") or "")
-    inputs = {**_pairs(options.get("input")), **({"data_url": options["data-url"]} if options.get("data-url") else {})}
-    if options.get("image-url"):
-        engine = {"image_url": options["image-url"]}
-    else:
-        engine = {
-            "engine_name": str(options.get("framework-type") or ""),
-            "engine_version": str(options.get("framework-version") or ""),
-        }
+    take("working-dir")  # the platform's own
+    image, data = take("image-url"), take("data-url")
+    preset = {"engine_name": str(take("framework-type") or ""), "engine_version": str(take("framework-version") or "")}
+    inputs = {**_pairs(take("input")), **({"data_url": data} if data else {})}
     return {
         "metadata": {
-            "name": options.get("name") or "imported",
-            "description": options.get("description"),
-            "workspace_id": options.get("workspace-id"),
+            "name": take("name") or "imported",
+            "description": take("description"),
+            "workspace_id": take("workspace-id"),
         },
         "algorithm": {
-            "code_dir": code_dir,
-            "boot_file": boot,
-            "engine": engine,
-            "command": options.get("user-command"),
-            "parameters": [{"name": name, "value": value} for name, value in _pairs(options.get("parameters")).items()],
+            "code_dir": take("code-dir"),
+            "boot_file": take("boot-file"),
+            "engine": {"image_url": image} if image else preset,
+            "command": take("user-command"),
+            "parameters": [{"name": name, "value": value} for name, value in _pairs(take("parameters")).items()],
             "inputs": [_channel(name, uri) for name, uri in inputs.items()],
-            "outputs": [_channel(name, uri) for name, uri in _pairs(options.get("output")).items()],
-            "environments": _pairs(options.get("env-variables")),
+            "outputs": [_channel(name, uri) for name, uri in _pairs(take("output")).items()],
+            "environments": _pairs(take("env-variables")),
         },
         "spec": {
             "resource": {
-                "flavor_id": options.get("train-instance-type"),
-                "node_count": options.get("train-instance-count") or 1,
-                "pool_id": options.get("pool-id"),
+                "flavor_id": take("train-instance-type"),
+                "node_count": take("train-instance-count") or 1,
+                "pool_id": take("pool-id"),
             },
-            "log_export_path": {"obs_url": options.get("log-url")},
+            "log_export_path": {"obs_url": take("log-url")},
         },
     }
 
@@ -230,10 +203,8 @@ def read_document(text: str, source: str) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    try:
+    with suppress(ValueError):
         return json.loads(text)
-    except ValueError:
-        pass
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from jobsubmit.agent import node_contract
@@ -45,7 +46,6 @@ def _kind(value: object) -> str:
         (type(None), "nothing"),
         (bool, "a boolean"),
         ((int, float), "a number"),
-        (str, "text"),
         (list, "a list"),
         (dict, "a mapping"),
     )
@@ -62,7 +62,7 @@ def _scalar_text(value: object) -> str:
 
 
 def matching(pattern: str, rule: str) -> BeforeValidator:
-    """Return a check that a text has this form."""
+    """Return a check that a text has this form, which the JSON Schema says, too."""
 
     def check(value: object) -> str:
         text = plain_text(value)
@@ -70,21 +70,18 @@ def matching(pattern: str, rule: str) -> BeforeValidator:
             raise wrong(rule)
         return text
 
-    return BeforeValidator(check)
+    return BeforeValidator(check, json_schema_input_type=Annotated[str, text_schema(pattern)])
 
 
-def _job_name(value: object) -> str:
-    text = plain_text(value)
-    if not re.fullmatch(JOB_NAME, text):
-        raise wrong("must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")
-    return text
+def _unless(problem_of: Callable[[str], str]) -> AfterValidator:
+    """Return a check that a function finds no problem in a text."""
 
+    def check(text: str) -> str:
+        if problem := problem_of(text):
+            raise wrong(problem)
+        return text
 
-def _env_name(value: object) -> str:
-    text = _data_name(value)
-    if problem := env_name_problem(text):
-        raise wrong(problem)
-    return text
+    return AfterValidator(check)
 
 
 def env_name_problem(text: str) -> str:
@@ -99,13 +96,6 @@ def env_name_problem(text: str) -> str:
     if prefix or text in node_contract.OF_SHELL:
         return "belongs to the shell that runs the start script; a job cannot set it"
     return ""
-
-
-def _secret(value: object) -> str:
-    text = plain_text(value)
-    if not re.fullmatch(rf"env:{ENV_NAME}", text):
-        raise wrong("must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file")
-    return text
 
 
 def _relative_file(value: object) -> str:
@@ -125,13 +115,6 @@ def location(value: object) -> str:
     return text
 
 
-def _store_uri(value: object) -> str:
-    text = location(value)
-    if problem := store_uri_problem(text):
-        raise wrong(problem)
-    return text
-
-
 def _code_dir(value: object) -> str:
     text = location(value)
     scheme, separator, rest = text.partition("://")
@@ -143,13 +126,6 @@ def _code_dir(value: object) -> str:
         raise wrong("must not hold a signature: give the credentials by AWS_… variables or a profile")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
         raise wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
-    return text
-
-
-def _endpoint(value: object) -> str:
-    text = location(value)
-    if problem := endpoint_problem(text):
-        raise wrong(problem)
     return text
 
 
@@ -199,13 +175,6 @@ def _restart_condition(value: object) -> str:
     return text
 
 
-def _data_name(value: object) -> str:
-    text = plain_text(value)
-    if not re.fullmatch(ENV_NAME, text):
-        raise wrong("must be letters, digits and `_`, not starting with a digit")
-    return text
-
-
 def _command(value: object) -> tuple[str, ...]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
@@ -230,22 +199,18 @@ _RESERVED = "|".join(sorted((*node_contract.OF_TRAINING, *node_contract.OF_SHELL
 FREE_ENV_NAME = rf"(?!{'|'.join(node_contract.RESERVED_PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
 WITHOUT_NUL = r"^[^\x00]*$"
 _REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
+_REFERENCE_RULE = "must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file"
 
-JobName = Annotated[str, BeforeValidator(_job_name), text_schema(JOB_NAME)]
-EnvName = Annotated[
-    str,
-    BeforeValidator(_env_name),
-    text_schema(FREE_ENV_NAME),
-]
+JobName = Annotated[str, matching(JOB_NAME, "must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")]
+DataName = Annotated[str, matching(ENV_NAME, "must be letters, digits and `_`, not starting with a digit")]
+EnvName = Annotated[DataName, _unless(env_name_problem), text_schema(FREE_ENV_NAME)]
 HyperparameterName = Annotated[
-    str,
-    matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`"),
-    text_schema(HYPERPARAMETER_NAME),
+    str, matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`")
 ]
 ScalarText = Annotated[
     str, BeforeValidator(_scalar_text), WithJsonSchema({"type": ["string", "number"], "pattern": WITHOUT_NUL})
 ]
-SecretRef = Annotated[str, BeforeValidator(_secret), text_schema(f"env:{ENV_NAME}")]
+SecretRef = Annotated[str, matching(f"env:{ENV_NAME}", _REFERENCE_RULE)]
 RelativeFile = Annotated[
     str,
     BeforeValidator(_relative_file),
@@ -258,18 +223,14 @@ CodeDir = Annotated[
     text_schema(rf"(?![\s\S]*://)[\s\S]+|(?![\s\S]*/(\.\.?|start\.sh)(/|$)){_REMOTE}(/[^/]+)+/?"),
 ]
 Endpoint = Annotated[
-    str,
-    BeforeValidator(_endpoint),
+    Location,
+    _unless(endpoint_problem),
     text_schema(rf"(?![\s\S]*{SIGNED.pattern})" + r"[hH][tT][tT][pP][sS]?://(?!\S*\[[^\]]*$)(?![^/?#]*@)[^\s/?#]\S*"),
 ]
 StoreUri = Annotated[
-    str, BeforeValidator(_store_uri), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
+    Location, _unless(store_uri_problem), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
 ]
-TorchVersion = Annotated[
-    str,
-    matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"'),
-    text_schema(r"\d+\.\d+(\.\d+)?([.+a-z].*)?"),
-]
+TorchVersion = Annotated[str, matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"')]
 Timeout = Annotated[int, _duration(1), _duration_schema(1)]
 Pause = Annotated[int, _duration(0), _duration_schema(0)]
 NodeCount = Annotated[
@@ -289,7 +250,6 @@ RestartCondition = Annotated[
     BeforeValidator(_restart_condition),
     text_schema(rf"{'|'.join(RESTART_CONDITIONS)}|exit:0*([1-9]\d?|1\d\d|2[0-4]\d|25[0-5])|log:/[\s\S]+/"),
 ]
-DataName = Annotated[str, BeforeValidator(_data_name), text_schema(ENV_NAME)]
 Command = Annotated[
     tuple[str, ...],
     PlainValidator(_command),

@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.field_types import Endpoint, FrozenModel, ScalarText, matching, text_schema
+from jobsubmit.spec.field_types import Endpoint, FrozenModel, ScalarText, matching
 
 _PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 
@@ -20,14 +20,10 @@ _PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _OBS_FOLDER = r"(obs|s3)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x1f]*)?"
 
 
-PlatformName = Annotated[
-    str, matching(_PLATFORM_NAME, "must be letters, digits, `_`, `-`, `.`"), text_schema(_PLATFORM_NAME)
-]
+PlatformName = Annotated[str, matching(_PLATFORM_NAME, "must be letters, digits, `_`, `-`, `.`")]
 
 
-ObsFolder = Annotated[
-    str, matching(_OBS_FOLDER, "must be a folder in a bucket: obs://bucket/folder"), text_schema(_OBS_FOLDER)
-]
+ObsFolder = Annotated[str, matching(_OBS_FOLDER, "must be a folder in a bucket: obs://bucket/folder")]
 
 
 class FaultToleranceSpec(FrozenModel):

@@ -89,7 +89,7 @@ _SLURM_OPTION = r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?"
 _OURS = "|".join(_begun(option) for option in _OUR_LONG_OPTIONS)
 
 
-SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch takes it"), text_schema(_SLURM_WORD)]
+SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch takes it")]
 
 
 SlurmGpus = Annotated[

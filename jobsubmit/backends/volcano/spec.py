@@ -39,11 +39,7 @@ def _mount_path(value: object) -> str:
 _KUBERNETES_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
 
-KubernetesName = Annotated[
-    str,
-    matching(_KUBERNETES_NAME, "must be a name of Kubernetes: a-z, 0-9, `-`, `.`"),
-    text_schema(_KUBERNETES_NAME),
-]
+KubernetesName = Annotated[str, matching(_KUBERNETES_NAME, "must be a name of Kubernetes: a-z, 0-9, `-`, `.`")]
 
 
 Quantity = Annotated[

@@ -6,13 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 from jobsubmit.check.program.modules import Function, Module, Program
 
 _DEEPEST_CLASS = 20
 _CALLS_WHAT_IT_GETS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 _CALLED_LATER = ("__post_init__", "__call__", "forward")
+
+Owner: TypeAlias = tuple[Module, ast.ClassDef]
 
 
 class Reach(IntEnum):
@@ -40,7 +43,7 @@ class Callees:
 
     program: Program
     names: dict[ast.Call, str] = field(default_factory=dict)
-    owners: dict[ast.AST, tuple[Module, ast.ClassDef]] = field(default_factory=dict)
+    owners: dict[ast.AST, Owner] = field(default_factory=dict)
     given: dict[tuple[ast.AST, str], str] = field(default_factory=dict)
     spread: set[str] = field(default_factory=set)
 
@@ -48,20 +51,20 @@ class Callees:
         """Return the functions that a call enters, those that it is given, too."""
         name = self._name(call.func, call, module)
         self._remember_functions(name, call, module)
-        found = self._by_name(name, level)
-        if isinstance(call.func, ast.Attribute):
-            found += self._by_object(call.func, module, level)
-        elif isinstance(call.func, ast.Name):
-            found += _inner(call.func.id, call, module, level)
+        found = self._meant(call.func, name, call, module, level)
         is_sure = name in _CALLS_WHAT_IT_GETS or name.endswith(".Process")
         passed = level if is_sure else min(level, Reach.PERHAPS)
         for item in (*call.args, *(keyword.value for keyword in call.keywords)):
-            if isinstance(item, (ast.Name, ast.Attribute)):
-                found += self._by_name(self._name(item, call, module), passed)
-            if isinstance(item, ast.Name):
-                found += _inner(item.id, call, module, passed)
-            elif isinstance(item, ast.Attribute):
-                found += self._by_object(item, module, passed)
+            found += self._meant(item, self._name(item, call, module), call, module, passed)
+        return found
+
+    def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
+        """Return the functions that an expression may mean, which a call calls or is given."""
+        found = self._by_name(name, level)
+        if isinstance(node, ast.Attribute):
+            found += self._by_object(node, module, level)
+        elif isinstance(node, ast.Name):
+            found += _inner(node.id, call, module, level)
         return found
 
     def _name(self, node: ast.AST, call: ast.Call, module: Module) -> str:
@@ -89,49 +92,44 @@ class Callees:
         if found is None:
             owner, _, method = name.rpartition(".")
             of_class = self._class(owner)
-            return self._method(*of_class, method, level) if of_class else []
+            return self._method(of_class, method, level) if of_class else []
         module, definition = found
         if not isinstance(definition, ast.ClassDef):
             return [Callee(definition, module, level)]
-        made = self._method(module, definition, "__init__", level)
+        made = self._method((module, definition), "__init__", level)
         for method in _CALLED_LATER:
-            made += self._method(module, definition, method, min(level, Reach.PERHAPS))
+            made += self._method((module, definition), method, min(level, Reach.PERHAPS))
         return made
 
     def _by_object(self, target: ast.Attribute, module: Module, level: Reach) -> list[Callee]:
         """Return the method of an object; where its class is not known, perhaps every method of that name."""
         found: list[Callee] = []
-        home, owner = self._owner(target, module)
-        if owner is not None and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
-            found = self._method(home, owner, target.attr, level)
-        elif owner is not None and _is_super(target.value):
-            found = self._inherited(home, owner, target, module, level)
+        owner = self._owner(target, module)
+        if owner and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
+            found = self._method(owner, target.attr, level)
+        elif owner and _is_super(target.value):
+            lexical = next((n for n in module.above(target) if isinstance(n, ast.ClassDef)), owner[1])
+            found = self._method((module, lexical), target.attr, level, of=owner)
         if not found and (of_class := self._class(self._class_of(target.value, module))):
-            found = self._method(*of_class, target.attr, level)
+            found = self._method(of_class, target.attr, level)
         if found or level is Reach.NEVER or target.attr in self.spread:
             return found
         self.spread.add(target.attr)
-        for home, owner, method in self.program.methods.get(target.attr, ()):
-            self.owners.setdefault(method, (home, owner))
+        for home, definition, method in self.program.methods.get(target.attr, ()):
+            self.owners.setdefault(method, (home, definition))
             found.append(Callee(method, home, min(level, Reach.PERHAPS)))
         return found
 
-    def _owner(self, node: ast.AST, module: Module) -> tuple[Module, ast.ClassDef | None]:
+    def _owner(self, node: ast.AST, module: Module) -> Owner | None:
         """Return the class that `self` is of: the one whose object is at work, not the one that is read."""
         for above in module.above(node):
             if above in self.owners:
                 return self.owners[above]
             if isinstance(above, ast.ClassDef):
                 return module, above
-        return module, None
+        return None
 
-    def _inherited(
-        self, home: Module, owner: ast.ClassDef, target: ast.Attribute, module: Module, level: Reach
-    ) -> list[Callee]:
-        lexical = next((n for n in module.above(target) if isinstance(n, ast.ClassDef)), owner)
-        return self._of_bases(lexical, module, target.attr, level, 0, (home, owner))
-
-    def _class(self, name: str) -> tuple[Module, ast.ClassDef] | None:
+    def _class(self, name: str) -> Owner | None:
         found = self.program.definition(name) if name else None
         return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
 
@@ -142,35 +140,22 @@ class Callees:
         made = module.assigned_calls.get(node.id, ()) if isinstance(node, ast.Name) else ()
         return self.program.name_of(made[0].func, module) if len(made) == 1 else ""
 
-    def _method(
-        self,
-        module: Module,
-        owner: ast.ClassDef,
-        name: str,
-        level: Reach,
-        depth: int = 0,
-        of: tuple[Module, ast.ClassDef] | None = None,
-    ) -> list[Callee]:
-        for node in owner.body:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-                self.owners.setdefault(node, of or (module, owner))
-                return [Callee(node, module, level)]
-        return self._of_bases(owner, module, name, level, depth, of or (module, owner))
-
-    def _of_bases(
-        self,
-        owner: ast.ClassDef,
-        module: Module,
-        name: str,
-        level: Reach,
-        depth: int,
-        of: tuple[Module, ast.ClassDef],
-    ) -> list[Callee]:
-        for base in owner.bases if depth < _DEEPEST_CLASS else ():
-            of_class = self._class(self.program.name_of(base, module))
-            if of_class and (found := self._method(*of_class, name, level, depth + 1, of)):
-                return found
+    def _method(self, owner: Owner, name: str, level: Reach, of: Owner | None = None) -> list[Callee]:
+        """Return the method that a class has or inherits; for super() in an object `of` a class what it inherits."""
+        for home, definition in islice(self._line(owner), 1 if of else 0, None):
+            for node in definition.body:
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+                    self.owners.setdefault(node, of or owner)
+                    return [Callee(node, home, level)]
         return []
+
+    def _line(self, owner: Owner, depth: int = 0) -> Iterator[Owner]:
+        """Yield a class, and then those above it."""
+        yield owner
+        module, definition = owner
+        for base in definition.bases if depth < _DEEPEST_CLASS else ():
+            if above := self._class(self.program.name_of(base, module)):
+                yield from self._line(above, depth + 1)
 
 
 def _is_super(node: ast.AST) -> bool:
