@@ -12,6 +12,7 @@ subclasses of JobSubmitError.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # `python -m jobsubmit` still finds modules in the current folder here: nothing else is imported
@@ -91,7 +92,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
         try:
             return getattr(import_module(_PLACES[name]), name)
         except ModuleNotFoundError as error:
-            raise AttributeError(f"{missing} here: {error}") from error
+            if "_jobsubmit_agent" in sys.modules:  # a process of a node
+                raise AttributeError(missing) from error
+            raise
 
 
 def __dir__() -> list[str]:

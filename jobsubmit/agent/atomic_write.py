@@ -50,13 +50,8 @@ def append_whole(path: str, data: bytes) -> None:
         before = os.fstat(descriptor).st_size
         if before and os.pread(descriptor, 1, before - 1) != b"\n":
             data = b"\n" + data
-        written = 0
-        try:
-            written = os.write(descriptor, data)
-        finally:
-            if 0 < written < len(data):
-                os.ftruncate(descriptor, before)
-        if written < len(data):
+        if os.write(descriptor, data) < len(data):
+            os.ftruncate(descriptor, before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error

@@ -6,15 +6,13 @@ import json
 import os
 import time
 
-from . import protocol
 from .atomic_write import append_whole, is_full, open_regular
 from .job_directory import JobDirectory
+from .protocol import Event, EventFields, read_event
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .protocol import Event, EventFields
 
 _unwritten = []  # type: list[bytes] # lines of this process that a full disk did not take
 
@@ -62,5 +60,5 @@ class EventReader:
             return []
         end = data.rfind(b"\n") + 1
         self.offset += end
-        found = (protocol.read_event(line) for line in data[:end].split(b"\n") if line)
+        found = (read_event(line) for line in data[:end].split(b"\n") if line)
         return [event for event in found if event is not None]

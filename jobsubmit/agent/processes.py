@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
@@ -33,10 +32,10 @@ def die_with_parent(number: int) -> None:
 
 def find_descendants(of: Iterable[int] = ()) -> list[int]:
     """Return the pids below some processes, by default this one; only Linux can tell."""
-    find_children = _children_of_all()
+    children = _children_of_all()
     found, queue = [], list(of) or [os.getpid()]
     while queue:
-        below = find_children.get(queue.pop(), [])
+        below = children.get(queue.pop(), [])
         found += below
         queue += below
     return found
@@ -48,28 +47,27 @@ def find_children() -> list[int]:
 
 
 def _children_of_all() -> dict[int, list[int]]:
-    if not _LINUX:
-        return {}
-    find_children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open("/proc/{}/stat".format(name), "rb") as stream:
-                    parent = int(stream.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-            find_children.setdefault(parent, []).append(int(name))
-    return find_children
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if _LINUX else ():
+        fields = read_stat(int(name)) if name.isdigit() else []
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(name))
+    return children
+
+
+def read_stat(pid: int) -> list[bytes]:
+    """Return what the kernel says of a process, from its state on (see proc(5)); nothing if it is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            return stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def start_time_of(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the machine did; None if it is gone or a zombie."""
-    try:
-        with open("/proc/{}/stat".format(pid), "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-        return None if fields[0] in (b"Z", b"X") else int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None
+    fields = read_stat(pid)
+    return int(fields[19]) if fields and fields[0] not in (b"Z", b"X") else None
 
 
 def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:
@@ -89,10 +87,8 @@ def reap() -> bool:
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
-        except OSError as error:
-            if error.errno == errno.ECHILD:
-                return False
-            raise
+        except ChildProcessError:
+            return False
         if pid == 0:
             return True
 
@@ -107,7 +103,4 @@ def send(pid: int, number: int) -> None:
 
 def send_group(pgid: int, number: int) -> None:
     """Send a signal to a process group; that it is gone already is fine."""
-    try:
-        os.killpg(pgid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+    send(-pgid, number)

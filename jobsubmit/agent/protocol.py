@@ -11,7 +11,7 @@ A client reads what agents of earlier versions wrote (tests/corpus/records), and
 
 from __future__ import annotations
 
-from .json_form import TypedDict, read_object
+from .json_form import TypedDict, read_fields, read_object
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -297,6 +297,14 @@ class StatusChange(_StatusFields, total=False):
     state: str
     reason: str
     message: str
+
+
+def read_status_text(data: bytes) -> NodeStatus:
+    """Return the status in a text; UNKNOWN where a newer version has written it. Raises ValueError if damaged."""
+    if read_fields(data, {"version?": int}).get("version", 0) > VERSION:
+        message = "a newer version of jobsubmit has written its status; use that one"
+        return {"state": "UNKNOWN", "reason": "NEWER", "message": message}
+    return read_object(data, NodeStatus)
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,15 +10,11 @@ import traceback
 
 from . import fetch as fetching, node_contract as contract, processes, sigv4
 from .job_directory import JobDirectory
-from .protocol import ORDER
+from .protocol import ORDER, AgentRequest, FetchOrder, NodeStatus, Place
 from .recovery.outcome import Outcome, find_outcome, shell_code
 from .recovery.restart_policy import wants_restart
 from .status_file import NO_STATUS, cancel_grace, read_status, write_status
 from .supervisor.supervisor import Supervisor
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from .protocol import AgentRequest, FetchOrder, NodeStatus, Place
 
 RESTART = 75  # EX_TEMPFAIL
 
@@ -70,15 +66,14 @@ def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place
                 "place": place or place_from_environment(),
             },
         )
-        supervisor.prepare()
+        supervisor.job.prepare()
         supervisor.run()
     except BaseException as error:
         traceback.print_exc()
         processes.kill_all()
         message = "the program that watched the node failed: %s" % error
         failed: NodeStatus = {"state": "FAILED", "reason": "AGENT_FAILED", "message": message, "ended": time.time()}
-        before = read_status(job_dir)
-        write_status(job_dir, {**before, **failed} if before else {"failure": None, **failed})
+        write_status(job_dir, {**(read_status(job_dir) or NO_STATUS), **failed})
     return find_outcome([read_status(job_dir) or NO_STATUS], 1) or Outcome("CANCELLED")
 
 

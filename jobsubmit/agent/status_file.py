@@ -6,8 +6,7 @@ import json
 
 from .atomic_write import read_file, replace_file
 from .job_directory import JobDirectory
-from .json_form import read_object
-from .protocol import NodeStatus
+from .protocol import NodeStatus, read_status_text
 
 STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
 NO_STATUS: NodeStatus = {
@@ -29,13 +28,11 @@ def load_status(job_dir: str) -> NodeStatus | None:
     Raises ValueError if what is there is damaged, OSError if it cannot be read now.
     """
     try:
-        data = read_file(JobDirectory(job_dir).status)
+        return read_status_text(read_file(JobDirectory(job_dir).status))
     except FileNotFoundError:
         return None
     except (IsADirectoryError, NotADirectoryError) as error:
         raise ValueError("status.json cannot be read: %s" % error.strerror) from None
-    try:
-        return read_object(data, NodeStatus)
     except ValueError as error:
         raise ValueError("status.json is damaged: %s" % error) from None
 
@@ -56,13 +53,9 @@ def ask_cancel(job_dir: str, grace: float | None) -> None:
 def cancel_grace(job_dir: str, usual: float) -> float | None:
     """Return the grace time of whoever wants the job to end, or None if nobody does."""
     try:
-        text = read_file(JobDirectory(job_dir).cancel).decode("ascii", "replace")
+        grace = float(read_file(JobDirectory(job_dir).cancel).decode("ascii", "replace") or usual)
     except FileNotFoundError:
         return None
-    except OSError:
-        return usual
-    try:
-        grace = float(text or usual)
-    except ValueError:
+    except (OSError, ValueError):
         return usual
     return grace if 0 <= grace < float("inf") else usual

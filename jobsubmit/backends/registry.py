@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jobsubmit.errors import BackendError
-from jobsubmit.spec.backend_registry import PluginError, find_spec, load_object
+from jobsubmit.errors import BackendError, JobSubmitError
+from jobsubmit.spec.backend_registry import KINDS, PluginError, find_spec, load_object
 
 if TYPE_CHECKING:
     from jobsubmit.backends.protocol import Backend
@@ -21,7 +21,15 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         raise BackendError(f"the backend {kind!r} is not known to this version of jobsubmit", hint)
     if isinstance(spec, PluginError):
         raise BackendError(f"the backend {kind!r}: {spec}", "reinstall or upgrade that package")
-    backend: Backend = load_object(spec.runs_by)(settings)
+    try:
+        backend: Backend = load_object(spec.runs_by)(settings)
+    except JobSubmitError:
+        raise
+    except Exception as error:
+        if kind in KINDS:
+            raise
+        text = f"the backend {kind!r}: {spec.runs_by} cannot be loaded: {type(error).__name__}: {error}"
+        raise BackendError(text, "reinstall or upgrade the package that brings it") from error
     return backend
 
 

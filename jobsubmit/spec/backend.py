@@ -55,7 +55,7 @@ def parse_backend(value: object) -> BackendSpec:
         return value
     if not isinstance(value, dict):
         raise PydanticCustomError("model_type", "must be a mapping of fields")
-    kind = "local" if value.get("kind") is None else value["kind"]
+    kind = value.get("kind", "local")
     spec = find_spec(kind) if isinstance(kind, str) else None
     if spec is None:
         raise PydanticCustomError(UNKNOWN_KIND, "must be one of {kinds}", {"kinds": ", ".join(backend_kinds())})

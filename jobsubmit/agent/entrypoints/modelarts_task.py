@@ -11,12 +11,9 @@ import tempfile
 
 from .. import node_contract as contract, run as agent
 from ..log_forwarder import LogForwarder, shorten_status
+from ..protocol import AgentRequest, Place
 from ..recovery.outcome import shell_code
 from ..status_file import NO_STATUS, read_status
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import AgentRequest, Place
 
 
 def run(script: str) -> int:

@@ -17,14 +17,10 @@ import uuid
 
 from .. import run as agent, sigv4, status_file
 from ..log_forwarder import LogForwarder, shorten_status
-from ..protocol import COLLECT
+from ..protocol import COLLECT, AgentRequest, Collect
 from ..recovery.outcome import KILLED, STOPPED
 from ..retry import pause_before
 from ..timing import recorder
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import AgentRequest, Collect
 
 PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
@@ -36,8 +32,8 @@ _REFUSED = 300  # and higher: statuses of an answer that is no success
 def run(folder: str, job: str, request: AgentRequest) -> int:
     """Run this node's part of the job, and report it; return the exit code for the engine."""
     job_dir = agent.own_directory(folder).path
-    os.makedirs(job_dir, exist_ok=True)
-    forwarder = _PodLogForwarder(job_dir, _collector(job))
+    with open(os.path.join(job, COLLECT), encoding="utf-8") as stream:
+        forwarder = _PodLogForwarder(job_dir, _Collector(json.load(stream)))
     forwarder.start()
     outcome = agent.run_node(folder, request, None)
     status = shorten_status(status_file.read_status(job_dir) or status_file.NO_STATUS)
@@ -48,42 +44,32 @@ def run(folder: str, job: str, request: AgentRequest) -> int:
     return 1 if outcome.state == "FAILED" and code in (STOPPED, KILLED) else code
 
 
-def _collector(job: str) -> _Collector | None:
-    path = os.path.join(job, COLLECT)
-    if not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as stream:
-        return _Collector(json.load(stream))
-
-
 class _PodLogForwarder(LogForwarder):
     """Forward each line, and collect pieces of them."""
 
-    def __init__(self, job_dir: str, collector: _Collector | None) -> None:
+    def __init__(self, job_dir: str, collector: _Collector) -> None:
         super().__init__(job_dir)
         self.collector = collector
 
     def on_line(self, data: bytes) -> None:
         """Collect the line, too."""
-        if self.collector:
-            self.collector.add(data, self.number)
+        self.collector.add(data, self.number)
 
     def pause(self) -> None:
         """Send a piece if one is due."""
-        if self.collector and self.collector.is_due():
-            self._collect(self.collector)
+        if self.collector.is_due():
+            self._collect()
 
-    def _collect(self, collector: _Collector) -> None:
-        collector.send()
+    def _collect(self) -> None:
+        self.collector.send()
         for name, data in recorder.read_files(self.job_dir):
-            collector.store(name + TIMING, gzip.compress(data, 1))
+            self.collector.store(name + TIMING, gzip.compress(data, 1))
 
     def finish_with(self, status: bytes) -> None:
         """Forward the rest, and store the status; return when all is done."""
         self.finish()
-        if self.collector:
-            self._collect(self.collector)
-            self.collector.store(STATUS, status)
+        self._collect()
+        self.collector.store(STATUS, status)
 
 
 class _Collector:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Event
+from ..protocol import Event
 
 _SHUTDOWN_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 from ..job_directory import SIGNAL_BASE
+from ..protocol import Evidence, Failure, NodeStatus
 from ..status_file import STOPPED_BY_PLATFORM
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..protocol import Evidence, Failure, NodeStatus
 
 STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # exit codes
 
@@ -43,9 +39,7 @@ def find_outcome(statuses: Sequence[NodeStatus], nodes: int) -> Outcome | None:
     failed = [status for status in statuses if status["state"] == "FAILED"]
     if failed:
         return _failed(failed)
-    stopped = [status for status in statuses if status["state"] == "CANCELLED"]
-    asked = [status for status in stopped if status["reason"] != STOPPED_BY_PLATFORM]
-    if asked:
+    if any(status["state"] == "CANCELLED" and status["reason"] != STOPPED_BY_PLATFORM for status in statuses):
         return Outcome("CANCELLED")
     if statuses and len(statuses) == nodes and all(status["state"] == "SUCCEEDED" for status in statuses):
         return Outcome("SUCCEEDED")

@@ -1,15 +1,11 @@
-"""Whether a job is started again after a failure, and after which pause."""
+"""Whether a job is started again after a failure."""
 
 from __future__ import annotations
 
 import re
 
-from .. import retry
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import RestartPolicy
-    from .outcome import Outcome
+from ..protocol import RestartPolicy
+from .outcome import Outcome
 
 _PROCESS_FAILED = ("EXIT_CODE", "SIGNAL", "OOM")
 _CONDITIONS = {
@@ -34,8 +30,3 @@ def _applies(condition: str, outcome: Outcome) -> bool:
     if kind == "log":
         return re.search(wanted[1:-1], "\n".join(outcome.words)) is not None
     return outcome.reason in _CONDITIONS[kind]
-
-
-def pause_before_restart(policy: RestartPolicy, restart: int) -> float:
-    """Return the seconds to wait before a restart, the first being 1: twice as long each time."""
-    return retry.pause_before(restart, policy["backoff"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from .. import job_directory
-from ..job_directory import JobDirectory
+from ..job_directory import STREAMS, JobDirectory
 
 _STEP = re.compile(rb"\bstep\W{1,3}(\d{1,12})\b", re.IGNORECASE)
 _MOST_BYTES = 1 << 16
@@ -16,7 +15,7 @@ class StepParser:
     """Follow the step numbers in the logs of the ranks."""
 
     def __init__(self, job_dir: str) -> None:
-        self.job_dir = job_dir
+        self.files = JobDirectory(job_dir)
         self.offsets: dict[str, int] = {}
         self.first: int | None = None  # of this attempt
         self.last: int | None = None
@@ -29,8 +28,8 @@ class StepParser:
         """Read what was written since the last look; return whether a step was told. `ranks` are rank → node."""
         told = False
         for rank, node in ranks.items():
-            for stream in job_directory.STREAMS:
-                for step in self._steps(JobDirectory(self.job_dir).log_of(node, rank, stream)):
+            for stream in STREAMS:
+                for step in self._steps(self.files.log_of(node, rank, stream)):
                     told = True
                     self.first = step if self.first is None else min(self.first, step)
                     self.last = step if self.last is None else max(self.last, step)

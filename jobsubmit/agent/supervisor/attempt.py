@@ -8,20 +8,16 @@ import subprocess
 import time
 
 from .. import events, job_directory, processes, status_file
-from ..job_directory import JobDirectory
+from ..protocol import Failure, StruckFault
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
+from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import Outcome
+from ..recovery.step_parser import StepParser
 from . import hang_detector, setup
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Failure, StruckFault
-    from ..recovery.first_failure import ProcessFailure
-    from ..recovery.step_parser import StepParser
-    from .data_staging import Outputs
-    from .faults import Faults
-    from .job import Job
+from .data_staging import Outputs
+from .faults import Faults
+from .job import Job
 
 # A victim's exception comes before its cause is collected by its launcher: wait that long for the cause. Launchers look
 # every 0.1 s; those of torch 2.1 and older every 5 s.
@@ -147,7 +143,7 @@ class Attempt:
 
     def _any_output(self) -> bool:
         logs = (
-            JobDirectory(self.job.dir).log_of(rank.node, number, stream)
+            self.job.files.log_of(rank.node, number, stream)
             for number, rank in self.table.ranks.items()
             for stream in job_directory.STREAMS
         )

@@ -7,10 +7,7 @@ import subprocess
 import time
 
 from .. import processes
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from .job import Job
+from .job import Job
 
 _POLL_SECONDS = 0.05
 

@@ -6,11 +6,8 @@ import os
 
 from .. import node_contract as contract
 from ..job_directory import JobDirectory
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import AgentRequest, Assignment, Mount
-    from .node_scope import Scope
+from ..protocol import AgentRequest, Assignment, Mount
+from .node_scope import AllNodes, OneNode
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook")
 
@@ -19,7 +16,7 @@ class NodeEnvironments:
     """Make the environment of each node of one job."""
 
     def __init__(
-        self, assignment: Assignment, files: JobDirectory, scope: Scope, addresses: list[str], port: int
+        self, assignment: Assignment, files: JobDirectory, scope: AllNodes | OneNode, addresses: list[str], port: int
     ) -> None:
         self.assignment, self.request = assignment, assignment["request"]
         self.files, self.scope, self.addresses, self.port = files, scope, addresses, port
@@ -30,7 +27,7 @@ class NodeEnvironments:
     def nproc(self) -> int:
         """Return how many processes a node starts."""
         given = int(self.scope.given.get(contract.GPU_COUNT) or 0)
-        return self.request["nproc_per_node"] or given or len(self.scope.gpus_of(self.scope.nodes[0])) or 1
+        return self.request["nproc_per_node"] or given or len(self.scope.gpus[self.scope.nodes[0]]) or 1
 
     def of(self, node: int, attempt: int) -> dict[str, str]:
         """Return the whole environment of a node, as a new mapping."""
@@ -48,7 +45,7 @@ class NodeEnvironments:
             contract.TASK_NAME: "worker",
             contract.OWN_ADDRESS: self.addresses[node],
             contract.OWN_NAME: "worker-%d" % node,
-            contract.JOB_FOLDER: self.job_folder(node),
+            contract.JOB_FOLDER: self.scope.job_folder(self.files, node),
             contract.LOG_FOLDER: self.files.logs,
             **self.scope.given,
             contract.JOB_ID: request["job_id"],
@@ -71,14 +68,6 @@ class NodeEnvironments:
         with open(self.files.hosts, "w", encoding="utf-8") as stream:
             stream.write(text)
         return {contract.HOSTS_FILE: self.files.hosts}
-
-    def job_folder(self, node: int) -> str:
-        """Return MA_JOB_DIR of a node: the parent of its code folder."""
-        return self.scope.job_folder(self.files, node)
-
-    def script(self, node: int) -> str:
-        """Return where a node's start script is."""
-        return self.scope.script(self.files, node)
 
     def mount_path(self, mount: Mount) -> str:
         """Return where an input, an output or the checkpoints of the job are; its nodes share them."""

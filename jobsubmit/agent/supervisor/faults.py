@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from .. import events, processes
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..protocol import Fault
+from ..protocol import Fault
 
 
 class Faults:

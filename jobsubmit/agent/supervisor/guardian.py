@@ -12,14 +12,10 @@ import traceback
 
 from .. import atomic_write, events, processes, status_file
 from ..job_directory import JobDirectory
+from ..protocol import Assignment, NodeStatus
 from . import process_group
 from .job import USUAL_GRACE_SECONDS
 from .supervisor import Supervisor
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Assignment, NodeStatus
-
 
 _LOOK_SECONDS = 0.5
 _LATE_SECONDS = 20.0  # beyond the grace of a cancelled job, until a supervisor that shows no sign of life is killed
@@ -109,7 +105,7 @@ def _supervise(job_dir: str, assignment: Assignment, guardian: int) -> None:
     try:
         process_group.enter(job_dir)
         supervisor = Supervisor(job_dir, assignment)
-        supervisor.prepare()
+        supervisor.job.prepare()
     except BaseException as error:
         os.write(1, ("%s\n" % error).encode("utf-8", "replace"))
         traceback.print_exc()

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping
 
 from .. import job_directory, processes
 from ..job_directory import JobDirectory
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long without a sign of life
 _BUSY = 0.01  # of one core; threads that only wait use less
@@ -49,29 +46,22 @@ class HangWatch:
 
 def _cpu_seconds(pid: int) -> list[float]:
     """Return the CPU time a process has used, or nothing where that cannot be told."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-        return [(int(fields[11]) + int(fields[12])) / _TICK]
-    except (OSError, IndexError, ValueError):
-        return []
+    fields = processes.read_stat(pid)
+    return [(int(fields[11]) + int(fields[12])) / _TICK] if fields else []
 
 
 def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
     """Ask each rank (rank → pid) for its stacks; return the lines of those that answered."""
-    before = {rank: _size(JobDirectory(job_dir).stacks_of(rank)) for rank in ranks}
+    files = {rank: JobDirectory(job_dir).stacks_of(rank) for rank in ranks}
+    before = {rank: _size(file) for rank, file in files.items()}
     for pid in ranks.values():
         if _catches(pid):
             processes.send(pid, job_directory.STACK_SIGNAL)
     deadline = time.monotonic() + _DUMP_SECONDS
-    while time.monotonic() < deadline and any(
-        _size(JobDirectory(job_dir).stacks_of(r)) == size for r, size in before.items()
-    ):
+    while time.monotonic() < deadline and any(_size(files[rank]) == size for rank, size in before.items()):
         time.sleep(0.05)
     time.sleep(0.1)  # a dump is many small writes
-    return {
-        rank: lines for rank, size in before.items() if (lines := _lines(JobDirectory(job_dir).stacks_of(rank), size))
-    }
+    return {rank: lines for rank, size in before.items() if (lines := _lines(files[rank], size))}
 
 
 def _catches(pid: int) -> bool:

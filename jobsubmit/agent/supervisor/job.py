@@ -207,8 +207,13 @@ class Job:
 
         One of ours writes files for their owner only; the user's has the umask of whoever submitted the job.
         """
+
+        def begin() -> None:
+            processes.die_with_parent(signal.SIGKILL)
+            if not is_ours and "umask" in self.assignment:
+                os.umask(self.assignment["umask"])
+
         with self.node_log(node, "stdout") as out, self.node_log(node, "stderr") as err:
-            begin = _die_with_us if is_ours else self._begin_process_of_user
             process = subprocess.Popen(
                 argv,
                 stdin=stdin,
@@ -221,11 +226,6 @@ class Job:
             )
         self.started.append(process)
         return process
-
-    def _begin_process_of_user(self) -> None:
-        _die_with_us()
-        if "umask" in self.assignment:
-            os.umask(self.assignment["umask"])
 
     def node_log(self, node: int, stream: str) -> BinaryIO:
         """Open a log of a node for more."""
@@ -255,7 +255,3 @@ def secret_forms(secret: str) -> set[str]:
 
     lines = secret.splitlines()
     return {form for line in lines for form in (line, quote(line), quote(line, safe=""), quote_plus(line))}
-
-
-def _die_with_us() -> None:
-    processes.die_with_parent(signal.SIGKILL)

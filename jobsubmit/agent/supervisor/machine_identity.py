@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Watcher
+from ..protocol import Watcher
 
 
 def describe_watcher(job_dir: str) -> Watcher:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 _NODES_PER_BLOCK = 99
 _PORTS = range(20000, 30000)  # below the range that outgoing connections take theirs from

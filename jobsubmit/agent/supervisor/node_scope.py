@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import glob
 import os
+import socket
+from collections.abc import Mapping
 
 from .. import node_contract as contract
 from ..job_directory import JobDirectory
+from ..protocol import AgentRequest, Assignment, Place, RestartPolicy
 from ..recovery.outcome import Outcome
 from ..status_file import STOPPED_BY_PLATFORM
 from . import network
 
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Mapping
-    from typing import TypeAlias
-
-    from ..protocol import AgentRequest, Assignment, Place, RestartPolicy
-
-    Scope: TypeAlias = "AllNodes | OneNode"
-
 _OTHER_NODES_GRACE_SECONDS = 10.0
 
 
-def find_scope(assignment: Assignment) -> Scope:
+def find_scope(assignment: Assignment) -> AllNodes | OneNode:
     """Return which nodes an assignment is about."""
     place = assignment.get("place")
     return OneNode(assignment["request"], place) if place else AllNodes(assignment["request"])
@@ -99,10 +92,6 @@ class AllNodes(_Scope):
         if self.lease:
             self.lease.close()
 
-    def gpus_of(self, node: int) -> list[str]:
-        """Return the ids of a node's GPUs."""
-        return self.gpus[node]
-
     def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that give a node its share of the machine."""
         cpus = max(1, (os.cpu_count() or 1) // (len(self.nodes) * nproc))
@@ -132,7 +121,7 @@ class OneNode(_Scope):
         self.place = place
         self.nodes = [place["node"]]
         self.attempt = place["attempt"]
-        self.gpus = find_gpus(os.environ)
+        self.gpus = {place["node"]: find_gpus(os.environ)}
         self.other_nodes_seconds = _OTHER_NODES_GRACE_SECONDS if request["nodes"] > 1 else 0.0
         is_platform = "job_folder" in place  # an engine that lays the code itself gives the whole contract
         self.given = {
@@ -144,10 +133,6 @@ class OneNode(_Scope):
     def find_peers(self) -> tuple[int, list[str]]:
         """Return the rendezvous port and the address of each node, as the engine gave them."""
         return self.place["port"], self.place["addresses"]
-
-    def gpus_of(self, node: int) -> list[str]:
-        """Return the ids of the node's GPUs: all of the machine."""
-        return self.gpus
 
     def job_folder(self, files: JobDirectory, node: int) -> str:
         """Return MA_JOB_DIR of the node: the engine's, or one of ours."""

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 
 from .. import processes
 from ..atomic_write import read_file, replace_file
@@ -19,10 +20,6 @@ from ..job_directory import JobDirectory
 from ..json_form import read_fields
 from ..recovery.oom_detector import GROUP_PREFIX
 from .machine_identity import describe_watcher
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = "/sys/fs/cgroup"
 _V1 = ("pids", "name=systemd", "freezer")

@@ -9,31 +9,19 @@ from __future__ import annotations
 
 import time
 
-from ..recovery import restart_policy
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Restart
-    from ..recovery.outcome import Outcome
-    from ..recovery.step_parser import StepParser
-    from .attempt import Attempt
-    from .data_staging import Outputs
-    from .job import Job
+from ..protocol import Restart
+from ..recovery.outcome import Outcome
+from ..retry import pause_before
+from .attempt import Attempt
 
 
-def wants_restart(job: Job, outcome: Outcome, restarts: int) -> bool:
-    """Return whether the supervisor starts the job again after so many restarts; else the engine may."""
-    return restart_policy.wants_restart(job.scope.restarts, outcome, restarts)
-
-
-def prepare_restart(
-    job: Job, ended: Attempt, outcome: Outcome, detected_at: float, outputs: Outputs, progress: StepParser
-) -> int:
+def prepare_restart(ended: Attempt, outcome: Outcome, detected_at: float) -> int:
     """Note a restart, upload what there is, pause, and return the number of the next attempt; raises Outcome."""
+    job, progress = ended.job, ended.progress
     progress.look(job.node_of_rank)  # what was written while the nodes were stopping
     policy, number = job.scope.restarts, ended.number + 1
     assert policy
-    pause = restart_policy.pause_before_restart(policy, number)
+    pause = pause_before(number, policy["backoff"])
     entry: Restart = {
         "attempt": number,
         "failed_at": ended.failed_at or time.time(),
@@ -49,7 +37,7 @@ def prepare_restart(
     job.write_status(state="RECOVERING", message=text, restarts=[*job.status["restarts"], entry])
     for node in job.nodes:
         job.say(node, text)
-    outputs.flush()
+    ended.outputs.flush()
     until = time.monotonic() + pause
     while time.monotonic() < until:
         job.pause()

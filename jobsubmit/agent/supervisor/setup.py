@@ -7,16 +7,14 @@ import json
 import os
 import subprocess
 import time
+from contextlib import suppress
 
 from ..isolated_python import agent_command
 from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import Outcome
 from ..recovery.rank_failure import report_failure
 from . import data_staging
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from .job import Job
+from .job import Job
 
 
 def fetch_code(job: Job) -> dict[int, str]:
@@ -37,17 +35,15 @@ def fetch_code(job: Job) -> dict[int, str]:
 
 
 def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
-    folder = job.environments.job_folder(node)
+    folder = job.scope.job_folder(job.files, node)
     os.makedirs(folder, exist_ok=True)
     fetcher = job.start(
         agent_command("fetch", folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert fetcher.stdin
-    try:
+    with suppress(BrokenPipeError):  # its own message and exit code say why
         fetcher.stdin.write(json.dumps(job.assignment["order"]).encode())
         fetcher.stdin.close()
-    except BrokenPipeError:
-        pass  # its own message and exit code say why
     return fetcher
 
 
@@ -62,7 +58,7 @@ def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
 
 def prove_script(job: Job, node: int) -> str:
     """Return the path of a node's start script; raise Outcome unless it is, at this start too, what was submitted."""
-    path = job.environments.script(node)
+    path = job.scope.script(job.files, node)
     try:
         with open(path, "rb") as stream:
             digest = hashlib.sha256(stream.read()).hexdigest()

@@ -6,18 +6,16 @@ import time
 
 from .. import atomic_write, events, processes
 from ..node_contract import NPROC_PER_NODE
+from ..protocol import Assignment
 from ..recovery.outcome import Outcome
+from ..recovery.restart_policy import wants_restart
 from ..recovery.step_parser import StepParser
 from . import setup
 from .attempt import Attempt
 from .data_staging import Outputs
 from .faults import Faults
 from .job import POLL_SECONDS, USUAL_GRACE_SECONDS, Job
-from .restart import prepare_restart, wants_restart
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from ..protocol import Assignment
+from .restart import prepare_restart
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
@@ -43,10 +41,6 @@ class Supervisor:
         self.progress = StepParser(job_dir)
         self.attempt: Attempt | None = None
 
-    def prepare(self) -> None:
-        """Take what the job needs of this machine; whatever fails here is the submitter's error."""
-        self.job.prepare()
-
     def run(self) -> None:
         """Run the job; return nothing, for the result is in status.json."""
         try:
@@ -65,9 +59,9 @@ class Supervisor:
         number = self.job.status["attempt"]
         while True:
             attempt, outcome = self._run_attempt(number)
-            if not wants_restart(self.job, outcome, number):
-                return outcome
-            number = prepare_restart(self.job, attempt, outcome, self.detected_at, self.outputs, self.progress)
+            if not wants_restart(self.job.scope.restarts, outcome, number):
+                return outcome  # the engine may start the job again
+            number = prepare_restart(attempt, outcome, self.detected_at)
 
     def _run_attempt(self, number: int) -> tuple[Attempt, Outcome]:
         self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)

@@ -15,13 +15,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 from .. import node_contract as contract
-
-TYPE_CHECKING = False  # importing typing would cost more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOLDER = "timing"
 _INSTALLED = "_jobsubmit_agent.timing.install"  # the name under which the rank reporter loads it

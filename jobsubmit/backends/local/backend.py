@@ -211,7 +211,7 @@ def _start_guardian(files: JobDirectory, assignment: Assignment) -> None:
 
 
 def _is_over(status: NodeStatus | None) -> bool:
-    return bool(status and status["state"] in State.__members__ and State(status["state"]).is_final)
+    return bool(status and status["state"] in State.__members__ and not State(status["state"]).may_change)
 
 
 def _lost(files: JobDirectory) -> JobStatus:

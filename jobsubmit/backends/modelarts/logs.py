@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from jobsubmit.agent.json_form import read_object
 from jobsubmit.agent.log_forwarder import END, TAGGED
-from jobsubmit.agent.protocol import NodeStatus
+from jobsubmit.agent.protocol import NodeStatus, read_status_text
 from jobsubmit.backends.modelarts.client import MOST_LINES, ModelArts, RefusedError
 from jobsubmit.backends.modelarts.states import node_of
 from jobsubmit.backends.models import LogLine, LogQuery
@@ -218,7 +217,7 @@ class Logs:
             lines = [found for text in self.api.last_lines(self.job, name) if (found := TAGGED.fullmatch(_bytes(text)))]
             last = max(lines, key=lambda found: (float(found[1]), found[3] == END), default=None)
             if last and last[3] == END:
-                return read_object(last[6], NodeStatus)
+                return read_status_text(last[6])
         return None
 
     def last_words(self, node: int, tasks: Sequence[str]) -> list[str]:

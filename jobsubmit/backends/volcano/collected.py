@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobsubmit.agent.entrypoints.pod import PIECE, STATUS, TIMING
-from jobsubmit.agent.json_form import read_object
 from jobsubmit.agent.log_forwarder import TAGGED
-from jobsubmit.agent.protocol import NodeStatus
+from jobsubmit.agent.protocol import NodeStatus, read_status_text
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.common.durations import parse_time
@@ -188,7 +187,7 @@ class Collected:
         found = {}
         for node in nodes:
             with suppress(StoreError, ValueError):
-                found[node] = read_object(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"), NodeStatus)
+                found[node] = read_status_text(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"))
         return found
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobsubmit.agent.job_directory import SIGNAL_BASE
-from jobsubmit.agent.json_form import read_object
-from jobsubmit.agent.protocol import Failure, NodeStatus
+from jobsubmit.agent.protocol import Failure, NodeStatus, read_status_text
 from jobsubmit.backends.models import JobPhase
 from jobsubmit.common.durations import parse_time
 
@@ -143,7 +142,7 @@ def _status(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> 
         message = f"node {node} could not fetch the code: {_last_line(fetch.get('message', ''))}"
         return {"state": "FAILED", "reason": "FETCH_FAILED", "message": message, "failure": None}
     with suppress(ValueError):
-        return read_object(str(ended.get("message") or "").encode(), NodeStatus)
+        return read_status_text(str(ended.get("message") or "").encode())
     if ended.get("exitCode") == 0:
         return {"state": "SUCCEEDED", "reason": "", "message": "", "failure": None}
     return _without_agent(node, ended)

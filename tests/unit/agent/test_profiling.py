@@ -52,3 +52,11 @@ def test_on_a_node_without_jobsubmit_the_agent_brings_it(tmp_path: Path) -> None
 
 def test_on_a_local_node_it_is_the_one_that_is_installed_here() -> None:
     assert on_node(Path(jobsubmit.__file__).parents[1]) == f"True {jobsubmit.__file__}\nno more than that\nFalse\n"
+
+
+def test_off_a_node_a_package_that_is_missing_is_named() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(Path(jobsubmit.__file__).parents[1])!r}); from jobsubmit import load"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+    assert "No module named 'pydantic'" in done.stderr

@@ -11,8 +11,9 @@ import pytest
 from jobsubmit.agent.protocol import Failure, RestartPolicy
 from jobsubmit.agent.recovery.oom_detector import OomDetector
 from jobsubmit.agent.recovery.outcome import Outcome
-from jobsubmit.agent.recovery.restart_policy import pause_before_restart, wants_restart
+from jobsubmit.agent.recovery.restart_policy import wants_restart
 from jobsubmit.agent.recovery.step_parser import StepParser
+from jobsubmit.agent.retry import pause_before
 from jobsubmit.agent.supervisor import hang_detector as hang
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.errors import UsageError
@@ -64,8 +65,7 @@ def test_what_a_job_is_started_again_after(on: str, outcome: Outcome, expected: 
 
 
 def test_the_pause_doubles_up_to_ten_minutes() -> None:
-    policy: RestartPolicy = {"max": 99, "on": ["failure"], "backoff": 5}
-    assert [pause_before_restart(policy, restart) for restart in (1, 2, 3, 20)] == [5, 10, 20, 600]
+    assert [pause_before(restart, 5) for restart in (1, 2, 3, 20)] == [5, 10, 20, 600]
 
 
 @pytest.mark.parametrize(

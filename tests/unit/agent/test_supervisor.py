@@ -67,7 +67,7 @@ class World:
             Path(name).mkdir()
         self.job.write_status(pid=0, port=29500, addresses=addresses, notes=[])
         monkeypatch.setattr(self.job, "start", self.start)
-        monkeypatch.setattr(setup, "prove_script", lambda job, node: job.environments.script(node))
+        monkeypatch.setattr(setup, "prove_script", lambda job, node: job.scope.script(job.files, node))
         monkeypatch.setattr(processes, "reap", lambda: False)
         monkeypatch.setattr(processes, "find_children", list)
         monkeypatch.setattr(processes, "find_descendants", lambda of=None: [])

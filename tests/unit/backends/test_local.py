@@ -12,7 +12,7 @@ from node_status import ended
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.status_file import write_status
 from jobsubmit.backends.local.backend import LocalBackend
-from jobsubmit.backends.models import JobHandle
+from jobsubmit.backends.models import JobHandle, State
 from jobsubmit.config import load_settings
 from jobsubmit.errors import BackendError
 
@@ -35,3 +35,13 @@ def test_a_supervisor_may_take_a_moment_to_end_after_its_job(state: str, may_be_
             with pytest.raises(BackendError, match="still runs"):
                 LocalBackend(settings).delete(HANDLE)
         release.join()
+
+
+def test_a_status_of_a_newer_version_is_not_guessed_at() -> None:
+    settings = load_settings()
+    files = JobDirectory(settings.job_dir(HANDLE.path))
+    Path(files.path).mkdir(parents=True)
+    Path(files.status).write_text('{"version": 2, "state": "SUCCEEDED", "restarts": {"of": "another form"}}')
+    status = LocalBackend(settings).status(HANDLE)
+    assert (status.state, status.reason) == (State.UNKNOWN, "NEWER")
+    assert "newer version" in status.message

@@ -96,6 +96,13 @@ def test_a_package_that_cannot_load_its_backend_is_named(broken: None, job: Path
     jobsubmit("schema")  # of the others
 
 
+@pytest.mark.parametrize("path", ["a_package_that_is_gone:Backend", "jobsubmit.errors:did_you_mean"])
+def test_a_backend_that_does_not_start_hides_no_other_job(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_registry.find_spec("handmade"), "runs_by", path)
+    with pytest.raises(BackendError, match=f"'handmade': {path} cannot be loaded"):
+        open_backend("handmade", BUILT_IN)
+
+
 @pytest.mark.parametrize(
     "value", ["pathlib:Path", "jobsubmit.spec.backend:BackendSpec", "jobsubmit.errors:did_you_mean"]
 )
