@@ -11,9 +11,6 @@ from typing import Any, Literal, TypeAlias
 Stream: TypeAlias = Literal["stdout", "stderr"]
 
 
-STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
-
-
 class State(str, Enum):
     """Where a job is in its life."""
 

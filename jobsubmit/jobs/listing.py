@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jobsubmit.agent import json_form
 from jobsubmit.agent.atomic_write import read_file, replace_file
-from jobsubmit.backends.models import State
+from jobsubmit.backends.models import JobStatus, State
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import monitor
@@ -86,22 +86,11 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
     try:
         known = monitor.with_handle(record, settings)
         now = monitor.status(known, settings)
-        state, reason, message = now.state.value, now.reason, now.message
     except (BackendError, JobNotFoundError, OSError) as error:  # one engine that is down must not hide all other jobs
         text = error.strerror if isinstance(error, OSError) else error.message
-        state, reason, message = State.UNKNOWN.value, "", text or str(error)
-    return Summary(
-        record.id,
-        record.name,
-        record.mode,
-        record.backend,
-        record.nodes,
-        record.created,
-        known.handle,
-        state,
-        reason,
-        message,
-    )
+        now = JobStatus(State.UNKNOWN, message=text or str(error))
+    job = (record.id, record.name, record.mode, record.backend, record.nodes, record.created)
+    return Summary(*job, known.handle, now.state.value, now.reason, now.message)
 
 
 def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:

@@ -24,12 +24,8 @@ OnWait: TypeAlias = Callable[[JobStatus, float], object]
 
 def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
     """Return a record with its handle, also where the client died before it could write it down."""
-    if (
-        record.handle
-        or record.damage
-        or (record.problem and not record.is_unsure)
-        or JobRecords(settings).is_submitting(record)
-    ):
+    is_certain = record.handle or record.damage or (record.problem and not record.is_unsure)
+    if is_certain or JobRecords(settings).is_submitting(record):
         return record
     found = open_backend(record.backend, settings).find(record.id)
     return replace(record, handle=str(found)) if found else record
@@ -134,9 +130,8 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
     if now.is_final and now is not State.LOST:
         return
     if record.damage and not record.handle:
-        raise UsageError(
-            f"{record.id}: {record.damage}: where it runs is not known", "end it with its engine's own tools"
-        )
+        text = f"{record.id}: {record.damage}: where it runs is not known"
+        raise UsageError(text, "end it with its engine's own tools")
     records = JobRecords(settings)
     records.ask_cancel(record)
     record = with_handle(records.read(record.id) or record, settings)

@@ -110,7 +110,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     request = backend.request(plan, script, code, job_id_for(plan.name, demands.job_id))
     findings += list(backend.limits(plan, request, code, bundle))
     placed = tuple(_placed(finding, loaded) for finding in findings)
-    notes = _notes(loaded, plan, backend, findings)
+    notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend, findings), *map(str, missing_secrets(loaded, plan)))
     revision = origin.revision.document() if origin.revision else None
     return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 
@@ -121,23 +121,13 @@ def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | Non
     return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
 
 
-def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> list[Finding]:
-    found = list(_secrets(plan, bundle, settings))
-    found += check_data(plan)
-    if demands.checks and bundle:
-        found += check_code(plan, bundle)
-    return found
-
-
-def _secrets(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Iterator[Finding]:
+def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> Iterator[Finding]:
     if bundle is not None:
         clean = load_clean(settings.transfer_dir, bundle.root, RULES_DIGEST)
         yield from check_secrets(bundle, plan.allow_secrets, clean)
-
-
-def _notes(loaded: LoadedSpec, plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) -> tuple[str, ...]:
-    ignored = _ignored(plan, backend, findings)
-    return (*loaded.notes, *plan.notes, *ignored, *map(str, missing_secrets(loaded, plan)))
+    yield from check_data(plan)
+    if demands.checks and bundle is not None:
+        yield from check_code(plan, bundle)
 
 
 def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:
@@ -223,7 +213,7 @@ def _ignored(plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) ->
     return (f"{' and '.join(names)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
 
 
-def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan, environment: Mapping[str, str] = os.environ) -> list[Problem]:
+def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan) -> list[Problem]:
     """Return a problem for each secret whose value is not in the environment."""
     return [
         Problem(
@@ -232,5 +222,5 @@ def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan, environment: Mapping[s
             f"the environment variable {source} is not set here",
         )
         for name, source in plan.secrets
-        if source not in environment
+        if source not in os.environ
     ]

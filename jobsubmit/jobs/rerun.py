@@ -53,16 +53,12 @@ def prepare_rerun(
     if resume and not status(record, settings).state.is_final:
         raise UsageError(f"--resume: {record.id} still runs", f"end it first: jobsubmit cancel {record.id}")
     if resume and loaded.spec.checkpoint_dir is None:
-        raise UsageError(
-            f"--resume: {record.id} has no checkpoint_dir", "run it again from its start, without --resume"
-        )
-    plan = replace(
-        planning.build_plan(
-            loaded.spec, settings, tuple(faults), (record.checkpoints_of or record.id) if resume else ""
-        ),
-        store=StoreAddress(**{name: value for name, value in record.store.items() if name in StoreAddress._fields}),
-        layout=record.layout,
-    )
+        hint = "run it again from its start, without --resume"
+        raise UsageError(f"--resume: {record.id} has no checkpoint_dir", hint)
+    checkpoints_of = (record.checkpoints_of or record.id) if resume else ""
+    store = StoreAddress(**{name: value for name, value in record.store.items() if name in StoreAddress._fields})
+    plan = planning.build_plan(loaded.spec, settings, tuple(faults), checkpoints_of)
+    plan = replace(plan, store=store, layout=record.layout)
     backend = open_backend(plan.backend.kind, settings)
     script = render(plan) if changes else _kept_script(record, directory / SCRIPT_NAME)
     code = code_of(record)

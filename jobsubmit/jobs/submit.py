@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.job_directory import DIFFERENCE, PLAN, RESOLVED
@@ -24,7 +23,6 @@ from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecE
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
-from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.plan_file import plan_text
 from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.stores.opening import open_store
@@ -32,6 +30,8 @@ from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.upload import UploadSummary, upload, upload_script
+
+_QUIET = Progress()
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,25 @@ class Submission:
     is_earlier: bool = False
 
 
-def submit(
-    prepared: Prepared,
-    settings: Settings,
-    *,
-    progress: Progress = Progress(),  # noqa: B008 - it holds nothing
-    environment: Mapping[str, str] = os.environ,
-) -> Submission:
+def submit(prepared: Prepared, settings: Settings, *, progress: Progress = _QUIET) -> Submission:
     """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
     plan = prepared.plan
     backend = open_backend(plan.backend.kind, settings)
-    secrets = _resolve_secrets(prepared, environment)
+    secrets = _resolve_secrets(prepared)
     backend.preflight(plan, prepared.request)
-    stores = _open_stores(plan)
+    store = code_store = open_store(plan.store)
+    if isinstance(plan.code_dir, str):
+        code_store = open_store(plan.store._replace(uri=plan.code_dir.rpartition("/")[0]))
     records, pending = JobRecords(settings), _Pending(_record(prepared))
     with pending.kept(records, _documents(prepared)):
         if plan.store.uri == str(settings.own_store):
             make_private(plan.store.uri)
-        summary = _upload_bundle(prepared, stores.own, settings, progress)
-        upload_script(stores.own, plan.name, prepared.script)
+        summary = _upload_bundle(prepared, store, settings, progress)
+        upload_script(store, plan.name, prepared.script)
         pending.end_upload()
-        delivery = _build_delivery(prepared, stores, secrets)
+        order = fetch_order(store, code_store, prepared.code, plan.name, prepared.script, prepared.bundle)
+        require_boot_file(order, plan.boot_file, prepared.code)
+        delivery = Delivery(secrets, order, store, code_store, prepared.code, prepared.script)
         if records.is_cancel_asked(pending.record):
             raise CancelledError(f"{pending.record.id} was cancelled before it was submitted")
         handle = pending.send(backend, prepared.request, delivery)
@@ -110,35 +108,7 @@ class _Pending:
         return handle
 
 
-class _Stores(NamedTuple):
-    """The job's own store, and the one that its code is in."""
-
-    own: ObjectStore
-    code: ObjectStore
-
-
-def _open_stores(plan: LaunchPlan) -> _Stores:
-    own = open_store(plan.store)
-    if not isinstance(plan.code_dir, str):
-        return _Stores(own, own)
-    return _Stores(own, open_store(plan.store._replace(uri=plan.code_dir.rpartition("/")[0])))
-
-
-def _build_delivery(prepared: Prepared, stores: _Stores, secrets: Mapping[str, str]) -> Delivery:
-    """Return what must reach the nodes and is never written down."""
-    plan, code, script = prepared.plan, prepared.code, prepared.script
-    order = fetch_order(stores.own, stores.code, code, plan.name, script, prepared.bundle)
-    require_boot_file(order, plan.boot_file, code)
-    return Delivery(secrets, order, stores.own, stores.code, code, script)
-
-
-def submit_once(
-    prepared: Prepared,
-    settings: Settings,
-    key: str,
-    *,
-    progress: Progress = Progress(),  # noqa: B008 - it holds nothing
-) -> Submission:
+def submit_once(prepared: Prepared, settings: Settings, key: str, *, progress: Progress) -> Submission:
     """Submit a job unless one was submitted under the same key: then return that one.
 
     Raises UsageError if that one was another: other code, another script or another job file.
@@ -153,10 +123,8 @@ def submit_once(
     written = Path(JobRecords(settings).files(earlier.id).resolved)
     is_other = written.exists() and written.read_bytes() != prepared.loaded.resolved_text().encode()
     if is_other or (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
-        raise UsageError(
-            f"--idempotency-key {key}: {earlier.id} was submitted under it, and was another job",
-            "give another key; code, start script or job file differ",
-        )
+        text = f"--idempotency-key {key}: {earlier.id} was submitted under it, and was another job"
+        raise UsageError(text, "give another key; code, start script or job file differ")
     return Submission(earlier, JobHandle.parse(earlier.handle), UploadSummary(), is_earlier=True)
 
 
@@ -185,11 +153,11 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     return summary
 
 
-def _resolve_secrets(prepared: Prepared, environment: Mapping[str, str]) -> dict[str, str]:
-    missing = missing_secrets(prepared.loaded, prepared.plan, environment)
+def _resolve_secrets(prepared: Prepared) -> dict[str, str]:
+    missing = missing_secrets(prepared.loaded, prepared.plan)
     if missing:
         raise SpecError(missing, "export it before you submit; its value is never written down")
-    values = {name: environment[source] for name, source in prepared.plan.secrets}
+    values = {name: os.environ[source] for name, source in prepared.plan.secrets}
     stop_at_errors(secret_limits(values))
     return values
 

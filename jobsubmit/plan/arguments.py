@@ -12,11 +12,7 @@ from jobsubmit.spec.job_spec import JobSpec, SpawnSpec
 def build_arguments(spec: JobSpec) -> tuple[str, ...]:
     """Return what follows the boot file on its command line, known before the nodes are."""
     words = build_hyperparameter_words(spec)
-    match spec:
-        case SpawnSpec():
-            return words
-        case _:
-            return (*words, *spec.args)
+    return words if isinstance(spec, SpawnSpec) else (*words, *spec.args)
 
 
 def build_hyperparameter_words(spec: JobSpec) -> tuple[str, ...]:

@@ -38,11 +38,8 @@ class Fault(NamedTuple):
         if found := _KILL.fullmatch(words):
             target, index, name, when, moment = found.groups()
             number = signal.SIGKILL if name is None else _signal(text, name)
-            at_step, after = None, 0
-            if when == "at step":
-                at_step = _number(text, moment)
-            elif when:
-                after = _seconds(text, moment)
+            at_step = _number(text, moment) if when == "at step" else None
+            after = _seconds(text, moment) if when == "after" else 0
             return cls(words, "kill", "node" if target == "node" else "rank", int(index), int(number), at_step, after)
         if found := _DELAY.fullmatch(words):
             return cls(words, "delay", "node", int(found[1]), by=_seconds(text, found[2]))
@@ -76,6 +73,5 @@ def require_fit(faults: Sequence[Fault], nodes: int, nproc: int | None) -> None:
     for fault in faults:
         most = nodes if fault.target == "node" else nodes * nproc if nproc else None
         if most is not None and fault.number >= most:
-            raise UsageError(
-                f"--fault {fault.text!r}: there are {most} {fault.target}s, counted from 0", "correct its number"
-            )
+            text = f"--fault {fault.text!r}: there are {most} {fault.target}s, counted from 0"
+            raise UsageError(text, "correct its number")

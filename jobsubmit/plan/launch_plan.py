@@ -129,10 +129,6 @@ def _restarts(spec: JobSpec) -> RestartsSpec | None:
 
 def _platform_fields(spec: JobSpec) -> tuple[str, ...]:
     """Return the given fields that only a platform with machine types and images reads."""
-    given = {
-        "framework" if isinstance(spec, SpawnSpec) else "image": (
-            spec.framework if isinstance(spec, SpawnSpec) else spec.image
-        ),
-        "resources.flavor": spec.resources.flavor,
-    }
-    return tuple(name for name, value in given.items() if value is not None)
+    runs_in = ("framework", spec.framework) if isinstance(spec, SpawnSpec) else ("image", spec.image)
+    given = (runs_in, ("resources.flavor", spec.resources.flavor))
+    return tuple(name for name, value in given if value is not None)

@@ -112,17 +112,14 @@ def render(plan: LaunchPlan) -> Script:
     A template may come from a stranger: it sees plain values only, and it cannot call into Python or read a file
     outside of its folder.
     """
-    _check_folder(plan.templates)
+    if plan.templates is not None and not plan.templates.is_dir():
+        raise SpecError([Problem(str(plan.templates), "templates", "is not a folder")])
     folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
-    return Script(_rendered(_ENTRY, folders, job=plan, contract=_CONTRACT))
+    return Script(render_document(_ENTRY, folders, job=plan, contract=_CONTRACT))
 
 
-def render_document(template: str, **values: object) -> str:
-    """Render a shipped template of a backend's own document, under the same rules as the start script."""
-    return _rendered(template, [TEMPLATES], **values)
-
-
-def _rendered(template: str, folders: Sequence[Path], **values: object) -> str:
+def render_document(template: str, folders: Sequence[Path] = (TEMPLATES,), **values: object) -> str:
+    """Render a template, by default one that is shipped: a backend's own document has the start script's rules."""
     environment = ImmutableSandboxedEnvironment(
         loader=_Folders(folders),
         undefined=jinja2.StrictUndefined,
@@ -145,15 +142,9 @@ def _rendered(template: str, folders: Sequence[Path], **values: object) -> str:
         raise _template_error(_template_line(error.__traceback__), str(error)) from error
 
 
-def _check_folder(templates: Path | None) -> None:
-    if templates is not None and not templates.is_dir():
-        raise SpecError([Problem(str(templates), "templates", "is not a folder")])
-
-
 def _template_error(where: str, text: str) -> SpecError:
-    return SpecError(
-        [Problem(where, "", text)], "every value needs the filter: {{ job.name | sh }} is a quoted word, a list is many"
-    )
+    hint = "every value needs the filter: {{ job.name | sh }} is a quoted word, a list is many"
+    return SpecError([Problem(where, "", text)], hint)
 
 
 def _template_line(traceback: TracebackType | None) -> str:

@@ -61,11 +61,11 @@ def _scalar_text(value: object) -> str:
     return plain_text(value)
 
 
-def matching(pattern: str, rule: str) -> BeforeValidator:
-    """Return a check that a text has this form, which the JSON Schema says, too."""
+def matching(pattern: str, rule: str, *numbers: type) -> BeforeValidator:
+    """Return a check that a text, or a number of these types, has this form, which the JSON Schema says, too."""
 
     def check(value: object) -> str:
-        text = plain_text(value)
+        text = str(value) if isinstance(value, numbers) and not isinstance(value, bool) else plain_text(value)
         if not re.fullmatch(pattern, text):
             raise wrong(rule)
         return text

@@ -78,11 +78,8 @@ def _place(mount: Mount, request: AgentRequest) -> tuple[ObjectStore, CodeRef]:
     if mount["kind"] == "checkpoint":
         uri += f"/{request['checkpoints_of']}"
     above, _, name = uri.rpartition("/")
-    return open_store(_server(request)._replace(uri=above)), place_ref(uri, name)
-
-
-def _server(request: AgentRequest) -> StoreAddress:
-    return StoreAddress(**request["server"])  # type: ignore[arg-type] # a job file has said how it is addressed
+    server = StoreAddress(**request["server"])  # type: ignore[arg-type] # a job file has said how it is addressed
+    return open_store(server._replace(uri=above)), place_ref(uri, name)
 
 
 if __name__ == "__main__":

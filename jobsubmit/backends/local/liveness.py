@@ -37,30 +37,26 @@ def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, 
     if is_held:
         return True, None
     own, other = describe_watcher(files.path), status.get("watcher") if status else None
-    if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or _is_fresh(lock)):
-        if not _is_fresh(lock, _FORGOTTEN_SECONDS):
-            text = f"it ran on {other['host']}, which has given no sign of life since {_beat(lock)}"
+    beat = _beat(lock)
+    silent_seconds = abs(time.time() - beat)
+    if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or silent_seconds < _STALE_SECONDS):
+        if silent_seconds >= _FORGOTTEN_SECONDS:
+            text = f"it ran on {other['host']}, which has given no sign of life since {_when(beat)}"
             return True, Elsewhere(other["host"], text, is_silent=True)
-        return True, Elsewhere(other["host"], f"it runs on {other['host']}, as of {_beat(lock)}")
-    if (
-        other
-        and other["boot"] == own["boot"]
-        and other["dir"] != own["dir"]
-        and is_locked(Path(other["dir"]) / lock.name)
-    ):
-        return True, Elsewhere(other["host"], f"it runs in {other['dir']}, and this is a copy as of {_beat(lock)}")
-    return (_is_fresh(lock) if is_held is None else False), None
+        return True, Elsewhere(other["host"], f"it runs on {other['host']}, as of {_when(beat)}")
+    if other and other["boot"] == own["boot"] and other["dir"] != own["dir"]:
+        if is_locked(Path(other["dir"]) / lock.name):
+            return True, Elsewhere(other["host"], f"it runs in {other['dir']}, and this is a copy as of {_when(beat)}")
+    return is_held is None and silent_seconds < _STALE_SECONDS, None
 
 
-def _is_fresh(lock: Path, seconds: float = _STALE_SECONDS) -> bool:
+def _beat(lock: Path) -> float:
+    """Return when the lock was touched last, in seconds since the epoch; 0 where nobody can tell."""
     try:
-        return abs(time.time() - lock.stat().st_mtime) < seconds
+        return lock.stat().st_mtime
     except OSError:
-        return False
+        return 0.0
 
 
-def _beat(lock: Path) -> str:
-    try:
-        return time_text(lock.stat().st_mtime)
-    except OSError:
-        return "an unknown time"
+def _when(beat: float) -> str:
+    return time_text(beat) if beat else "an unknown time"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jobsubmit.agent import processes
@@ -18,7 +20,7 @@ def find_survivors(files: JobDirectory) -> list[int]:
     have started belongs to it, too.
     """
     mark = f"{AGENT_DIR}={files.path}".encode()
-    marked = {int(process.name) for process in Path("/proc").glob("[0-9]*") if _carries(process, mark)}
+    marked = {pid for pid, data in _read_each("environ") if mark in data.split(b"\0")}
     known = marked | process_group.find_members(files.path) | process_group.find_registered(files.path)
     below = processes.find_descendants(known) if known else []
     return sorted(pid for pid in known.union(below) if pid != os.getpid() and processes.start_time_of(pid) is not None)
@@ -26,20 +28,12 @@ def find_survivors(files: JobDirectory) -> list[int]:
 
 def find_watchers(files: JobDirectory) -> list[int]:
     """Return the pids of the guardian and the supervisor of a job, which have its directory as their last argument."""
-    end = os.fsencode(files.path) + b"\0"
-    found = []
+    end = b"\0" + os.fsencode(files.path) + b"\0"
+    return [pid for pid, data in _read_each("cmdline") if data.endswith(end) and b"supervisor.guardian" in data]
+
+
+def _read_each(name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the pid of each process that lets us look, with what is in one of its files."""
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if words.endswith(b"\0" + end) and b"supervisor.guardian" in words:
-            found.append(int(process.name))
-    return found
-
-
-def _carries(process: Path, mark: bytes) -> bool:
-    try:
-        return mark in (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+        with suppress(OSError):
+            yield int(process.name), (process / name).read_bytes()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar, Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from jobsubmit.agent.supervisor.node_scope import find_gpus, share_gpus
 from jobsubmit.spec.backend import BackendSpec

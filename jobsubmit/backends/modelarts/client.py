@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import random
@@ -55,8 +56,8 @@ def open_service(who: Identity) -> ModelArts:
 class ModelArts:
     """Speak to the service of one project."""
 
-    def __init__(self, who: Identity, longest: float = _LONGEST_SECONDS) -> None:
-        self.who, self.longest = who, longest
+    def __init__(self, who: Identity) -> None:
+        self.who = who
         self.has_answered = False  # one that never did is told at once
         self._looks: dict[str, tuple[float, dict[str, Any]]] = {}
         self._sdk, self._client = _connected(who)
@@ -68,13 +69,12 @@ class ModelArts:
         cannot be asked the error is unsure.
         """
         name = str(body["metadata"]["name"])
-        request = self._sdk.CreateTrainingJobRequest(body=dict(body))
         is_unsure = False
 
         def attempt() -> dict[str, Any]:
             nonlocal is_unsure
             try:
-                created = self._once(self._client.create_training_job, request)
+                created = self._once("create_training_job", body=dict(body))
             except BackendError as error:
                 is_unsure = is_unsure or error.is_unsure
                 found = self._settled(name) if is_unsure else None
@@ -94,7 +94,7 @@ class ModelArts:
                 if found is not None or time.monotonic() - begun > _SETTLE_SECONDS:
                     return found
             except BackendError as error:
-                if time.monotonic() - begun > self.longest or not error.may_pass:
+                if time.monotonic() - begun > _LONGEST_SECONDS or not error.may_pass:
                     text = f"ModelArts did not say whether it has created {name}, and cannot be asked: {error.message}"
                     raise BackendError(text, "`jobsubmit status` looks for it", is_unsure=True) from error
             time.sleep(_SETTLE_PAUSE)
@@ -117,29 +117,18 @@ class ModelArts:
 
     def search(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the training jobs whose names hold a text, the newest first."""
-        page = 0
-        while True:
-            filters = [{"key": "name", "operator": "like", "value": [name]}]
-            body = {
-                "offset": page,
-                "limit": _MOST_A_PAGE,
-                "sort_by": "create_time",
-                "order": "desc",
-                "filters": filters,
-            }
-            request = self._sdk.ListTrainingJobsRequest(body=body)
-            found = self._call(self._client.list_training_jobs, request)
-            items = found.get("items") or []
+        filters = [{"key": "name", "operator": "like", "value": [name]}]
+        asked = {"limit": _MOST_A_PAGE, "sort_by": "create_time", "order": "desc", "filters": filters}
+        for page in itertools.count():
+            items = self._call("list_training_jobs", body={**asked, "offset": page}).get("items") or []
             yield from items
-            page += 1
             if len(items) < _MOST_A_PAGE:
                 return
 
     def get(self, job: str) -> dict[str, Any]:
         """Return a training job. Raises JobNotFoundError."""
-        request = self._sdk.ShowTrainingJobDetailsRequest(training_job_id=job)
         try:
-            return _job(self._call(self._client.show_training_job_details, request))
+            return _job(self._call("show_training_job_details", training_job_id=job))
         except RefusedError as error:
             if error.status == _NOT_FOUND:
                 raise JobNotFoundError(f"ModelArts knows no job {job}", "`jobsubmit list` shows yours") from error
@@ -155,25 +144,20 @@ class ModelArts:
 
     def log_page(self, job: str, task: str, after: int) -> tuple[int, str] | None:
         """Return the number of the last line of a page of a task's log, and the page; None while it is not ready."""
-        request = self._sdk.ShowTrainingJobLogsFromAomRequest(
-            training_job_id=job, task_id=task, base_line=str(after), lines=MOST_LINES, order="asc"
-        )
-        found = self._call(self._client.show_training_job_logs_from_aom, request)
+        found = self._log(job, task, base_line=str(after), lines=MOST_LINES, order="asc")
         return (int(found.get("end_line") or after), str(found.get("content") or "")) if found else None
 
     def last_lines(self, job: str, task: str) -> list[str]:
         """Return the newest lines of a task's log, in whichever order the service has them."""
-        request = self._sdk.ShowTrainingJobLogsFromAomRequest(
-            training_job_id=job, task_id=task, lines=_LAST_LINES, order="desc"
-        )
-        found = self._call(self._client.show_training_job_logs_from_aom, request)
-        return str(found.get("content") or "").split("\n")
+        return str(self._log(job, task, lines=_LAST_LINES, order="desc").get("content") or "").split("\n")
+
+    def _log(self, job: str, task: str, **which: Any) -> dict[str, Any]:
+        return self._call("show_training_job_logs_from_aom", training_job_id=job, task_id=task, **which)
 
     def log_preview(self, job: str, task: str) -> tuple[str, int] | None:
         """Return the newest part of a task's log, at most 5 MB, and the size of the whole in bytes; None while there
         is none."""
-        request = self._sdk.ShowTrainingJobLogsPreviewRequest(training_job_id=job, task_id=task)
-        found = self._call(self._client.show_training_job_logs_preview, request)
+        found = self._call("show_training_job_logs_preview", training_job_id=job, task_id=task)
         content = str(found.get("content") or "")
         return (content, int(found.get("full_size") or len(content.encode()))) if content else None
 
@@ -181,10 +165,8 @@ class ModelArts:
         """Yield what the service noted of a job, the oldest first."""
         offset = 0
         while True:
-            request = self._sdk.ListTrainingJobEventsRequest(
-                training_job_id=job, offset=offset, limit=_MOST_A_PAGE, order="asc"
-            )
-            found = self._call(self._client.list_training_job_events, request).get("events") or []
+            asked = {"offset": offset, "limit": _MOST_A_PAGE, "order": "asc"}
+            found = self._call("list_training_job_events", training_job_id=job, **asked).get("events") or []
             yield from found
             offset += len(found)
             if len(found) < _MOST_A_PAGE:
@@ -192,30 +174,27 @@ class ModelArts:
 
     def stop(self, job: str) -> None:
         """Ask a job to end."""
-        request = self._sdk.StopTrainingJobRequest(training_job_id=job, body={"action_type": "terminate"})
-        self._call(self._client.stop_training_job, request)
+        self._call("stop_training_job", training_job_id=job, body={"action_type": "terminate"})
 
     def delete(self, job: str) -> None:
         """Remove a job that has ended; that there is none is fine."""
         try:
-            self._call(self._client.delete_training_job, self._sdk.DeleteTrainingJobRequest(training_job_id=job))
+            self._call("delete_training_job", training_job_id=job)
         except RefusedError as error:
             if error.status != _NOT_FOUND:
                 raise
 
     def flavors(self) -> list[dict[str, Any]]:
         """Return the machine types that training jobs may use."""
-        found = self._call(self._client.show_training_job_flavors, self._sdk.ShowTrainingJobFlavorsRequest())
-        return list(found.get("flavors") or [])
+        return list(self._call("show_training_job_flavors").get("flavors") or [])
 
     def engines(self) -> list[dict[str, Any]]:
         """Return the preset frameworks."""
-        found = self._call(self._client.show_training_job_engines, self._sdk.ShowTrainingJobEnginesRequest())
-        return list(found.get("items") or [])
+        return list(self._call("show_training_job_engines").get("items") or [])
 
-    def _call(self, call: Callable[[Any], Any], request: Any) -> dict[str, Any]:
-        """Return what a call that may be made twice answers."""
-        return self._patiently(lambda: self._once(call, request))
+    def _call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Return what an operation that may be done twice answers."""
+        return self._patiently(lambda: self._once(operation, **fields))
 
     def _patiently(self, attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         begun, pause = time.monotonic(), _FIRST_PAUSE
@@ -224,17 +203,19 @@ class ModelArts:
                 return attempt()
             except BackendError as error:
                 is_tolerated = error.may_pass and (self.has_answered or error.is_unsure)
-                if not is_tolerated or time.monotonic() - begun + pause > self.longest:
+                if not is_tolerated or time.monotonic() - begun + pause > _LONGEST_SECONDS:
                     raise
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(_LONGEST_PAUSE, 2 * pause)
 
-    def _once(self, call: Callable[[Any], Any], request: Any) -> dict[str, Any]:
+    def _once(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Do an operation of the SDK, which names its requests alike: stop_training_job, StopTrainingJobRequest."""
         from huaweicloudsdkcore.exceptions import exceptions
         from requests import RequestException
 
+        request = getattr(self._sdk, operation.title().replace("_", "") + "Request")(**fields)
         try:
-            answer = call(request)
+            answer = getattr(self._client, operation)(request)
         except exceptions.ServiceResponseException as error:
             self.has_answered = True
             text = error.error_msg or error.error_code or "no reason given"

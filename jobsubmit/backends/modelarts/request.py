@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +70,12 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
     }
     if plan.mode == "spawn":
         engine = plan.framework
+        words = (word.removeprefix("--").partition("=") for word in plan.arguments)  # the platform adds the --
         return {
             "code_dir": folder,
             "boot_file": folder + (plan.boot_file or ""),
             "engine": {"engine_name": engine.name, "engine_version": engine.version} if engine else None,
-            "parameters": [{"name": name, "value": value} for name, value in _parameters(plan)],
+            "parameters": [{"name": name, "value": value} for name, _, value in words],
             "environments": environments,
             **data,
         }
@@ -128,13 +129,6 @@ def _script_name(script: Script) -> str:
     return f"{script.sha256[:16]}.sh"
 
 
-def _parameters(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
-    """Yield the hyperparameters, which the platform itself spells --name=value."""
-    for word in plan.arguments:
-        name, _, value = word.removeprefix("--").partition("=")
-        yield name, value
-
-
 def _channel(plan: LaunchPlan, mount: Mount) -> dict[str, Any]:
     """Return an input or an output; a preset framework's script gets its path as an argument, ours as a variable."""
     is_argument = plan.mode == "spawn" and mount.passed_as != "env"
@@ -152,8 +146,7 @@ def api_path(uri: str) -> str:
 
 def flavor(plan: LaunchPlan) -> str | None:
     """Return the machine type of a job."""
-    spec = ModelArtsBackendSpec.of(plan.backend)
-    return plan.flavor or spec.flavor
+    return plan.flavor or ModelArtsBackendSpec.of(plan.backend).flavor
 
 
 def auto_stop_hours(plan: LaunchPlan) -> int | None:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-)
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from jobsubmit.spec.backend import BackendSpec
 from jobsubmit.spec.field_types import Endpoint, FrozenModel, ScalarText, matching

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zipfile
 from functools import cache
@@ -26,8 +25,3 @@ def agent_archive() -> bytes:
             name = "__main__.py" if path == "agent/__main__.py" else f"jobsubmit/{path}"
             program.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return made.getvalue()
-
-
-def agent_digest() -> str:
-    """Return the hex digest of the program."""
-    return hashlib.sha256(agent_archive()).hexdigest()

@@ -31,17 +31,12 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
         "checkpoints_of": plan.checkpoints_of or job_id,
         "mounts": [cast("Mount", mount._asdict()) for mount in plan.mounts],
         "server": cast("Server", plan.store._replace(uri="")._asdict()),
-        "restarts": _restart_policy(plan),
+        "restarts": cast("RestartPolicy", plan.restarts.model_dump(mode="json")) if plan.restarts else None,
         "hang_after": plan.hang_after,
         "faults": [cast("Fault", fault._asdict()) for fault in plan.faults],
         # A start command of the user's own may restart its ranks: there only the end of the command counts.
         "rank_exit_ends_job": plan.command is None,
     }
-
-
-def _restart_policy(plan: LaunchPlan) -> RestartPolicy | None:
-    restarts = plan.restarts
-    return {"max": restarts.max, "on": list(restarts.on), "backoff": restarts.backoff} if restarts else None
 
 
 def build_node_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:

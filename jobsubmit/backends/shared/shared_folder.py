@@ -95,9 +95,7 @@ class SharedFolder:
 
     def events(self) -> list[Event]:
         """Return what the nodes of all attempts noted, in order of time."""
-        found: list[Event] = []
-        for path in self._all_dirs():
-            found += events.EventReader(str(path)).new()
+        found = (event for path in self._all_dirs() for event in events.EventReader(str(path)).new())
         return sorted(found, key=lambda event: event["t"])
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:

@@ -62,13 +62,10 @@ class SlurmBackend:
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return the document for sbatch (see Backend)."""
-        text = build_document(plan, build_node_request(plan, script, code, job_id), self._shared(plan), job_id)
+        text = build_document(plan, build_node_request(plan, script, code, job_id), self._shared(plan.backend), job_id)
         return Request(job_id, {NAME: text}, plan.backend)
 
-    def _shared(self, plan: LaunchPlan) -> Path:
-        return self._shared_of(plan.backend)
-
-    def _shared_of(self, backend: BackendSpec) -> Path:
+    def _shared(self, backend: BackendSpec) -> Path:
         spec = SlurmBackendSpec.of(backend)
         return Path(spec.shared_dir) if spec.shared_dir else self.settings.state_dir / "slurm"
 
@@ -84,7 +81,7 @@ class SlurmBackend:
         refuse_faults(plan)
         clients.cluster_name()
         clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
-        shared = self._shared(plan)
+        shared = self._shared(plan.backend)
         try:
             if not shared.is_dir():
                 make_private(str(shared))
@@ -95,7 +92,7 @@ class SlurmBackend:
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Hand the document to sbatch's standard input (see Backend)."""
-        folder = self._shared_of(request.backend) / request.job_id
+        folder = self._shared(request.backend) / request.job_id
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
@@ -112,7 +109,9 @@ class SlurmBackend:
             if not number.isdigit():
                 raise BackendError(f"sbatch gave no job: {answer.strip()}", "see backend.extra_sbatch")
         except BaseException as error:
-            found = _found(request.job_id)
+            found = None
+            with suppress(BackendError):  # it was perhaps submitted: ask, as far as Slurm answers
+                found = clients.find(request.job_id)
             if found is None or not isinstance(error, BackendError):
                 if found is not None:  # whoever interrupts a submission does not want the job
                     clients.cancel(found)
@@ -151,9 +150,8 @@ class SlurmBackend:
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' files (see Backend)."""
         _, folder = self._look(handle)
-        if folder is None:
-            return iter(())
-        return folder.lines(query, tolerate_errors(lambda: follow and self.status(handle).state.may_change))
+        look = tolerate_errors(lambda: follow and self.status(handle).state.may_change)
+        return folder.lines(query, look) if folder else iter(())
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
         """Yield what the nodes noted, in order of time (see Backend)."""
@@ -208,14 +206,6 @@ class SlurmBackend:
     def _note(self, handle: JobHandle) -> Path:
         """Return the file that remembers a job's folder when Slurm has forgotten it."""
         return self.settings.state_dir / "slurm-jobs" / handle.path.replace("/", "-")
-
-
-def _found(job_id: str) -> str | None:
-    """Return the number of a job that was perhaps submitted, as far as Slurm answers."""
-    try:
-        return clients.find(job_id)
-    except BackendError:
-        return None
 
 
 def _queue(job: clients.SlurmJob) -> tuple[JobPhase, ...]:

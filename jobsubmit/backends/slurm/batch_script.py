@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobsubmit.backends.shared.agent_archive import agent_digest
+from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.plan.script import render_document
 
@@ -23,7 +24,7 @@ _SPARE_MINUTES = 2  # beyond the job's own timeout, so that it ends by itself an
 
 def agent_path(shared: Path) -> Path:
     """Return where the nodes' program lies below the shared folder: a name for each version of it."""
-    return shared / f"agent-{agent_digest()[:16]}.pyz"
+    return shared / f"agent-{hashlib.sha256(agent_archive()).hexdigest()[:16]}.pyz"
 
 
 def build_document(plan: LaunchPlan, request: AgentRequest, shared: Path, job_id: str) -> str:

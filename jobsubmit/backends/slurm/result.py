@@ -68,8 +68,5 @@ def _running(told: JobStatus, statuses: list[NodeStatus], *, is_cancelled: bool)
 
 
 def _first_node_events(folder: SharedFolder) -> list[Event]:
-    found: list[Event] = []
-    for attempt in folder.attempts():
-        for path in list(folder.node_dirs(attempt).values())[:1]:
-            found += EventReader(str(path)).new()
-    return found
+    first = (path for attempt in folder.attempts() for path in list(folder.node_dirs(attempt).values())[:1])
+    return [event for path in first for event in EventReader(str(path)).new()]

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    StrictInt,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from jobsubmit.spec.backend import BackendSpec
 from jobsubmit.spec.field_types import Timeout, location, matching, plain_text, text_schema, wrong
@@ -44,13 +39,6 @@ _OUR_LONG_OPTIONS = (
 
 
 _SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
-
-
-def _slurm_gpus(value: object) -> str:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else plain_text(value)
-    if not re.fullmatch(_SLURM_GPUS, text):
-        raise wrong("must be a number, or a type and a number: `a100:8`")
-    return text
 
 
 def _slurm_option(value: object) -> str:
@@ -94,7 +82,7 @@ SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch ta
 
 SlurmGpus = Annotated[
     str,
-    BeforeValidator(_slurm_gpus),
+    matching(_SLURM_GPUS, "must be a number, or a type and a number: `a100:8`", int),
     WithJsonSchema({"type": ["integer", "string"], "pattern": f"^{_SLURM_GPUS}$", "minimum": 1, "maximum": 9999}),
 ]
 

@@ -8,17 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.errors import BackendError
 
 _TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
 _PATCH = "application/merge-patch+json"
-_STATUS = {"not_found": 404, "conflict": 409}
+NOT_FOUND, CONFLICT = 404, 409
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
 CORE = "/api/v1/namespaces/{namespace}/"
+_Query: TypeAlias = Mapping[str, str] | None
+_Body: TypeAlias = Mapping[str, Any] | None
 
 _HINTS = {
     401: "log in to the cluster again: `kubectl get pods` must work",
@@ -41,7 +43,7 @@ class Kubernetes:
     def __init__(self, context: str | None) -> None:
         self._client, self.namespace = _connected(context, os.environ.get("KUBECONFIG"))
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def get(self, path: str, query: _Query = None) -> dict[str, Any]:
         """Return an object, or a list of them. Raises RefusedError, BackendError."""
         return self._json("GET", path, query=query)
 
@@ -50,7 +52,7 @@ class Kubernetes:
         try:
             return self.get(path)
         except RefusedError as error:
-            if error.status == _STATUS["not_found"]:
+            if error.status == NOT_FOUND:
                 return None
             raise
 
@@ -63,12 +65,12 @@ class Kubernetes:
         """Change some fields of an object."""
         self._json("PATCH", path, body=body, content=_PATCH)
 
-    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+    def delete(self, path: str, body: _Body = None) -> None:
         """Remove an object; that there is none is fine."""
         try:
             self._json("DELETE", path, body=body)
         except RefusedError as error:
-            if error.status != _STATUS["not_found"]:
+            if error.status != NOT_FOUND:
                 raise
 
     @contextmanager
@@ -82,13 +84,7 @@ class Kubernetes:
             response.release_conn()
 
     def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content: str = "application/json",
+        self, method: str, path: str, *, query: _Query = None, body: _Body = None, content: str = "application/json"
     ) -> dict[str, Any]:
         from urllib3.exceptions import HTTPError
 
@@ -101,9 +97,7 @@ class Kubernetes:
             raise BackendError("Kubernetes: the answer is no JSON: a proxy's?", _REACH_HINT) from error
         return found
 
-    def _request(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None, content: str
-    ) -> Any:
+    def _request(self, method: str, path: str, query: _Query, body: _Body, content: str) -> Any:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
@@ -170,7 +164,7 @@ def _refused(status: int, body: Any, reason: Any) -> RefusedError:
     with suppress(ValueError, KeyError, TypeError):
         text = json.loads(text)["message"]
     hint = _HINTS.get(status, "correct `backend`")
-    if status == _STATUS["not_found"] and "namespaces" in text:
+    if status == NOT_FOUND and "namespaces" in text:
         hint = "correct backend.namespace"
     return RefusedError(status, f"Kubernetes refuses: {text.strip()[:1000]}", hint)
 

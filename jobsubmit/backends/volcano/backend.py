@@ -16,8 +16,8 @@ from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import tolerate_errors
-from jobsubmit.backends.volcano.api import CORE, JOBS, Kubernetes, RefusedError
-from jobsubmit.backends.volcano.job import Job, log_prefix, store_of
+from jobsubmit.backends.volcano.api import CONFLICT, CORE, JOBS, Kubernetes, RefusedError
+from jobsubmit.backends.volcano.job import Job, log_prefix, reference_to, store_of
 from jobsubmit.backends.volcano.job_objects import (
     CANCELLED,
     CONFIG_MAP,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from jobsubmit.plan.script import Script
     from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
-
-_CONFLICT = 409
 
 
 class ConflictError(BackendError):
@@ -106,9 +104,8 @@ class VolcanoBackend:
                 place = path.format(namespace=namespace)
                 begun.append(f"{place}/{objects[document]['metadata']['name']}")
                 found = _create(api, place, objects[document], request.job_id)
-            owner = {"apiVersion": found["apiVersion"], "kind": "Job", "name": name, "uid": found["metadata"]["uid"]}
             for own in begun[:-1]:
-                api.patch(own, {"metadata": {"ownerReferences": [owner]}})
+                api.patch(own, {"metadata": {"ownerReferences": [reference_to(found)]}})
         except BaseException as error:
             if isinstance(error, ConflictError):
                 begun.pop()  # that one is somebody else's
@@ -190,7 +187,7 @@ def _create(
     try:
         return api.create(path, body, dry_run=dry_run)
     except RefusedError as error:
-        if error.status != _CONFLICT:
+        if error.status != CONFLICT:
             raise
         text = f"--job-id {job_id} was submitted before, or its name {body['metadata']['name']} is taken"
         raise ConflictError(text, "give another, or none") from error

@@ -116,7 +116,7 @@ class Collected:
             with self.api.lines(path, query) as lines:
                 for line in lines:
                     stamp, _, text = line.partition(b" ")
-                    moment = _moment(stamp)
+                    moment = parse_time(stamp.decode("ascii", "replace")) or 0.0  # in whichever zone its machine is
                     if not TAGGED.fullmatch(text) and moment <= source.since:
                         continue  # it has no number to know it by
                     source.since = max(source.since, moment)
@@ -189,11 +189,6 @@ class Collected:
             with suppress(StoreError, ValueError):
                 found[node] = read_status_text(self.store.get(f"{self.prefix}{attempt}/{node}/{STATUS}"))
         return found
-
-
-def _moment(stamp: bytes) -> float:
-    """Return a time of the kubelet's, in whichever zone its machine is, in seconds since the epoch; 0 for no time."""
-    return parse_time(stamp.decode("ascii", "replace")) or 0.0
 
 
 def _first_of(key: str) -> int:

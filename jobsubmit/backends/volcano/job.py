@@ -90,13 +90,7 @@ class Job:
             self.look_again()
         if self.phase in ("Terminating", "Aborting"):
             return
-        target = {
-            "apiVersion": self.found["apiVersion"],
-            "kind": "Job",
-            "name": self.name,
-            "uid": self.found["metadata"]["uid"],
-            "controller": True,
-        }
+        target = {**reference_to(self.found), "controller": True}
         self.api.create(
             COMMANDS.format(namespace=self.namespace),
             {
@@ -130,6 +124,12 @@ class Job:
 
 def _noted_at(event: Mapping[str, Any]) -> float:
     return parse_moment(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
+
+
+def reference_to(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how another object names a job."""
+    meta = found["metadata"]
+    return {"apiVersion": found["apiVersion"], "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
 
 
 def log_prefix(job_id: str) -> str:

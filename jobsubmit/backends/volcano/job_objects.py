@@ -35,7 +35,7 @@ def build_documents(plan: LaunchPlan, request: Mapping[str, Any], job_id: str) -
     spec = VolcanoBackendSpec.of(plan.backend)
     name = object_name(job_id, plan.nodes)
     metadata = {"name": name, **({"namespace": spec.namespace} if spec.namespace else {}), "labels": MANAGED}
-    kept = {"name": f"{name}-jobsubmit", **{key: value for key, value in metadata.items() if key != "name"}}
+    kept = {**metadata, "name": f"{name}-jobsubmit"}
     notes = {JOB_ID: job_id, STORE: json.dumps(plan.store._asdict()), UNTIL: _PLACEHOLDER}
     if spec.context:
         notes[CONTEXT] = spec.context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -17,16 +16,9 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.field_types import FrozenModel, ScalarText, location, matching, plain_text, text_schema, wrong
+from jobsubmit.spec.field_types import FrozenModel, ScalarText, location, matching, text_schema, wrong
 
 QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
-
-
-def _quantity(value: object) -> str:
-    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else plain_text(value)
-    if not re.fullmatch(QUANTITY, text):
-        raise wrong("must be a quantity of Kubernetes: `8`, `500m`, `64Gi`")
-    return text
 
 
 def _mount_path(value: object) -> str:
@@ -44,7 +36,7 @@ KubernetesName = Annotated[str, matching(_KUBERNETES_NAME, "must be a name of Ku
 
 Quantity = Annotated[
     str,
-    BeforeValidator(_quantity),
+    matching(QUANTITY, "must be a quantity of Kubernetes: `8`, `500m`, `64Gi`", int, float),
     WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$", "minimum": 0}),
 ]
 
