@@ -48,17 +48,17 @@ def match_defaults(name: str, *, is_dir: bool) -> bool:
     return is_dir and (name in _FOLDERS or name.endswith(_FOLDER_ENDING))
 
 
-def read_rules(folder: str, prefix: str, name: str) -> Rules | None:
-    """Return the rules in a folder's ignore file; raise BundleError where they cannot be used."""
+def read_rules(folder: str, prefix: str, name: str) -> tuple[Rules, ...]:
+    """Return the rules in a folder's ignore file, if it has one; raise BundleError where they cannot be used."""
     file = os.path.join(folder, name)
     if not os.path.isfile(file):
-        return None
+        return ()
     try:
         with open(file, encoding="utf-8-sig", newline="\n") as stream:
             text = stream.read()
     except (OSError, ValueError) as error:
         raise BundleError(f"{prefix}{name} cannot be used: {error}", "it must be UTF-8 text") from error
-    return Rules(prefix, prefix + name, parse_patterns(text.split("\n")))
+    return (Rules(prefix, prefix + name, parse_patterns(text.split("\n"))),)
 
 
 def parse_patterns(lines: Iterable[str]) -> tuple[Pattern, ...]:
@@ -79,8 +79,3 @@ def covers(patterns: Sequence[Pattern], path: str) -> bool:
     return any(last_opinion(patterns, folder, is_dir=True) for folder in above) or bool(
         last_opinion(patterns, path, is_dir=False)
     )
-
-
-def match_rules(rules: Rules, path: str, *, is_dir: bool) -> bool | None:
-    """Return whether the rules leave a path out, or None where they have no opinion."""
-    return last_opinion(rules.patterns, path[len(rules.base) :], is_dir=is_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -59,6 +60,11 @@ class Bundle(NamedTuple):
     def size(self) -> int:
         """Return the sum of all file sizes, in bytes."""
         return sum(file.size for file in self.files)
+
+    def left_out_by(self, path: str) -> LeftOut | None:
+        """Return what a path on the disk is left out with: itself, or a folder above it."""
+        places = {path, *(path[: end.start() + 1] for end in re.finditer("/", path))}
+        return next((left for left in self.left_out if left.path in places), None)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

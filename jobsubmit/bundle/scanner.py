@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.agent.fetch import tree_digest
-from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, match_defaults, match_rules, read_rules
+from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, last_opinion, match_defaults, read_rules
 from jobsubmit.bundle.model import NOT_REGULAR, Bundle, BundleFile, Known, LeftOut, Stamp, directory_problem, stamp_of
 from jobsubmit.common.file_reading import BLOCK, changed_error
 from jobsubmit.errors import BundleError
@@ -52,8 +52,7 @@ def is_code(root: Path, path: str) -> bool:
     parts = path.split("/")
     for depth, part in enumerate(parts):
         prefix = "".join(f"{above}/" for above in parts[:depth])
-        own_rules = read_rules(os.path.join(root, prefix), prefix, name)
-        rules = (*rules, own_rules) if own_rules else rules
+        rules += read_rules(os.path.join(root, prefix), prefix, name)
         if _ignored(prefix + part, part, rules, is_dir=depth < len(parts) - 1):
             return False
     return True
@@ -115,12 +114,8 @@ class _Scanner:
         if folder.prefix and not entries:
             self.directories.append(folder.prefix.rstrip("/"))
         rules = folder.rules
-        if (
-            self.ignore
-            and self.ignore_name in names
-            and (own_rules := read_rules(folder.path, folder.prefix, self.ignore_name))
-        ):
-            rules = (*rules, own_rules)
+        if self.ignore and self.ignore_name in names:
+            rules += read_rules(folder.path, folder.prefix, self.ignore_name)
         inner = []
         for entry in entries:
             path = folder.prefix + entry.name
@@ -214,7 +209,7 @@ def _read(path: str, source: str) -> BundleFile:
 def _ignored(path: str, name: str, rules: tuple[Rules, ...], *, is_dir: bool) -> str:
     """Return the name of the rules that leave a path out, or nothing; the deepest file that has an opinion wins."""
     for rule in reversed(rules):
-        opinion = match_rules(rule, path, is_dir=is_dir)
+        opinion = last_opinion(rule.patterns, path[len(rule.base) :], is_dir=is_dir)
         if opinion is not None:
             return f"ignored by {rule.name}" if opinion else ""
     return "ignored by the default rules" if match_defaults(name, is_dir=is_dir) else ""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jobsubmit.check.parsers.accepted import CommandLine, Option, Refusal
 from jobsubmit.common.finding import Finding
 
 _NO = ("false", "0", "no", "off", "none")
-_HINTS = {
-    "flag": "it is a switch: write {flag: true} for it, or leave it out",
-    "choice": "",
-    "type": "",
-}
 
 
 class Word(NamedTuple):
@@ -72,9 +67,7 @@ def _refused(line: CommandLine, word: Word) -> Iterator[Finding]:
             )
     elif refusal.kind == "unknown":
         yield from _unknown(line, word)
-    elif (
-        refusal.option is not None and _is_certain(line, refusal.option) and ("=" in word.text or word.field != "args")
-    ):
+    elif refusal.option is not None and _is_certain(line, refusal.option):
         yield _wrong_value(refusal, refusal.option, word)
 
 
@@ -90,7 +83,8 @@ def _is_trap(option: Option, word: Word) -> bool:
 def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
     who = "" if word.field else ": the platform adds it"
     text = f"{word.text}: {option.where} says: {refusal.text}{who}"
-    return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, _HINTS[refusal.kind])
+    hint = "it is a switch: write {flag: true} for it, or leave it out" if refusal.kind == "flag" else ""
+    return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, hint)
 
 
 def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
@@ -133,8 +127,3 @@ def _missing(line: CommandLine, words: Sequence[Word]) -> Iterator[Finding]:
         yield Finding(
             "error", "argument-missing", option.where, f"{name} is required, and is not given", f"give it in {field}"
         )
-
-
-def values_of(line: CommandLine, words: Sequence[Word]) -> dict[str, Any]:
-    """Return what the program finds in its parsed arguments, as far as that can be told."""
-    return line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 
-from jobsubmit.bundle.model import Bundle, BundleFile, LeftOut
+from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.check.program.modules import parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -15,13 +15,9 @@ def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     """Yield what is wrong with the files a job names; a start command of the user's own is not looked into."""
     if plan.boot_file is not None:
         yield from _missing(bundle, "boot_file", plan.boot_file)
-        is_local = plan.backend.is_this_machine
-        yield from (
-            found
-            for file in bundle.files
-            if file.path == plan.boot_file
-            for found in _syntax(file, is_this_python=is_local)
-        )
+        for file in bundle.files:
+            if file.path == plan.boot_file:
+                yield from _syntax(file, is_this_python=plan.backend.is_this_machine)
     if plan.requirements is not None:
         yield from _missing(bundle, "requirements", plan.requirements)
 
@@ -29,7 +25,7 @@ def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
 def _missing(bundle: Bundle, field: str, path: str) -> Iterator[Finding]:
     if any(file.path == path for file in bundle.files):
         return
-    if left_out := _left_out(bundle, path):
+    if left_out := bundle.left_out_by(path):
         yield Finding(
             "error",
             "boot-file",
@@ -39,17 +35,6 @@ def _missing(bundle: Bundle, field: str, path: str) -> Iterator[Finding]:
         )
     else:
         yield Finding("error", "boot-file", field, f"{path} is not in {bundle.root}", _nearby(bundle, field, path))
-
-
-def _left_out(bundle: Bundle, path: str) -> LeftOut | None:
-    return next(
-        (
-            left
-            for left in bundle.left_out
-            if path == left.path or (left.path.endswith("/") and path.startswith(left.path))
-        ),
-        None,
-    )
 
 
 def _nearby(bundle: Bundle, field: str, path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from jobsubmit.check.arguments import Word, values_of
+from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import Reach
@@ -93,21 +93,9 @@ class Code:
 
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""
-        for module, call, name in self._reached:
+        for module, call, name in self.reached.calls:
             if name in names and self.reached.of(call, module) >= least:
                 yield module, call
-
-    @cached_property
-    def _reached(self) -> list[tuple[Module, ast.Call, str]]:
-        return list(self.reached.calls())
-
-    def all_calls(self) -> list[tuple[Module, ast.Call, str]]:
-        """Return the calls that are reached, with their whole names."""
-        return self._reached
-
-    def is_sure(self, node: ast.AST, module: Module) -> bool:
-        """Return whether something is surely executed."""
-        return self.reached.of(node, module) is Reach.SURELY
 
     @cached_property
     def processes(self) -> int | None:
@@ -134,17 +122,15 @@ class Code:
     @cached_property
     def is_distributed(self) -> bool:
         """Return whether the processes train together."""
-        return any(name == INIT or is_ddp(name) for _, _, name in self._reached)
+        return any(name == INIT or is_ddp(name) for _, _, name in self.reached.calls)
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Read a program: first without its arguments, then knowing what they are."""
     blank = Values(program, facts)
     line = find_command_line(program, explore(program, blank), blank)
-    stored = {
-        node.attr for _, node in program.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    told = {name: value for name, value in values_of(line, words).items() if name not in stored}
+    told = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
+    told = {name: value for name, value in told.items() if name not in program.stored_attributes}
     values = replace(blank, arguments=told, namespaces=line.namespaces)
     reached = explore(program, values)
     return Code(program, facts, find_command_line(program, reached, values), reached, values)

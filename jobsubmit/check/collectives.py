@@ -47,12 +47,12 @@ def check_collectives(code: Code) -> Iterator[Finding]:
 
 def _gradients(code: Code) -> Iterator[Finding]:
     reduced = [(module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0))]
-    wrapped = [(m, call) for m, call, name in code.all_calls() if is_ddp(name)]
+    wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
-    if any(code.is_sure(c, m) for m, c in wrapped) and code.is_sure(call, module) and not is_left_to_us:
+    if any(code.reached.is_sure(c, m) for m, c in wrapped) and code.reached.is_sure(call, module) and not is_left_to_us:
         yield Finding(
             "warning",
             "double-averaging",

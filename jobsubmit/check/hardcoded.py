@@ -33,14 +33,14 @@ def _device(code: Code) -> Iterator[Finding]:
         return
     if any("VISIBLE_DEVICES" in name for name in code.names) or _places_by_rank(code):
         return
-    for module, call, name in code.all_calls():
+    for module, call, name in code.reached.calls:
         node = _device_of(call, name)
         value = code.values.of(node, module) if node is not None else UNKNOWN
         is_fixed = value is not UNKNOWN and (
             bool(_DEVICE.fullmatch(str(value)))
             or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
         )
-        if is_fixed and code.is_sure(call, module):
+        if is_fixed and code.reached.is_sure(call, module):
             yield Finding(
                 "error",
                 "fixed-device",
@@ -129,13 +129,12 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     if not uses_environment(code, module, call):
         return
     for home, node in code.program.nodes:
-        if not isinstance(node, ast.Assign) or not code.is_sure(node, home):
+        if not isinstance(node, ast.Assign) or not code.reached.is_sure(node, home):
             continue
         for target in node.targets:
-            is_variable = isinstance(target, ast.Subscript)
-            if not is_variable or code.program.name_of(target.value, home) != "os.environ":  # type: ignore[attr-defined]
+            if not isinstance(target, ast.Subscript) or code.program.name_of(target.value, home) != "os.environ":
                 continue
-            name = code.values.of(target.slice, home)  # type: ignore[attr-defined]
+            name = code.values.of(target.slice, home)
             value = code.values.of(node.value, home)
             if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
                 yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself")

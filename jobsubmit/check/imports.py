@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-from jobsubmit.bundle.model import Bundle
+from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code, argument
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import MAIN, Module, find_module, origin
@@ -26,7 +26,7 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
         for node in module.nodes:
             if not isinstance(node, (ast.Import, ast.ImportFrom)) or _is_optional(node, module):
                 continue
-            if not code.is_sure(node, module):
+            if not code.reached.is_sure(node, module):
                 continue
             for finding in search.of(node, module):
                 if finding.text not in seen:
@@ -36,21 +36,19 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
 
 def _check_reads(code: Code, bundle: Bundle) -> Iterator[Finding]:
     """Yield the files that are opened by their name, and are here but not uploaded."""
-    left_out = {left.path: left.reason for left in bundle.left_out}
     for module, call in code.calls("open", least=Reach.SURELY):
         name = code.values.of(call.args[0], module) if call.args else UNKNOWN
         mode = code.values.of(argument(call, "mode", 1), module) if len(call.args) > 1 or call.keywords else "r"
         if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) <= set("rbt"):
             continue
         path = posixpath.normpath(name)
-        parts = path.split("/")
-        above = [path, *("/".join(parts[:end]) + "/" for end in range(1, len(parts)))]
-        for found in [item for item in above if item in left_out and (bundle.root / path).is_file()][:1]:
+        left_out = bundle.left_out_by(path)
+        if left_out and (bundle.root / path).is_file():
             yield Finding(
                 "warning",
                 "left-out",
                 module.where(call),
-                f"reads {name}, which is here and is not uploaded: {left_out[found]}",
+                f"reads {name}, which is here and is not uploaded: {left_out.reason}",
                 f"add `!{path}` to .jobignore, if it belongs to the code",
             )
 
@@ -60,7 +58,7 @@ class _Search:
         self.code, self.bundle = code, bundle
         self.program = code.program
         self.paths = self.program.paths
-        self.left_out = {left.path: left.reason for left in bundle.left_out}
+        self.folders = {path[: end.start()] for path in self.paths for end in re.finditer("/", path)}
         self.has_more_places = "path" in code.names and any(
             code.program.name_of(node, module) == "sys.path" for module, node in code.program.nodes
         )
@@ -127,8 +125,7 @@ class _Search:
         return bool(find_module(top, self.program.roots, self.paths))
 
     def _is_folder(self, name: str) -> bool:
-        folders = _folders(self.paths)
-        return any(root + name.replace(".", "/") in folders for root in self.program.roots)
+        return any(root + name.replace(".", "/") in self.folders for root in self.program.roots)
 
     def _defines(self, full: str) -> bool:
         """Return whether a name may be an attribute of the module above it."""
@@ -146,18 +143,13 @@ class _Search:
         endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto")
         return any(file.path.startswith(tops) and file.path.endswith(endings) for file in self.bundle.files)
 
-    def _left_out(self, name: str) -> tuple[str, str] | None:
-        """Return what left a module out that is on the disk, and why."""
+    def _left_out(self, name: str) -> LeftOut | None:
+        """Return what left a module out that is on the disk."""
         for root in self.program.roots:
             base = root + name.replace(".", "/")
             for path in (f"{base}.py", f"{base}/__init__.py"):
-                if not (self.bundle.root / path).is_file():
-                    continue
-                parts = path.split("/")
-                tried = [path, *("/".join(parts[:end]) + "/" for end in range(1, len(parts)))]
-                for candidate in tried:
-                    if candidate in self.left_out:
-                        return candidate, self.left_out[candidate]
+                if (self.bundle.root / path).is_file() and (left_out := self.bundle.left_out_by(path)):
+                    return left_out
         return None
 
     def _is_required(self, top: str) -> bool:
@@ -186,15 +178,6 @@ class _Search:
             return
 
 
-@cache
-def _folders(paths: frozenset[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for path in paths:
-        parts = path.split("/")[:-1]
-        found |= {"/".join(parts[: end + 1]) for end in range(len(parts))}
-    return frozenset(found)
-
-
 def _is_own(root: Path, path: Path, top: str) -> bool:
     return (root / path).is_file() or (root / path.parent / top / "__init__.py").is_file()
 
@@ -212,9 +195,7 @@ def _is_optional(node: ast.AST, module: Module) -> bool:
     for above in module.above(node):
         if isinstance(above, ast.Try) and inside not in above.orelse:
             return True
-        if isinstance(above, ast.If):
-            return True
-        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(above, (ast.If, ast.FunctionDef, ast.AsyncFunctionDef)):
             return True
         inside = above
     return False

@@ -41,11 +41,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if is_passed and (code.line.is_strict or any("--local-rank" in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
-    is_stored = any(
-        isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Store)
-        for _, node in code.program.nodes
-    )
-    if used and not is_stored:
+    if used and "local_rank" not in code.program.stored_attributes:
         hint = 'read it: int(os.environ["LOCAL_RANK"])'
         if code.facts.mode == "launch" and "--local-rank" in option.names:
             hint += ", or set `local_rank: argument` in the job file"
@@ -128,8 +124,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 f"its processes on each node are {value}, and resources.nproc_per_node is {code.facts.nproc}",
                 "give one of them, and read the other from it (NPROC_PER_NODE is in the environment)",
             )
-    for module, call in code.calls(SPAWN):
-        if code.values.of(argument(call, "nprocs", 2), module) == 0:
+        if value == 0:
             yield Finding(
                 "error",
                 "no-processes",
@@ -144,7 +139,7 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
     written = _written(code)
     for module, node in code.program.nodes:
         name = _read_variable(code, module, node)
-        if name in LAUNCHER_VARIABLES and name not in written and code.is_sure(node, module):
+        if name in LAUNCHER_VARIABLES and name not in written and code.reached.is_sure(node, module):
             if not _is_guarded(node, module):
                 yield _unset(module.where(node), name)
     for module, call in code.calls(INIT, least=Reach.SURELY):

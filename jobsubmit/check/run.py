@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from jobsubmit.bundle.model import Bundle
@@ -28,27 +29,24 @@ def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    told = dict(plan.env).get("PYTHONPATH", "").split(":")
-    roots = tuple(
-        "" if path in ("", ".") else f"{path.strip('./')}/" for path in told if "PYTHONPATH" in dict(plan.env)
-    )
+    told = dict(plan.env).get("PYTHONPATH")
+    places = [] if told is None else told.split(":")
+    roots = tuple("" if path in ("", ".") else f"{path.strip('./')}/" for path in places)
     program = load_program(bundle, plan.boot_file, roots)
     if program is None:
         return
-    words = _words(plan)
-    code: Code | None = None
+    words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
 
-    def looked_at() -> Code:
-        nonlocal code
-        code = code or look_at(program, _facts(plan, words), words)
-        return code
+    @cache
+    def code() -> Code:
+        return look_at(program, _facts(plan, words), words)
 
     for name, check in (
-        ("imports", lambda: check_imports(looked_at(), bundle)),
-        ("arguments", lambda: check_arguments(looked_at().line, words, str(plan.boot_file))),
-        ("ranks", lambda: check_ranks(looked_at())),
-        ("fixed", lambda: check_fixed(looked_at())),
-        ("collectives", lambda: check_collectives(looked_at())),
+        ("imports", lambda: check_imports(code(), bundle)),
+        ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file))),
+        ("ranks", lambda: check_ranks(code())),
+        ("fixed", lambda: check_fixed(code())),
+        ("collectives", lambda: check_collectives(code())),
     ):
         yield from _safely(name, check, plan.boot_file)
 
@@ -71,10 +69,6 @@ def _deprecated(plan: LaunchPlan) -> Finding:
         "jobsubmit create JOB_FILE --mode torchrun"
         + (", and read LOCAL_RANK from the environment" if plan.local_rank == "argument" else ""),
     )
-
-
-def _words(plan: LaunchPlan) -> tuple[Word, ...]:
-    return tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
 
 
 def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:

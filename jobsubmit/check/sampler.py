@@ -33,7 +33,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
         for module, node in code.program.nodes
         if code.reached.of(node, module) and not _is_single_pass(code, module, node)
     )
-    for module, call, name in code.all_calls():
+    for module, call, name in code.reached.calls:
         if not loops or not (name.startswith("torch.") and name.endswith(".DistributedSampler")):
             continue
         shuffle = code.values.of(argument(call, "shuffle", _SHUFFLE), module)

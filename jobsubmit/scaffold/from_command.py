@@ -53,8 +53,7 @@ def draft_from_command(text: str) -> JobDraft:
             )
     left = [name for name in options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
     notes += [f"--{name} of the launcher is not carried over" for name in left]
-    dropped = [name for name in options if name in _NOT_NEEDED]
-    if dropped:
+    if dropped := [name for name in options if name in _NOT_NEEDED]:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
     stem = script[0].rpartition("/")[2].removesuffix(".py")
     fields: dict[str, Any] = {"name": job_name(stem) or "job", "mode": mode, "code_dir": "."}
@@ -63,19 +62,16 @@ def draft_from_command(text: str) -> JobDraft:
         fields["local_rank"] = "argument"
     if mode == "torchrun" and options.get("rdzv_backend") in ("static", "c10d"):
         fields["rdzv_backend"] = options["rdzv_backend"]
-    fields["resources"] = {"nodes": 1} if mode == "spawn" else _resources(options, mode)
+    fields["resources"] = {"nodes": 1} if mode == "spawn" else _resources(options)
     if (restarts := str(options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
         fields["restarts"] = int(restarts)
-    secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
-    if secrets:
+    if secrets := {name: f"env:{name}" for name in env if _SECRET.search(name)}:
         notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
     if not str(options.get("nproc_per_node", "1")).isdecimal():
         notes.append(f"--nproc_per_node={options['nproc_per_node']}: left out, then a node starts one per accelerator")
     env = {name: value for name, value in env.items() if name not in secrets}
-    fields |= {"hyperparameters": hyperparameters} if hyperparameters else {}
-    fields |= {"args": args} if args else {}
-    fields |= {"env": env} if env else {}
-    fields |= {"secrets": secrets} if secrets else {}
+    more = {"hyperparameters": hyperparameters, "args": args, "env": env, "secrets": secrets}
+    fields |= {name: value for name, value in more.items() if value}
     return JobDraft(fields, tuple(notes))
 
 
@@ -129,14 +125,12 @@ def _options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return found, rest
 
 
-def _resources(options: dict[str, Any], mode: str) -> dict[str, Any]:
+def _resources(options: dict[str, Any]) -> dict[str, Any]:
     nodes = str(options.get("nnodes", "1"))
     resources: dict[str, Any] = {"nodes": int(nodes) if nodes.isdecimal() else nodes}
-    nproc = str(options.get("nproc_per_node", "1" if mode == "launch" else ""))
+    nproc = str(options.get("nproc_per_node", "1"))  # both launchers' default
     if nproc.isdecimal():
         resources["nproc_per_node"] = int(nproc)
-    elif not nproc:
-        resources["nproc_per_node"] = 1  # both launchers' default
     return resources
 
 

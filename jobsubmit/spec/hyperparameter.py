@@ -27,10 +27,8 @@ HyperparameterValue: TypeAlias = str | int | float | bool | list[Any] | Flag | N
 def _hyperparameter(value: object) -> HyperparameterValue:
     if isinstance(value, Flag):
         return value
-    if isinstance(value, dict):
-        if set(value) == {"flag"} and isinstance(value["flag"], bool):
-            return Flag(flag=value["flag"])
-        raise wrong(_HYPERPARAMETER_RULE)
+    if isinstance(value, dict) and set(value) == {"flag"} and isinstance(value["flag"], bool):
+        return Flag(flag=value["flag"])
     if isinstance(value, list):
         _check_list(value)
         return json.loads(json.dumps(value))  # type: ignore[no-any-return]

@@ -177,9 +177,7 @@ def _validated(document: Document, directory: Path) -> JobSpec:
     model = SPECS[mode] if known else SPECS["torchrun"]
     spec, problems = _parse(model, document)
     if not known:
-        problems = [
-            problem for problem in problems if problem.field not in _ONE_MODE_FIELDS and problem.field != "mode"
-        ]
+        problems = [problem for problem in problems if problem.field not in _ONE_MODE_FIELDS]
         problems.append(_mode_problem(document))
     for path, text in find_complaints(mode if known else "", document.values):
         if not any(problem.field == dotted(path) for problem in problems):
@@ -189,12 +187,8 @@ def _validated(document: Document, directory: Path) -> JobSpec:
     return _resolve_paths(spec, directory)
 
 
-_ONE_MODE_FIELDS = {
-    name
-    for spec in SPECS.values()
-    for name in spec.model_fields
-    if not all(name in m.model_fields for m in SPECS.values())
-} | {"boot_file"}
+_FIELDS = [set(spec.model_fields) for spec in SPECS.values()]
+_ONE_MODE_FIELDS = (set[str].union(*_FIELDS) - set[str].intersection(*_FIELDS)) | {"boot_file", "mode"}
 
 
 def _mode_problem(document: Document) -> Problem:
@@ -220,21 +214,15 @@ def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list
 
 def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) -> Problem:
     path: FieldPath = tuple(part for part in details["loc"] if part != "[key]")
-    field, inner = dotted(path), path
-    if path[:1] == ("backend",) and len(path) > 1:
-        model, inner = _spec_of(document.values["backend"]), path[1:]
-    if details["type"] == "extra_forbidden":
-        return Problem(document.where(path), field, _unknown_field(model, inner))
     if details["type"] == UNKNOWN_KIND:
         path = (*path, "kind")
-        return Problem(document.where(path), dotted(path), details["msg"])
-    return Problem(document.where(path), field, _sentence(details))
-
-
-def _spec_of(backend: Mapping[str, Any]) -> type[BaseModel]:
-    """Return the model of the fields that are given of a backend; its kind is known."""
-    spec: type[BaseModel] = find_spec(backend.get("kind") or "local")
-    return spec
+    if details["type"] != "extra_forbidden":
+        text = _sentence(details)
+    elif path[0] == "backend":  # its kind is known
+        text = _unknown_field(find_spec(document.values["backend"].get("kind", "local")), path[1:])
+    else:
+        text = _unknown_field(model, path)
+    return Problem(document.where(path), dotted(path), text)
 
 
 def _sentence(details: ErrorDetails) -> str:

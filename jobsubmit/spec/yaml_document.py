@@ -10,7 +10,7 @@ import select
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ def parse_document(text: str, source: str) -> Document:
         raise SpecError([Problem(source, "", "is empty")], "`jobsubmit init` writes a job file to start from")
     if not isinstance(node, MappingNode):
         raise SpecError([Problem(_place(node, source), "", "must be a mapping of fields, like `name: my-job`")])
-    return replace(_Reader(source).document(node), text=text)
+    reader = _Reader(source)
+    return Document(source, text, reader.value(node, ()), reader.places, reader.problems)
 
 
 def parse_value(text: str, source: str) -> Any:
@@ -222,10 +223,6 @@ class _Reader:
         self.places: dict[FieldPath, str] = {}
         self.count = 0
         self.open: set[int] = set()
-
-    def document(self, node: MappingNode) -> Document:
-        values = self.value(node, ())
-        return Document(self.source, values=values, places=self.places, problems=self.problems)
 
     def value(self, node: Node, path: FieldPath) -> Any:
         self.places.setdefault(path, self.at(node))

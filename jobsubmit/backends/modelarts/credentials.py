@@ -76,9 +76,8 @@ def _profile(name: str | None, environment: Mapping[str, str]) -> dict[str, str]
         profiles = {**others, **profiles}
     if found is None and name:
         known = ", ".join(profiles) or "none"
-        raise BackendError(
-            f"backend.profile: there is no profile {name} in {file} or {_KOOCLI_FILE}", f"known: {known}"
-        )
+        text = f"backend.profile: there is no profile {name} in {file} or {_KOOCLI_FILE}"
+        raise BackendError(text, f"known: {known}")
     return {key: value for key, value in (found or {}).items() if key in _VARIABLES and value}
 
 

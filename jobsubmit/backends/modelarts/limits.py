@@ -54,18 +54,16 @@ def _request_limits(plan: LaunchPlan) -> Iterator[Finding]:
         name, separator, _ = word.removeprefix("--").partition("=")
         field = f"hyperparameters.{name}"
         if not separator:
-            yield refused(
-                field, "the platform passes --name=value only, no bare switch", "have the script take a value"
-            )
+            text = "the platform passes --name=value only, no bare switch"
+            yield refused(field, text, "have the script take a value")
         elif not _PARAMETER.fullmatch(name):
             yield refused(field, "must be 1 to 64 letters, digits, `_` or `-`", "rename it")
 
 
 def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
     if not code.uri.startswith(REMOTE_SCHEMES):
-        yield refused(
-            "store.uri", f"the platform cannot see {code.uri}", "name a bucket: store: {uri: obs://bucket/jobs}"
-        )
+        hint = "name a bucket: store: {uri: obs://bucket/jobs}"
+        yield refused("store.uri", f"the platform cannot see {code.uri}", hint)
     if code.layout != "tree":
         yield refused("layout", "the platform takes a directory, no archive", "leave it out, or write layout: tree")
     for mount in plan.mounts:
@@ -80,9 +78,8 @@ def _variable_limits(variables: Mapping[str, str]) -> Iterator[Finding]:
         yield limit_finding("env", "environment, our own included", len(variables), _MOST_VARIABLES, "variables", hint)
     for name, value in variables.items():
         if len(name) > _LONGEST_KEY:
-            yield limit_finding(
-                "env", "the name of a variable", len(name), _LONGEST_KEY, "characters", "give it a shorter name"
-            )
+            shorter = "give it a shorter name"
+            yield limit_finding("env", "the name of a variable", len(name), _LONGEST_KEY, "characters", shorter)
         if len(value) > LONGEST_VALUE:
             yield limit_finding(f"env.{name}", "the value of a variable", len(value), LONGEST_VALUE, "characters", hint)
 
@@ -107,9 +104,8 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.min_nodes < plan.nodes:
         yield refused("resources.nodes", "the platform has no elastic jobs", "give one number of nodes")
     if plan.restarts and plan.restarts.max > _MOST_RESTARTS:
-        yield limit_finding(
-            "restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", "the platform has no more"
-        )
+        hint = "the platform has no more"
+        yield limit_finding("restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", hint)
     if plan.restarts and (unlike := [after for after in plan.restarts.on if after not in _RESTARTS_AFTER]):
         text = f"the platform cannot tell {unlike[0]} from any other failure"
         yield refused("restarts.on", text, f"use some of: {', '.join(_RESTARTS_AFTER)}")

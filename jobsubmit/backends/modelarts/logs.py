@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from jobsubmit.agent.log_forwarder import END, TAGGED
 from jobsubmit.agent.protocol import NodeStatus, read_status_text
@@ -20,6 +20,8 @@ from jobsubmit.errors import BackendError, StoreError
 
 if TYPE_CHECKING:
     from jobsubmit.stores.protocol import ObjectStore
+
+    Export: TypeAlias = Callable[[], tuple[ObjectStore, str] | None]
 
 T = TypeVar("T")
 
@@ -59,14 +61,7 @@ class _Task:
 class Logs:
     """Read the logs of one job; `is_tagged` if an agent of ours tells its lines, `export` is where its log goes."""
 
-    def __init__(
-        self,
-        api: ModelArts,
-        job: str,
-        *,
-        is_tagged: bool,
-        export: Callable[[], tuple[ObjectStore, str] | None] = lambda: None,
-    ) -> None:
+    def __init__(self, api: ModelArts, job: str, *, is_tagged: bool, export: Export = lambda: None) -> None:
         self.api, self.job, self.is_tagged, self.export = api, job, is_tagged, export
         self.tasks: dict[str, _Task] = {}
         self.poll = TolerantPoll(has_answered=True)

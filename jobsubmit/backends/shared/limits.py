@@ -34,10 +34,9 @@ def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
     words = [(value.field, value.text) for value in build_boot_words(plan)]
     words += [("command", word) for word in plan.command or ()]
     words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]
+    hint = "give it in a file of the code directory: Linux starts no process with more"
     for field, word in words:
-        yield from _word_limit(
-            field, word, "give it in a file of the code directory: Linux starts no process with more"
-        )
+        yield from _word_limit(field, word, hint)
 
 
 def secret_limits(values: Mapping[str, str]) -> Iterator[Finding]:

@@ -77,12 +77,22 @@ class _Readers:
 
     def tail(self, count: int, *, is_all: bool) -> Iterator[LogLine]:
         """Yield the last lines so far, looking no further back than needed; unfinished ones too if that is all."""
-        found = [_tail(reader, self._chosen, count, is_all=is_all) for reader in self._all()]
+        found = [self._tail(reader, count, is_all=is_all) for reader in self._all()]
         yield from deque(heapq.merge(*found, key=lambda line: line.time), maxlen=count)
 
+    def _tail(self, reader: LineReader, count: int, *, is_all: bool) -> deque[LogLine]:
+        size, begins = _FIRST_LOOK_BACK, False
+        last: deque[LogLine] = deque(maxlen=count)
+        while not begins:
+            begins = reader.last(size)
+            last = deque(self._chosen([reader.rest() if is_all else reader.new()]), maxlen=count)
+            if len(last) == count:
+                break
+            size *= _FURTHER
+        return last
+
     def _chosen(self, lines: Iterable[Iterator[Line]]) -> Iterator[LogLine]:
-        several = list(lines)
-        for moment, (node, rank, stream), data in several[0] if len(several) == 1 else heapq.merge(*several, key=_time):
+        for moment, (node, rank, stream), data in heapq.merge(*lines, key=lambda line: line[0]):
             line = LogLine(node, rank, cast("Stream", stream), moment, data.decode("utf-8", "replace"))
             if self.query.wants(line):
                 yield line
@@ -98,25 +108,3 @@ def _allow_open_files() -> None:
     if soft < hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _time(line: Line) -> float:
-    return line[0]
-
-
-def _tail(
-    reader: LineReader,
-    chosen: Callable[[Iterable[Iterator[Line]]], Iterator[LogLine]],
-    count: int,
-    *,
-    is_all: bool,
-) -> deque[LogLine]:
-    size, begins = _FIRST_LOOK_BACK, False
-    last: deque[LogLine] = deque(maxlen=count)
-    while not begins:
-        begins = reader.last(size)
-        last = deque(chosen([reader.rest() if is_all else reader.new()]), maxlen=count)
-        if len(last) == count:
-            break
-        size *= _FURTHER
-    return last

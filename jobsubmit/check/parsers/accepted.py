@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
@@ -21,7 +21,7 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "complex": complex,
     "json.loads": json.loads,
 }
-_TAKES_NO_VALUE = "ignored explicit argument"
+_KINDS = {"ambiguous": "unknown", "ignored explicit argument": "flag", "invalid choice": "choice"}
 
 
 @dataclass(frozen=True)
@@ -83,44 +83,33 @@ class CommandLine:
 
     def refusal(self, word: str) -> Refusal | None:
         """Return why one word `--name=value` is refused, if it is; one that is not known is of kind `unknown`."""
-        parser = _Parser(**self.settings)
-        options = [option for option in self._merged() if not option.is_positional]
-        for option in options:
-            _add(parser, option, is_checked=True)
+        parser = self._parser([option for option in self._merged() if not option.is_positional], is_checked=True)
         try:
             _, rest = parser.parse_known_args([word])
         except _RefusedError as error:
-            kind = "flag" if _TAKES_NO_VALUE in str(error) else "choice" if "invalid choice" in str(error) else "type"
-            return Refusal(
-                "unknown" if "ambiguous" in str(error) else kind, _without_prefix(str(error)), self._of(word)
-            )
+            text = str(error)
+            kind = next((kind for sign, kind in _KINDS.items() if sign in text), "type")
+            return Refusal(kind, re.sub(r"^argument \S+: ", "", text), self._of(word))
         except Exception:  # a converter of ours met what it does not know
             return None
-        if rest:
-            return Refusal("unknown", f"unrecognized arguments: {word}", None)
-        return None
+        return Refusal("unknown", f"unrecognized arguments: {word}", None) if rest else None
 
     def missing(self, words: Sequence[str]) -> tuple[Option, ...]:
         """Return the options and positionals that must be given and are not."""
-        parser = _Parser(**self.settings)
-        for option in self._merged():
-            _add(parser, option, is_checked=False)
+        parser = self._parser(self._merged(), is_checked=False)
         try:
             parser.parse_known_args([word for word in words if (self.refusal(word) or _NONE).kind != "flag"])
         except _RefusedError as error:
             match = re.search(r"the following arguments are required: (.*)", str(error))
-            names = match[1].split(", ") if match else []
-            given = [name for shown in names for name in shown.split("/")]
-            return tuple(option for option in self.options if set(option.names) & set(given))
+            names = set(re.split(", |/", match[1])) if match else set[str]()
+            return tuple(option for option in self.options if names & set(option.names))
         except Exception:
             return ()
         return ()
 
     def leftover(self, words: Sequence[str]) -> list[str]:
         """Return the plain words that nothing takes."""
-        parser = _Parser(**self.settings)
-        for option in self._merged():
-            _add(parser, option, is_checked=False)
+        parser = self._parser(self._merged(), is_checked=False)
         try:
             return parser.parse_known_args(list(words))[1]
         except Exception:
@@ -128,15 +117,19 @@ class CommandLine:
 
     def values(self, words: Sequence[str]) -> dict[str, Any]:
         """Return what the program finds in its namespace, as far as that can be told."""
-        parser = _Parser(**self.settings)
         sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
-        for option in sure:
-            _add(parser, option, is_checked=True, is_optional=True)
+        parser = self._parser(sure, is_checked=True, is_optional=True)
         try:
             found = vars(parser.parse_known_args(list(words))[0])
         except Exception:
             return {}
         return {name: value for name, value in found.items() if value is not UNKNOWN}
+
+    def _parser(self, options: Iterable[Option], *, is_checked: bool, is_optional: bool = False) -> _Parser:
+        parser = _Parser(**self.settings)
+        for option in options:
+            _add(parser, option, is_checked=is_checked, is_optional=is_optional)
+        return parser
 
     def _merged(self) -> Iterator[Option]:
         """Yield each option once; one that is declared in two ways accepts anything."""
@@ -196,7 +189,3 @@ def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, i
     except Exception:  # settings that argparse refuses: the user's program would not come that far
         with suppress(Exception):
             parser.add_argument(*names, nargs="?", default=UNKNOWN)
-
-
-def _without_prefix(text: str) -> str:
-    return re.sub(r"^argument \S+: ", "", text)

@@ -47,7 +47,7 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
     for module, node in program.nodes:
         if reached.of(node, module) and program.name_of(node, module) == "sys.argv":
             return CommandLine("unknown", gaps=(Gap(module.where(node), "sys.argv is read directly"),))
-    for module, call, name in reached.calls():
+    for module, call, name in reached.calls:
         if name == "exec":
             return CommandLine("unknown", gaps=(Gap(module.where(call), "another file is executed here"),))
     return CommandLine("none")

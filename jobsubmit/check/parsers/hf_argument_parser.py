@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
-from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
@@ -17,7 +16,7 @@ _PARSES = "parse_args_into_dataclasses"
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
     """Return what a program with such a parser accepts; None if it has none."""
-    created = [(m, call) for m, call, name in reached.calls() if name.rpartition(".")[2] in _CLASSES]
+    created = [(m, call) for m, call, name in reached.calls if name.rpartition(".")[2] in _CLASSES]
     if not created:
         return None
     module, call = created[0]
@@ -29,12 +28,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         gaps += _fields_of(program.name_of(item, module), item, module, program, values, options)
     if not classes:
         gaps.append(Gap(module.where(call), "its dataclasses are not told here"))
-    parses = [
-        (m, c, reached.of(c, m))
-        for m, c, _ in reached.calls()
-        if isinstance(c.func, ast.Attribute) and c.func.attr == _PARSES
-    ]
-    strict = [(m, c) for m, c, reach in parses if reach is Reach.SURELY and not c.args and not c.keywords]
+    parses = [(m, c) for m, c, _ in reached.calls if isinstance(c.func, ast.Attribute) and c.func.attr == _PARSES]
+    strict = [(m, c) for m, c in parses if reached.is_sure(c, m) and not c.args and not c.keywords]
     if not strict:
         gaps.append(Gap(module.where(call), "it is not sure that the command line is parsed"))
     place = strict[0] if strict else (module, call)

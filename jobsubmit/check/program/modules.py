@@ -240,7 +240,8 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
         except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError, OSError):
             continue
         modules[name] = module = _module(name, path, tree)
-        for imported in imported_names(module):
+        imports = (node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        for imported in dict.fromkeys(name for node in imports for name in imported_names(node, module)):
             found = find_module(imported, roots, paths)
             if found and found != boot_file and imported not in modules:
                 waiting.append((imported, found))
@@ -259,21 +260,15 @@ def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str
     return None
 
 
-def imported_names(module: Module) -> list[str]:
-    """Return the dotted names of every module that may be imported, packages above them first."""
-    names: list[str] = []
-    for node in module.nodes:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = origin(node, module)
-            if base:
-                names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    found: list[str] = []
+def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:
+    """Yield the dotted names of every module that an import may mean, packages above them first."""
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = origin(node, module)
+        names = [base, *(f"{base}.{name}" for name in names)] if base else []
     for name in names:
         parts = name.split(".")
-        found += [".".join(parts[: end + 1]) for end in range(len(parts))]
-    return list(dict.fromkeys(found))
+        yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
 
 
 def origin(node: ast.ImportFrom, module: Module) -> str:

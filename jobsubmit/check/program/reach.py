@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach
-from jobsubmit.check.program.modules import EXITS, Module, Program, origin
+from jobsubmit.check.program.modules import EXITS, Module, Program, imported_names
 from jobsubmit.check.program.values import Values
 
 
@@ -37,11 +38,14 @@ class Reached:
                 return Reach.NEVER
         return Reach.NEVER
 
-    def calls(self, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call, str]]:
-        """Yield the calls that are reached, with their whole names."""
-        for module, call, name in self.program.calls:
-            if self.of(call, module) >= least:
-                yield module, call, name
+    def is_sure(self, node: ast.AST, module: Module) -> bool:
+        """Return whether something is surely executed."""
+        return self.of(node, module) is Reach.SURELY
+
+    @cached_property
+    def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
+        """Return the calls that are reached, with their whole names."""
+        return [(module, call, name) for module, call, name in self.program.calls if self.of(call, module)]
 
 
 def explore(program: Program, values: Values) -> Reached:
@@ -124,7 +128,9 @@ class _Walk:
                     self._block(case.body, module, min(level, Reach.PERHAPS))
                 return _Flow.PERHAPS_OUT if node in module.returning else _Flow.ON
             case ast.Import() | ast.ImportFrom():
-                self._import(node, module, level)
+                for name in imported_names(node, module):
+                    if imported := self.program.modules.get(name):
+                        self._module(imported, level)
                 return _Flow.ON
         for child in ast.iter_child_nodes(node):
             self._expression(child, module, level)
@@ -172,18 +178,6 @@ class _Walk:
         if flow is _Flow.OUT and node.handlers and not all(isinstance(n, ast.Return) for n in node.body[-1:]):
             flow = _Flow.PERHAPS_OUT
         return max(flow, after)
-
-    def _import(self, node: ast.Import | ast.ImportFrom, module: Module, level: Reach) -> None:
-        bases = [alias.name for alias in node.names]
-        if isinstance(node, ast.ImportFrom):
-            base = origin(node, module)
-            bases = [base, *(f"{base}.{name}" for name in bases)]
-        for base in bases:
-            parts = base.split(".")
-            for end in range(len(parts)):
-                imported = self.program.modules.get(".".join(parts[: end + 1]))
-                if imported is not None:
-                    self._module(imported, level)
 
     def _expression(self, node: ast.AST, module: Module, level: Reach) -> None:
         if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jobsubmit.check.program.modules import MAIN, Function, Module, Program
+from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.spec.job_spec import Mode
 
 
@@ -69,11 +69,6 @@ class Facts:
     gpus: int | None
     environment: Mapping[str, Any]
     argv: tuple[str, ...]
-
-    @property
-    def world_size(self) -> int | None:
-        """Return how many processes the job has."""
-        return None if self.nproc is None else self.nodes * self.nproc
 
 
 @dataclass(frozen=True)
@@ -192,7 +187,8 @@ class Values:
         if name == "torch.distributed.is_available":
             return True
         if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
-            return UNKNOWN if self.facts.world_size is None or self.facts.mode == "spawn" else self.facts.world_size
+            nproc = None if self.facts.mode == "spawn" else self.facts.nproc
+            return UNKNOWN if nproc is None else self.facts.nodes * nproc
         if name == "range" and not node.keywords:
             bounds = [self.of(item, module, depth) for item in node.args]
             is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
@@ -225,14 +221,11 @@ class Values:
         name = self.program.name_of(node, module)
         if name == "sys.argv":
             return ["", *self.facts.argv]
-        owner, _, last = name.rpartition(".")
-        elsewhere = self.program.modules.get(owner)
-        is_set = node.attr in self.program.stored_attributes
-        return self._at_top(last, elsewhere) if elsewhere and not is_set else UNKNOWN
+        return UNKNOWN if node.attr in self.program.stored_attributes else self._at_top(name)
 
     def _name(self, node: ast.Name, module: Module, depth: int) -> Any:
         if node.id == "__name__":
-            return MAIN if module.name == MAIN else module.name
+            return module.name
         for scope in module.above(node):
             if isinstance(scope, ast.Lambda) and any(arg.arg == node.id for arg in scope.args.args):
                 return UNKNOWN
@@ -240,13 +233,14 @@ class Values:
                 if node.id in parameters(scope) or (scope, node.id) in module.stores:
                     return self._once(node.id, scope, module, depth)
         if node.id in module.aliases:
-            owner, _, last = self.program.name_of(node, module).rpartition(".")
-            elsewhere = self.program.modules.get(owner)
-            return self._at_top(last, elsewhere) if elsewhere else UNKNOWN
+            return self._at_top(self.program.name_of(node, module))
         return self._once(node.id, module.tree, module, depth)
 
-    def _at_top(self, name: str, module: Module) -> Any:
-        return self._once(name, module.tree, module, 1)
+    def _at_top(self, name: str) -> Any:
+        """Return the value of a variable at the top of a local module, by its whole name."""
+        owner, _, last = name.rpartition(".")
+        module = self.program.modules.get(owner)
+        return self._once(last, module.tree, module, 1) if module else UNKNOWN
 
     def _once(self, name: str, scope: ast.Module | Function, module: Module, depth: int) -> Any:
         """Return the value of a variable that is set in one place only, and not in a branch or a loop."""
@@ -292,6 +286,4 @@ def _is_small(value: Any) -> bool:
 
 def parameters(function: Function) -> set[str]:
     """Return the names of a function's parameters."""
-    own = function.args
-    rest = [item for item in (own.vararg, own.kwarg) if item]
-    return {item.arg for item in (*own.posonlyargs, *own.args, *own.kwonlyargs, *rest)}
+    return {node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg)}

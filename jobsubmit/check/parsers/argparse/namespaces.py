@@ -12,15 +12,13 @@ _CHANGERS = {"set_defaults", "__dict__"}
 
 def namespaces(search: Search) -> Iterator[str]:
     """Yield the variables that hold the parsed arguments, unless somebody writes to them in hidden ways."""
-    if search.program.stored_attributes & {"__dict__"} or _CHANGERS & {
-        node.attr for _, node in search.program.nodes if isinstance(node, ast.Attribute)
-    }:
+    if _CHANGERS & {node.attr for _, node in search.program.nodes if isinstance(node, ast.Attribute)}:
         return
-    hidden = ("setattr", "vars")
-    if any(name in hidden and len(call.args) > (name == "setattr") for _, call, name in search.calls):
-        for _, call, name in search.calls:
-            if name == "setattr" or (name == "vars" and _is_updated(search, call)):
-                return
+    for module, call, name in search.calls:
+        parent = module.parents.get(call)
+        is_updated = isinstance(parent, ast.Attribute) and parent.attr == "update"
+        if name == "setattr" or (name == "vars" and is_updated):
+            return
     returning = {
         f"{module.name}.{scope.name}"
         for module, call, _ in search.parses
@@ -38,12 +36,3 @@ def namespaces(search: Search) -> Iterator[str]:
             if isinstance(first, ast.Name):
                 (kept if is_parsed else others).add(first.id)
     yield from kept - others
-
-
-def _is_updated(search: Search, call: ast.Call) -> bool:
-    return any(
-        isinstance(parent, ast.Attribute) and parent.attr == "update"
-        for module in search.program.modules.values()
-        if call in module.parents
-        for parent in (module.parents[call],)
-    )

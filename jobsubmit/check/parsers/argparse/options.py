@@ -32,7 +32,7 @@ def options(search: Search) -> Iterator[Option]:
 def _option(search: Search, names: tuple[str, ...], call: ast.Call, module: Module) -> Option:
     settings: dict[str, Any] = {}
     kind, default = "", UNKNOWN
-    is_sure = search.is_sure(call, module) and search.is_one_parser
+    is_sure = search.reached.is_sure(call, module) and search.is_one_parser
     for keyword in call.keywords:
         value = _VALUES.get(search.program.name_of(keyword.value, module)) or search.values.of(keyword.value, module)
         match keyword.arg:

@@ -22,7 +22,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if not of_argv:
         module, call = search.parses[0][:2] if search.parses else search.creations[0]
         return CommandLine("argparse", gaps=(Gap(module.where(call), "it does not parse the command line as it is"),))
-    sure = [(module, call) for module, call, how in of_argv if how in STRICT and search.is_sure(call, module)]
+    sure = [(module, call) for module, call, how in of_argv if how in STRICT and search.reached.is_sure(call, module)]
     module, call = sure[0] if sure else of_argv[0][:2]
     return CommandLine(
         "argparse",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
@@ -24,7 +23,7 @@ class Search:
 
     def __init__(self, program: Program, reached: Reached, values: Values) -> None:
         self.program, self.reached, self.values = program, reached, values
-        self.calls = list(reached.calls())
+        self.calls = reached.calls
         self._parser_names: dict[Module, frozenset[str]] = {}
         self.creations = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
 
@@ -69,10 +68,6 @@ class Search:
             is_short = isinstance(call.func, ast.Name) and (module.path, call.func.id) in short
             if (is_method or is_short) and self.program.definition(name) is None:
                 yield module, call
-
-    def is_sure(self, node: ast.AST, module: Module) -> bool:
-        """Return whether something is surely executed."""
-        return self.reached.of(node, module) is Reach.SURELY
 
     def parser_names(self, module: Module) -> frozenset[str]:
         """Return the variables of a module that hold parsers and groups of them."""
