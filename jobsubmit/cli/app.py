@@ -32,7 +32,6 @@ class _Command(NamedTuple):
 # Only what is called is loaded, and to show what there is nothing is, for start-up time.
 COMMANDS = {
     "create": _Command("create", "create", "Submit a job and follow it."),
-    "submit": _Command("create", "create", "Submit a job and follow it."),
     "render": _Command("render", "render", "Print the start script of a job."),
     "validate": _Command("create", "validate", "Check a job file and its code, and tell what cannot work."),
     "bundle": _Command("bundle", "bundle", "Show what of the code directory would be uploaded."),
@@ -49,10 +48,8 @@ COMMANDS = {
         "report", "report", "Show what became of a job's time: its phases, and what each training step spent on what."
     ),
     "list": _Command("list", "list_", "List the jobs of this machine, newest first."),
-    "ls": _Command("list", "list_", "List the jobs of this machine, newest first."),
     "wait": _Command("status", "wait", "Wait until a job has ended."),
     "cancel": _Command("status", "cancel", "End a job."),
-    "stop": _Command("status", "cancel", "End a job."),
     "delete": _Command(
         "list", "delete", "Remove jobs that have ended: their logs and all else this machine keeps of them."
     ),
@@ -64,7 +61,8 @@ COMMANDS = {
     "import": _Command("import_", "import_", "Print the job file that says what a job of ModelArts' own tools says."),
     "schema": _Command("schema", "schema", "Print the JSON Schema of a job file."),
 }
-_ALIASES = ("submit", "ls", "stop")
+_ALIASES = {"submit": "create", "ls": "list", "stop": "cancel"}
+COMMANDS |= {alias: COMMANDS[name] for alias, name in _ALIASES.items()}
 
 app = typer.Typer(
     name="jobsubmit",

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from jobsubmit.errors import JobSubmitError
@@ -18,7 +19,8 @@ from jobsubmit.transfer.progress import Progress
 
 if TYPE_CHECKING:
     from rich import progress as bars
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
 _PIPE_WIDTH = 1000
 # Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
@@ -33,28 +35,22 @@ class Output:
         self.json = False
         self.debug = False
         self.acts = False  # the command changes something: it goes on where nobody reads what it says
-        self._stderr: Console | None = None
-        self._stdout: Console | None = None
 
-    @property
+    @cached_property
     def stderr(self) -> Console:
         """Return the console for talk."""
         from rich.console import Console
 
-        self._stderr = self._stderr or Console(file=_stream("stderr"), highlight=False, markup=False, soft_wrap=True)
-        return self._stderr
+        return Console(file=_stream("stderr"), highlight=False, markup=False, soft_wrap=True)
 
-    @property
+    @cached_property
     def stdout(self) -> Console:
         """Return the console for tables and highlighted text; plain data is written with `data`."""
         from rich.console import Console
 
         # A pipe has no width: a table that is cut off there has lost data.
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        self._stdout = self._stdout or Console(
-            file=_stream("stdout"), highlight=False, markup=False, soft_wrap=True, width=width
-        )
-        return self._stdout
+        return Console(file=_stream("stdout"), highlight=False, markup=False, soft_wrap=True, width=width)
 
     def has_colour(self, stream: TextIO) -> bool:
         """Return whether colours are wanted on a stream (https://no-color.org)."""
@@ -141,9 +137,6 @@ class _Stream(io.TextIOBase):
     def isatty(self) -> bool:
         return self._stream.isatty()
 
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
     def write(self, text: str) -> int:
         with out.unread(self._stream):
             return self._stream.write(text)
@@ -177,7 +170,13 @@ def show_error(error: JobSubmitError) -> None:
         out.document({"code": error.code, "message": error.message, "hint": error.hint, "where": error.where})
 
 
-class _Bar(Progress):
+class _Talk(Progress):
+    def say(self, text: str) -> None:
+        """Write it (see Progress)."""
+        out.talk(text)
+
+
+class _Bar(_Talk):
     """Show how far a transfer is: bytes, files, rate and time to go."""
 
     def __init__(self, bar: bars.Progress) -> None:
@@ -193,16 +192,6 @@ class _Bar(Progress):
         """Move on (see Progress)."""
         self.done += files
         self.bar.update(self.task, advance=size, done=self.done)
-
-    def say(self, text: str) -> None:
-        """Write it above the bar (see Progress)."""
-        out.talk(text)
-
-
-class _Talk(Progress):
-    def say(self, text: str) -> None:
-        """Write it (see Progress)."""
-        out.talk(text)
 
 
 @contextmanager
@@ -287,6 +276,17 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as columns for a pipe, where rich would take seconds for thousands of them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
+    """Return rows as a table; numbers stand on the right, in a column whose name begins with `>`."""
+    from rich.table import Column, Table
+
+    heads = (Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in names)
+    found = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        found.add_row(*row)
+    return found
 
 
 def counted(number: int, noun: str) -> str:

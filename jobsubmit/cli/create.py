@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -23,14 +23,13 @@ from jobsubmit.cli.job_file_options import (
     ModeChoice,
     Nodes,
     Profile,
-    Propagate,
     Set,
     StoreUri,
     Templates,
     overrides,
     read_job,
 )
-from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
+from jobsubmit.cli.options import Debug, Format, JobName, Propagate
 from jobsubmit.cli.status import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.config import Settings, load_settings
@@ -42,7 +41,6 @@ from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.fault_injection import Fault
 
 _LONGEST_LINE = 4000
-_LEVELS: tuple[Level, ...] = ("error", "warning", "hint", "unknown")
 _SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "hint": "hint", "unknown": "cannot tell"}
 
 
@@ -74,7 +72,7 @@ def create(
         bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
     ] = False,
     propagate: Propagate = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Submit a job and follow it.
@@ -115,7 +113,7 @@ def rerun(
     job_id: JobId = None,
     fault: Faults = None,
     propagate: Propagate = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Submit an earlier job again, exactly as it was.
@@ -170,12 +168,14 @@ def _submit(
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
 
 
-def _show_notes(notes: Sequence[str], findings: Sequence[Finding], *, least: Level = "warning") -> None:
+def _show_notes(
+    notes: Sequence[str], findings: Sequence[Finding], levels: Collection[Level] = ("error", "warning")
+) -> None:
     """Show what was found: a submission is not the moment for hints, nor for what nobody can tell."""
     for note in notes:
         out.talk(f"note: {note}")
     for finding in findings:
-        if finding.level in _LEVELS[: _LEVELS.index(least) + 1]:
+        if finding.level in levels:
             out.talk(f"{_SAID[finding.level]}: {finding}", "yellow" if finding.level == "warning" else "")
             if finding.hint:
                 out.talk(f"  hint: {finding.hint}")
@@ -228,7 +228,7 @@ def validate(
     env: Env = None,
     profile: Profile = None,
     templates: Templates = None,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Check a job file and its code, and tell what cannot work.
@@ -246,17 +246,12 @@ def validate(
     found = prepare.examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
-        out.document(
-            {
-                "valid": not errors,
-                "notes": list(found.notes),
-                "findings": [asdict(finding) for finding in found.findings],
-            }
-        )
+        findings = [asdict(finding) for finding in found.findings]
+        out.document({"valid": not errors, "notes": list(found.notes), "findings": findings})
         if errors:
             raise typer.Exit(CheckError.code)
         return
-    _show_notes(found.notes, [f for f in found.findings if f.level != "error"], least="unknown")
+    _show_notes(found.notes, [f for f in found.findings if f.level != "error"], _SAID)
     if errors:
         raise prepare.check_error(errors)
     files = "code that is uploaded already"

@@ -1,4 +1,4 @@
-"""The commands to begin with: init and schema."""
+"""The command to begin with: init."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit.cli.console import out
-from jobsubmit.cli.job_file_options import ModeOption
-from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.console import columns, out
+from jobsubmit.cli.options import Debug, Format
 from jobsubmit.common.resources import SAMPLE_CODE
-from jobsubmit.errors import UsageError
+from jobsubmit.errors import JobSubmitError, UsageError
+from jobsubmit.scaffold.from_command import draft_from_command, job_name
 from jobsubmit.scaffold.samples import Sample, code_of, find_sample, list_samples
+from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
 
 _CODE = "code"
-_LONGEST_IMPORT = 4 << 20  # characters
 
 
 def init(
     directory: Annotated[Path, typer.Argument(help="Where to write it.", metavar="DIR", show_default="here")] = Path(),
     mode: Annotated[
-        ModeOption | None,
+        Mode | None,
         typer.Option("--mode", help="How training is started.", show_default="what your code wants, else torchrun"),
     ] = None,
     command: Annotated[
@@ -42,7 +42,7 @@ def init(
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
     ] = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Write a first job.yaml.
@@ -69,7 +69,7 @@ def init(
     if command is not None:
         text = _from_command(command, directory)
     elif sample is not None or with_code or not (text := _proposed(directory, mode)):
-        chosen = find_sample(sample or (mode or ModeOption.torchrun).value)
+        chosen = find_sample(sample or mode or "torchrun")
         text = _starter(chosen)
     code = directory / _CODE if chosen else None
     files = _new_files(chosen, directory / _CODE, is_asked_for=sample is not None) if chosen else []
@@ -96,9 +96,7 @@ def _show_samples() -> None:
     if out.json:
         out.document([{"name": sample.name, "about": sample.about} for sample in found])
         return
-    width = max(len(sample.name) for sample in found)
-    for sample in found:
-        out.data(f"{sample.name:{width}}  {sample.about}")
+    out.data(columns([(sample.name, sample.about) for sample in found]))
     out.talk("next: jobsubmit init --sample NAME DIR")
 
 
@@ -122,7 +120,6 @@ def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[
 def _say_next(job: Path) -> None:
     """Show what to type next: what must be corrected first, or the submission."""
     from jobsubmit.config import load_settings
-    from jobsubmit.errors import JobSubmitError
     from jobsubmit.jobs.prepare import examine
     from jobsubmit.spec.loader import load
 
@@ -139,8 +136,6 @@ def _say_next(job: Path) -> None:
 
 
 def _from_command(command: str, directory: Path) -> str:
-    from jobsubmit.scaffold.from_command import draft_from_command, job_name
-
     draft = draft_from_command(command)
     for note in draft.notes:
         out.talk(f"note: {note}")
@@ -148,20 +143,19 @@ def _from_command(command: str, directory: Path) -> str:
     return f"# From a command line of {fields['mode']}.\n{replace(draft, fields=fields).text()}"
 
 
-def _proposed(directory: Path, mode: ModeOption | None) -> str:
+def _proposed(directory: Path, mode: Mode | None) -> str:
     """Return a job file for the code that lies in a directory, or nothing where none trains."""
     from jobsubmit.scaffold.from_code import draft_from_code
-    from jobsubmit.scaffold.from_command import job_name
 
     draft = draft_from_code(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
     if draft is None:
         return ""
     fields = {"name": job_name(directory.resolve().name) or "training", **draft.fields, "code_dir": "."}
     if mode is not None:
-        fields = {**fields, "mode": mode.value}
+        fields = {**fields, "mode": mode}
         fields.pop("local_rank", None)
     fields["resources"] = {"nodes": 1, "nproc_per_node": 2}
-    why = f"mode {mode.value}, as you said" if mode else f"mode {fields['mode']}: {draft.reason}"
+    why = f"mode {mode}, as you said" if mode else f"mode {fields['mode']}: {draft.reason}"
     out.talk(f"found {fields['boot_file']}; {why}")
     if draft.others:
         out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")

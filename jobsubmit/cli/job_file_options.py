@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -13,14 +12,6 @@ from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.loader import LoadedSpec, Override, load
 
 DEFAULT_JOB_FILE = Path("job.yaml")
-
-
-class ModeOption(str, Enum):
-    """A launch mode on the command line."""
-
-    spawn = "spawn"
-    launch = "launch"
-    torchrun = "torchrun"
 
 
 Faults: TypeAlias = Annotated[
@@ -43,9 +34,6 @@ Follow: TypeAlias = Annotated[
         show_default="follow on a terminal",
     ),
 ]
-Propagate: TypeAlias = Annotated[
-    bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
-]
 Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -62,7 +50,7 @@ Nodes: TypeAlias = Annotated[
     str | None, typer.Option("--nodes", metavar="N", help='Set resources.nodes: a number, or "1:3" for an elastic job.')
 ]
 ModeChoice: TypeAlias = Annotated[
-    ModeOption | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
+    Mode | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
 ]
 BackendKind: TypeAlias = Annotated[
     str | None,
@@ -100,24 +88,20 @@ def overrides(
     templates: Path | None = None,
 ) -> list[Override]:
     """Return what the flags say; an assignment is the most exact way to say it, so it wins over the others."""
-    found = []
-    if nodes is not None:
-        number = int(nodes) if str(nodes).isdecimal() else nodes
-        found.append(Override("--nodes", ("resources", "nodes"), number))
-    if backend is not None:
-        found.append(Override("--backend", ("backend", "kind"), backend))
-    if profile is not None:
-        found.append(Override("--profile-sync", ("profile",), profile))
-    if store is not None:
-        found.append(_store(store))
-    if templates is not None:
-        found.append(Override("--templates", ("templates",), str(templates.absolute())))
+    flags = [
+        Override("--nodes", ("resources", "nodes"), int(str(nodes)) if str(nodes).isdecimal() else nodes),
+        Override("--backend", ("backend", "kind"), backend),
+        Override("--profile-sync", ("profile",), profile),
+        _store(store),
+        Override("--templates", ("templates",), templates and str(templates.absolute())),
+    ]
+    found = [flag for flag in flags if flag.value is not None]
     found += [_env(text) for text in env or ()]
     return found + [Override.from_assignment(text) for text in assignments or ()]
 
 
-def _store(uri: str) -> Override:
-    if "://" in uri:
+def _store(uri: str | None) -> Override:
+    if uri is None or "://" in uri:
         return Override("--store", ("store", "uri"), uri)
     # A folder is meant from here, not from the job file, and has no use for the file's server.
     return Override("--store", ("store",), {"uri": str(Path(uri).absolute())})
@@ -130,7 +114,6 @@ def _env(text: str) -> Override:
     return Override(f"-e {name}", ("env", name), value)
 
 
-def read_job(file: Path, mode: ModeOption | None, changes: list[Override]) -> LoadedSpec:
+def read_job(file: Path, mode: Mode | None, changes: list[Override]) -> LoadedSpec:
     """Read a job file with the flags applied, and say what was dropped."""
-    wanted: Mode | None = mode.value if mode else None
-    return load(file, changes, wanted)
+    return load(file, changes, mode)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from jobsubmit.backends.models import State
-from jobsubmit.cli.console import columns, counted, out, readable
-from jobsubmit.cli.options import Debug, Format, JobNames, OutputFormat, Since, States, moment
+from jobsubmit.cli.console import columns, counted, out, readable, table
+from jobsubmit.cli.options import Debug, Format, JobNames, Since, moment
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
@@ -21,6 +21,10 @@ from jobsubmit.jobs.records import JobRecords
 _SHOWN = 50
 _WATCH_SECONDS = 1.0
 _COLUMNS = ("id", "state", "mode", "nodes", "backend", "created")
+States: TypeAlias = Annotated[
+    list[State] | None,
+    typer.Option("--state", metavar="STATE", case_sensitive=False, help="Only jobs in this state. May be repeated."),
+]
 
 
 def list_(
@@ -34,7 +38,7 @@ def list_(
         typer.Option("-n", metavar="N", min=0, help="At most that many; 0: all.", show_default="50, with -o json all"),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """List the jobs of this machine, newest first.
@@ -42,7 +46,7 @@ def list_(
     Examples: jobsubmit list --state FAILED --since 2d · jobsubmit list -w
     """
     settings = load_settings()
-    chosen = Filter(tuple(State(one.value) for one in state or ()), moment("--since", since), name=name)
+    chosen = Filter(tuple(state or ()), moment("--since", since), name=name)
     limit = number if number is not None else 0 if out.json else _SHOWN
     if watch and (out.json or not sys.stdout.isatty()):
         raise UsageError("--watch draws on a terminal", "without it, `jobsubmit list -o json` is for programs")
@@ -52,12 +56,13 @@ def list_(
     jobs = summarize_jobs(settings, chosen)
     shown = jobs[:limit] if limit else jobs
     if out.json:
-        out.document([_document(job) for job in shown])
+        out.document([{**job._asdict(), "created": time_text(job.created)} for job in shown])
         return
-    if not jobs:
-        _say_there_are_none(chosen)
-        return
-    if sys.stdout.isatty():
+    if not jobs and chosen == Filter():
+        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
+    elif not jobs:
+        out.talk("no job fits: jobsubmit list shows all")
+    elif sys.stdout.isatty():
         out.stdout.print(_table(shown))
     else:
         out.data(_plain(shown))
@@ -65,35 +70,20 @@ def list_(
         out.talk(f"{len(jobs) - len(shown):,} more: jobsubmit list -n 0")
 
 
-def _say_there_are_none(chosen: Filter) -> None:
-    if chosen == Filter():
-        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
-    else:
-        out.talk("no job fits: jobsubmit list shows all")
-
-
-def _document(job: Summary) -> dict[str, Any]:
-    return {**job._asdict(), "created": time_text(job.created)}
+def _row(job: Summary, state: Any) -> tuple[Any, ...]:
+    return job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created)
 
 
 def _plain(jobs: list[Summary]) -> str:
     """Return the table for a pipe."""
-    state = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
-    rows = [_COLUMNS]
-    rows += [(j.id, s, j.mode, str(j.nodes), j.backend, time_text(j.created)) for j, s in zip(jobs, state, strict=True)]
-    return columns(rows)
+    rows = [_row(job, job.state + (f" ({job.reason})" if job.reason else "")) for job in jobs]
+    return columns([_COLUMNS, *rows])
 
 
 def _table(jobs: list[Summary]) -> Any:
-    from rich.table import Table
+    from jobsubmit.cli.formatting import state_text
 
-    from jobsubmit.cli import formatting
-
-    table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for job in readable(jobs):
-        state = formatting.state_text(job.state, job.reason)
-        table.add_row(job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created))
-    return table
+    return table(_COLUMNS, [_row(job, state_text(job.state, job.reason)) for job in readable(jobs)])
 
 
 def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
@@ -114,7 +104,7 @@ def delete(
     force: Annotated[
         bool, typer.Option("--force", help="Also if the record is damaged, or the job cannot be asked about.")
     ] = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Remove jobs that have ended: their logs and all else this machine keeps of them.
@@ -152,7 +142,7 @@ def prune(
     ],
     state: States = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Remove the jobs that were submitted before a time and have ended.
@@ -160,8 +150,7 @@ def prune(
     Example: jobsubmit prune --older-than 30d --state SUCCEEDED
     """
     settings = load_settings()
-    wanted = tuple(State(one.value) for one in state or ())
-    chosen = Filter(wanted, before=moment("--older-than", older_than))
+    chosen = Filter(tuple(state or ()), before=moment("--older-than", older_than))
     jobs = summarize_jobs(settings, chosen)
     removed = [job.id for job in jobs if State(job.state).is_final and (dry_run or _is_deleted(job.id, settings))]
     for job in jobs:

@@ -12,10 +12,10 @@ from typing import Annotated, TextIO
 
 import typer
 
-from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
+from jobsubmit.backends.models import JobStatus, LogLine, LogQuery, Stream
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, Since, StreamOption, moment
+from jobsubmit.cli.options import Debug, Format, JobName, Since, moment
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, UsageError
@@ -34,7 +34,7 @@ def logs(
         int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
     ] = None,
     rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
-    stream: Annotated[StreamOption | None, typer.Option("--stream", help="Only what was written there.")] = None,
+    stream: Annotated[Stream | None, typer.Option("--stream", help="Only what was written there.")] = None,
     grep: Annotated[
         str | None, typer.Option("--grep", metavar="REGEX", help="Only lines in which this is found.")
     ] = None,
@@ -46,7 +46,7 @@ def logs(
         Path | None,
         typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
     ] = None,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Print what the nodes and ranks said, in the order of time.
@@ -61,7 +61,7 @@ def logs(
     record = JobRecords(settings).find(job)
     if node is not None and node >= record.nodes and not record.damage:
         raise UsageError(f"--node {node}: {record.id} has {console.counted(record.nodes, 'node')}, counted from 0")
-    query = LogQuery(node, rank, stream.value if stream else None, moment("--since", since), tail, _pattern(grep))
+    query = LogQuery(node, rank, stream, moment("--since", since), tail, _pattern(grep))
     lines = 0
     try:
         with ExitStack() as open_files:

@@ -56,7 +56,8 @@ def main() -> None:
 def _guarded(arguments: list[str]) -> int:
     try:
         code = _run(arguments)
-        _flush()
+        with out.unread(sys.stdout):
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         out.talk("interrupted")
@@ -72,15 +73,6 @@ def _guarded(arguments: list[str]) -> int:
         out.acts = True  # what is wrong is said where that is possible, and does not change the exit code
         show_error(known)
         return known.code
-
-
-def _flush() -> None:
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        if not out.acts:
-            raise OutputError(sys.stdout, error) from error
-        discard(sys.stdout)
 
 
 def _unread(stream: TextIO, error: OSError) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.cli.console import columns, out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
-from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.options import Debug, Format
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.backends.modelarts.client import ModelArts
 
 
-def flavors(
-    job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = OutputFormat.text, debug: Debug = False
-) -> None:
+def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = "text", debug: Debug = False) -> None:
     """List the machine types that ModelArts has for training jobs.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.
@@ -35,9 +33,7 @@ def flavors(
     out.talk("next: resources: {flavor: …} in the job file")
 
 
-def engines(
-    job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = OutputFormat.text, debug: Debug = False
-) -> None:
+def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = "text", debug: Debug = False) -> None:
     """List the preset frameworks that ModelArts has for mode spawn.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.

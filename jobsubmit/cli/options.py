@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from enum import Enum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -13,39 +12,11 @@ from jobsubmit.cli.console import out
 from jobsubmit.common.durations import parse_duration, parse_time
 from jobsubmit.errors import UsageError
 
-
-class OutputFormat(str, Enum):
-    """A form of the results."""
-
-    text = "text"
-    json = "json"
-
-
-class StateOption(str, Enum):
-    """A state of a job on the command line."""
-
-    pending = "PENDING"
-    queued = "QUEUED"
-    starting = "STARTING"
-    running = "RUNNING"
-    recovering = "RECOVERING"
-    cancelling = "CANCELLING"
-    succeeded = "SUCCEEDED"
-    failed = "FAILED"
-    cancelled = "CANCELLED"
-    lost = "LOST"
-    unknown = "UNKNOWN"
-
-
-class StreamOption(str, Enum):
-    """An output stream of a process on the command line."""
-
-    stdout = "stdout"
-    stderr = "stderr"
+OutputFormat: TypeAlias = Literal["text", "json"]
 
 
 def _set_format(value: OutputFormat) -> OutputFormat:
-    out.json = value is OutputFormat.json
+    out.json = value == "json"
     return value
 
 
@@ -83,9 +54,8 @@ JobNames: TypeAlias = Annotated[
         help="Handles, ids or names (the newest job of a name).", metavar="JOB...", autocompletion=_known_jobs
     ),
 ]
-States: TypeAlias = Annotated[
-    list[StateOption] | None,
-    typer.Option("--state", metavar="STATE", case_sensitive=False, help="Only jobs in this state. May be repeated."),
+Propagate: TypeAlias = Annotated[
+    bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
 ]
 Since: TypeAlias = Annotated[
     str | None,

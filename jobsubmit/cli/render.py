@@ -15,7 +15,6 @@ from jobsubmit.cli.job_file_options import (
     BackendKind,
     Env,
     ModeChoice,
-    ModeOption,
     Nodes,
     Profile,
     Set,
@@ -23,15 +22,16 @@ from jobsubmit.cli.job_file_options import (
     overrides,
     read_job,
 )
-from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.options import Debug, Format
 from jobsubmit.cli.render_expand import show_expansion
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import BUILT_IN, load_settings
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs.prepare import Demands, examine
+from jobsubmit.jobs.prepare import Demands, examine, prepare
 from jobsubmit.jobs.records import JobRecords, new_job_id
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import build_paste_commands, render as render_script
+from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.loader import LoadedSpec
 
 
@@ -74,7 +74,7 @@ def render(
     env: Env = None,
     profile: Profile = None,
     templates: Templates = None,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Print the start script of a job.
@@ -155,7 +155,6 @@ def _show_request(loaded: LoadedSpec, job_id: str | None) -> None:
 
 def _show_difference(loaded: LoadedSpec, job: str) -> None:
     from jobsubmit.jobs.difference import compare_with_job
-    from jobsubmit.jobs.prepare import Demands, prepare  # a plain render needs none of it
 
     settings = load_settings()
     record = JobRecords(settings).find(job)
@@ -175,12 +174,12 @@ def _show_difference(loaded: LoadedSpec, job: str) -> None:
         out.talk(f"nothing would change against {record.id}")
 
 
-def _file_to_render(job: Path | None, mode: ModeOption | None) -> Path:
+def _file_to_render(job: Path | None, mode: Mode | None) -> Path:
     if job is not None or DEFAULT_JOB_FILE.exists():
         return job or DEFAULT_JOB_FILE
     if mode is None:
         raise UsageError("there is no ./job.yaml", "give a job file, or a mode: jobsubmit render --mode torchrun")
-    return starter_job(mode.value)
+    return starter_job(mode)
 
 
 def _machines(hosts: str) -> list[str]:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobsubmit.cli.console import out, readable
-from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat
+from jobsubmit.cli.console import out, readable, table
+from jobsubmit.cli.options import Debug, Format, JobName
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecords
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from jobsubmit.report.model import Comparison, Report
     from jobsubmit.report.steps import Sync
@@ -46,7 +45,7 @@ def report(
             "--html", metavar="FILE", help="Also write one HTML page, to look at or to pass on.", dir_okay=False
         ),
     ] = None,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Show what became of a job's time: its phases, and what each training step spent on what.
@@ -108,27 +107,19 @@ def _show(found: Report) -> None:
         console.print(f"note: {note}")
 
 
-def _columns(*names: str) -> Table:
-    """Return an empty table; numbers stand on the right, in a column whose name begins with `>`."""
-    from rich.table import Column, Table
-
-    columns = (Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in names)
-    return Table(*columns, box=None, pad_edge=False)
-
-
 def _phases(found: Report) -> RenderableType:
     from rich.text import Text
 
     from jobsubmit.report.text import phase_name, seconds_text
 
-    table = _columns("phase", ">began after", ">took", "")
+    rows: list[Sequence[RenderableType]] = []
     length, width = max(found.end - found.begin, 1e-6), _bar_width()
     kept = sorted(found.phases, key=lambda phase: -(phase.seconds or found.end - phase.start))[:_MOST_PHASES]
     for phase in [phase for phase in found.phases if phase in kept]:
         spans = [(start - found.begin, (end or found.end) - found.begin) for start, end in phase.spans]
         bar = Text(_bar(spans, length, width), style=_PHASE_COLOURS.get(phase.name, "cyan"))
-        table.add_row(readable(phase_name(phase)), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar)
-    return table
+        rows.append((readable(phase_name(phase)), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar))
+    return table(("phase", ">began after", ">took", ""), rows)
 
 
 def _bar_width() -> int:
@@ -153,18 +144,13 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
     from jobsubmit.report.text import bytes_text, facts, metric_rows, seconds_text, sparkline, straggler_text
 
     yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
-    table = _columns("per step", ">median", ">95%", ">ranks, from", ">to")
-    for row in metric_rows(sync):
-        table.add_row(*row)
-    yield table
+    yield table(("per step", ">median", ">95%", ">ranks, from", ">to"), metric_rows(sync))
     steps = sync.by_step["step"]
     yield f"step time, over time: {sparkline(steps)} at most {seconds_text(max(steps))}"
     yield from _ranks(sync)
     if sync.bucket_medians:
-        table = _columns("bucket", ">size", ">all-reduce, where nobody waits")
-        for bucket, size, seconds in sync.bucket_medians:
-            table.add_row(str(bucket), bytes_text(size), seconds_text(seconds))
-        yield table
+        rows = [(str(number), bytes_text(size), seconds_text(took)) for number, size, took in sync.bucket_medians]
+        yield table(("bucket", ">size", ">all-reduce, where nobody waits"), rows)
     if text := straggler_text(sync):
         yield Text(text, style="bold red")
 
@@ -176,7 +162,7 @@ def _ranks(sync: Sync) -> Iterator[RenderableType]:
 
     known, width = labels(sync), _bar_width()
     parts = {kind: part for kind, part in _PARTS.items() if kind in known}
-    table = _columns("rank", ">step", ">communication" if sync.by_hand else ">exposed", ">last", "")
+    rows: list[Sequence[RenderableType]] = []
     measured = [rank for rank in sync.ranks if rank.medians]
     longest = max(rank.medians["step"] for rank in measured)
     shown = sorted(sorted(measured, key=lambda rank: -rank.last)[:_MOST_RANKS], key=lambda rank: rank.rank)
@@ -185,8 +171,8 @@ def _ranks(sync: Sync) -> Iterator[RenderableType]:
         for kind, (sign, colour) in parts.items():
             bar.append(sign * round(width * rank.medians[kind] / longest), style=colour)
         step, exposed = seconds_text(rank.medians["step"]), seconds_text(rank.medians["exposed"])
-        table.add_row(f"{rank.rank} (node {rank.node})", step, exposed, f"{rank.last:.0%}", bar)
-    yield table
+        rows.append((f"{rank.rank} (node {rank.node})", step, exposed, f"{rank.last:.0%}", bar))
+    yield table(("rank", ">step", ">communication" if sync.by_hand else ">exposed", ">last", ""), rows)
     yield Text("  ").join([Text.assemble((f"{sign} ", colour), known[kind]) for kind, (sign, colour) in parts.items()])
     if len(shown) < len(measured):
         yield Text(f"{len(shown)} of {len(measured)} ranks: those that come last most often; -o json has all")
@@ -201,15 +187,10 @@ def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> Non
     jobs = [f">{job_id}" for job_id in ids]
     for one in compared:
         names = dict.fromkeys((one.first.name, one.second.name))
-        table = _columns(f"{' and '.join(names)}, per step", *jobs, ">ratio", ">95% interval")
-        for row in ratio_rows(one):
-            table.add_row(*row)
-        out.stdout.print(table)
+        heads = (f"{' and '.join(names)}, per step", *jobs, ">ratio", ">95% interval")
+        out.stdout.print(table(heads, ratio_rows(one)))
         out.stdout.print()
-    table = _columns("phase, in all", *jobs)
-    for cells in phase_rows(found[0], found[1]):
-        table.add_row(*cells)
-    out.stdout.print(table)
+    out.stdout.print(table(("phase, in all", *jobs), phase_rows(found[0], found[1])))
     for report in found:
         for text in filter(None, map(straggler_text, report.syncs)):
             out.stdout.print(Text(f"{report.record.id}: {text}", style="bold red"))

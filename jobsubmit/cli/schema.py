@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug, Format, OutputFormat
+from jobsubmit.cli.options import Debug, Format
 from jobsubmit.spec.json_schema import json_schema
 
 
-def schema(format_: Format = OutputFormat.json, debug: Debug = False) -> None:
+def schema(format_: Format = "json", debug: Debug = False) -> None:
     """Print the JSON Schema of a job file.
 
     An editor that knows YAML schemas completes and checks a job file whose first line names it:

@@ -9,13 +9,12 @@ import time
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
-from jobsubmit.cli.options import Debug, Format, JobName, OutputFormat, seconds
+from jobsubmit.cli.options import Debug, Format, JobName, Propagate, seconds
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
@@ -58,7 +57,7 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
     raise typer.Exit(INTERRUPTED)
 
 
-def status(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+def status(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
     """Show how a job is, and who failed first.
 
     How long each step took, and if the job failed which node and rank did first, and its last lines.
@@ -87,15 +86,10 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     }
     for name, fact in facts.items():
         out.stdout.print(f"{name:<9} {fact}")
-    timeline = Table("step", box=None, pad_edge=False, header_style="bold")
-    timeline.add_column("began after", justify="right")
-    timeline.add_column("took", justify="right")
-    for row in formatting.step_rows(record, now):
-        timeline.add_row(*row)
-    out.stdout.print(timeline)
+    out.stdout.print(console.table(("step", ">began after", ">took"), formatting.step_rows(record, now)))
 
 
-def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+def describe(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
     """Show everything that is known of a job.
 
     How it is and who failed first, where its code, script and directory are, its nodes and ranks, every step and
@@ -113,16 +107,8 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
     ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
     if out.json:
-        document = formatting.job_document(record, now)
-        out.document(
-            {
-                **document,
-                "directory": str(directory),
-                "files": files,
-                "ranks": ranks,
-                "rerun_of": record.rerun_of or None,
-            }
-        )
+        own = {"directory": str(directory), "files": files, "ranks": ranks, "rerun_of": record.rerun_of or None}
+        out.document({**formatting.job_document(record, now), **own})
         return
     _show_status(record, now, str(directory))
     facts = {
@@ -144,7 +130,7 @@ def describe(job: JobName, format_: Format = OutputFormat.text, debug: Debug = F
     out.stdout.print(f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}")
 
 
-def events(job: JobName, format_: Format = OutputFormat.text, debug: Debug = False) -> None:
+def events(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
     """Print what happened to a job, with times: steps, processes, failures, restarts.
 
     With -o json one document per line.
@@ -167,10 +153,8 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="SECONDS", help="Give up after this long (exit 101); or as 30m.")
     ] = None,
-    propagate: Annotated[
-        bool, typer.Option("--propagate-exit-code", help="If the job failed, exit as its first failing process did.")
-    ] = False,
-    format_: Format = OutputFormat.text,
+    propagate: Propagate = False,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """Wait until a job has ended.
@@ -201,7 +185,7 @@ def cancel(
             "--grace", metavar="SECONDS", help="Time to save, from SIGTERM to SIGKILL; or as 5m.", show_default="10"
         ),
     ] = None,
-    format_: Format = OutputFormat.text,
+    format_: Format = "text",
     debug: Debug = False,
 ) -> None:
     """End a job.

@@ -87,12 +87,7 @@ def _view(report: Report) -> dict[str, Any]:
             for phase in report.phases
         ],
         "marks": [
-            {
-                "kind": mark.kind,
-                "left": _percent(mark.t - begin, length),
-                "after": seconds_text(mark.t - begin),
-                "text": mark.text,
-            }
+            {**mark._asdict(), "left": _percent(mark.t - begin, length), "after": seconds_text(mark.t - begin)}
             for mark in report.marks[:_MOST_MARKS]
         ],
         "syncs": [_sync_view(sync, begin) for sync in report.syncs],

@@ -111,8 +111,7 @@ def _lives(processes: Sequence[Process]) -> list[_Life]:
 
 def _of_lives(lives: Sequence[_Life], attempt: int) -> Iterator[Phase]:
     """Yield what the processes know: training is from the end of the first step to that of the last one."""
-    whole = [life for life in lives if life.is_whole]
-    if whole and len(whole) == len(lives):
+    if lives and all(life.is_whole for life in lives):
         yield Phase("start-up", tuple((life.began, life.joining) for life in lives), attempt)
         yield Phase("process group", tuple((life.joining, life.joined) for life in lives), attempt)
         yield Phase(FIRST_STEP, tuple((life.joined, life.first) for life in lives), attempt)

@@ -129,7 +129,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         accumulates=last.accumulates,
         ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in by_rank),
         straggler=find_straggler(together, nodes, lasts, spreads["step"].median),
-        timeline=_timeline(by_rank),
+        timeline=[(step.end, step.step) for step in by_rank[min(by_rank)]],
         by_step={
             name: [median(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS
         },
@@ -208,11 +208,6 @@ def _together(by_rank: Mapping[int, Sequence[Step]]) -> list[dict[int, Step]]:
 def _rank_times(rank: int, node: int, steps: Sequence[Step], lasts: Counter[int], count: int) -> RankTimes:
     medians = {name: median(getattr(step, name) for step in steps) for name in METRICS} if steps else {}
     return RankTimes(rank, node, len(steps), medians, lasts[rank] / count if count else 0.0)
-
-
-def _timeline(by_rank: Mapping[int, Sequence[Step]]) -> list[tuple[float, float]]:
-    """Return (end, duration) of each step of the first rank, in order of time."""
-    return [(step.end, step.step) for step in by_rank[min(by_rank)]]
 
 
 def _bucket_medians(all_series: Iterable[Series]) -> tuple[tuple[int, int, float], ...]:

@@ -67,10 +67,9 @@ def open_session(address: StoreAddress, region: str) -> boto3.Session:
 
     try:
         return boto3.Session(profile_name=address.profile, region_name=region)
-    except ProfileNotFound as error:
-        raise StoreError(f"{address.uri}: {error}", "correct store.profile", address.uri) from error
     except BotoCoreError as error:
-        raise StoreError(f"{address.uri}: {error}", "correct the AWS configuration file", address.uri) from error
+        hint = "correct store.profile" if isinstance(error, ProfileNotFound) else "correct the AWS configuration file"
+        raise StoreError(f"{address.uri}: {error}", hint, address.uri) from error
 
 
 def credential_provider(address: StoreAddress, region: str) -> Callable[[], Any]:

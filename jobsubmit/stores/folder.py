@@ -19,17 +19,7 @@ from jobsubmit.agent.atomic_write import open_regular
 from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
 from jobsubmit.common.file_reading import changed_error
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.protocol import (
-    FREELY,
-    ObjectInfo,
-    Source,
-    Stored,
-    Watch,
-    blocks,
-    md5_of,
-    require_small,
-    too_large,
-)
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, too_large
 
 # Objects are written here first, by each user in a folder of their own. What a killed process left there is removed
 # once it is a day old. Others may write to the same store, so the folder is used only if it is real, ours and closed to
@@ -64,7 +54,7 @@ class FolderStore:
         """Store an object (see ObjectStore); where folders cannot be locked, tags are looked at."""
         target = self._path(key)
         watch.before()
-        try:
+        with self._errors(key):
             self._refuse_links_of_others(target.parent)
             with self._unfinished() as unfinished:
                 with os.fdopen(os.dup(unfinished.descriptor), "wb") as sink:
@@ -83,24 +73,19 @@ class FolderStore:
                     unfinished.move(target, self._rights)
                 # Where folders cannot be locked, somebody else may have been at it at the same moment.
                 return md5 if expected is None or self._tag(key) == md5 else None
-        except OSError as error:
-            raise self._error(key, error) from error
 
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
-        try:
-            with open(self._path(key), "rb", opener=open_regular) as source:
-                return require_small(source.read(LARGEST_MANIFEST + 1), f"{self.uri}/{key}")
-        except OSError as error:
-            raise self._error(key, error) from error
+        with self._errors(key), open(self._path(key), "rb", opener=open_regular) as source:
+            data = source.read(LARGEST_MANIFEST + 1)
+        if len(data) > LARGEST_MANIFEST:
+            raise too_large(f"{self.uri}/{key}", LARGEST_MANIFEST)
+        return data
 
     def get_to(self, key: str, file: Path, most: int) -> str:
         """Copy an object to a file (see ObjectStore)."""
-        try:
-            with open(self._path(key), "rb", opener=open_regular) as source:
-                digest, size = write(source, str(file), most)
-        except OSError as error:
-            raise self._error(key, error) from error
+        with self._errors(key), open(self._path(key), "rb", opener=open_regular) as source:
+            digest, size = write(source, str(file), most)
         if size > most:
             raise too_large(f"{self.uri}/{key}", most)
         return digest
@@ -120,26 +105,21 @@ class FolderStore:
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object (see ObjectStore)."""
         path = self._path(key)
-        try:
+        with self._errors(key), suppress(FileNotFoundError):
             return ObjectInfo(key, path.stat().st_size, md5_of(path)) if path.is_file() else None
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error(key, error) from error
+        return None
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a prefix, without tags (see ObjectStore)."""
         start = self.root / prefix.rpartition("/")[0]
         found = []
-        try:
+        with self._errors(prefix):
             for folder, folders, names in os.walk(start, onerror=_refuse):
                 folders[:] = [name for name in folders if not name.startswith(_ANYBODYS)]
                 for path in (Path(folder) / name for name in names):
                     key = path.relative_to(self.root).as_posix()
                     if key.startswith(prefix) and path.is_file():  # not a link to nothing
                         found.append(ObjectInfo(key, path.stat().st_size, ""))
-        except OSError as error:
-            raise self._error(prefix, error) from error
         yield from sorted(found, key=lambda info: os.fsencode(info.key))
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
@@ -150,12 +130,8 @@ class FolderStore:
         """Remove an object and the folders it leaves empty (see ObjectStore)."""
         path = self._path(key)
         self._refuse_links_of_others(path.parent)
-        try:
+        with self._errors(key), suppress(NotADirectoryError):
             path.unlink(missing_ok=True)
-        except NotADirectoryError:
-            return
-        except OSError as error:
-            raise self._error(key, error) from error
         with suppress(OSError):  # one is not empty, or gone
             for folder in path.parents:
                 if folder == self.root:
@@ -245,9 +221,14 @@ class FolderStore:
             raise StoreError(f"a folder cannot keep the key {key!r}", "rename the file")
         return self.root.joinpath(*parts)
 
-    def _error(self, key: str, error: OSError) -> StoreError:
-        hint = "check that the folder exists, is yours and has room, or name another"
-        return StoreError(f"{self.uri}/{key}: {error.strerror or error}", hint, where=self.uri)
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turn what the system refuses into a StoreError."""
+        try:
+            yield
+        except OSError as error:
+            hint = "check that the folder exists, is yours and has room, or name another"
+            raise StoreError(f"{self.uri}/{key}: {error.strerror or error}", hint, where=self.uri) from error
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from jobsubmit.agent.fetch import LARGEST_MANIFEST
 from jobsubmit.common.file_reading import read_blocks, size_of, vanished_error
 from jobsubmit.errors import BundleError, StoreError
 
@@ -124,13 +123,6 @@ def blocks(source: Source) -> Iterator[bytes]:
         yield from read_blocks(str(source))
     except OSError as error:
         raise vanished_error(source, error) from error
-
-
-def require_small(data: bytes, address: str) -> bytes:
-    """Return an object that is read whole; raise StoreError if it is larger than a manifest can be."""
-    if len(data) > LARGEST_MANIFEST:
-        raise too_large(address, LARGEST_MANIFEST)
-    return data
 
 
 def too_large(address: str, most: int) -> StoreError:

@@ -178,10 +178,10 @@ class S3Control:
     ) -> list[Any]:
         digest, running, parts = hashlib.sha256(), deque[Future[Any]](), []
         try:
-            with file.open("rb", buffering=0) as stream:
+            with file.open("rb") as stream:
                 left = os.fstat(stream.fileno()).st_size
                 size, number = part_size(left), 0
-                while block := _read_full(stream, min(size, left)):
+                while block := stream.read(min(size, left)):
                     digest.update(block)
                     number += 1
                     left -= len(block)
@@ -232,12 +232,3 @@ def _may_pass(error: Exception) -> bool:
         error.response["Error"]["Code"] in PASSING_CODES
         or error.response["ResponseMetadata"]["HTTPStatusCode"] in PASSING_STATUSES
     )
-
-
-def _read_full(stream: Any, size: int) -> bytes:
-    """Return the next `size` bytes of a file, fewer only at its end."""
-    pieces, wanted = [], size
-    while wanted and (piece := stream.read(wanted)):
-        pieces.append(piece)
-        wanted -= len(piece)
-    return b"".join(pieces)

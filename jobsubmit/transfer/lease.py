@@ -70,11 +70,6 @@ def read_lease(data: bytes | None) -> Lease | None:
     return claim if all(type(value) is kind for value, kind in zip(claim, _KINDS, strict=True)) else None
 
 
-def _bytes(claim: Lease) -> bytes:
-    """Return a claim in the shape of a manifest that lists nothing."""
-    return json.dumps({"format": 1, "claim": claim._asdict(), "files": []}).encode() + b"\n"
-
-
 def wait_for_expiry(
     store: ObjectStore, code: CodeRef, found: Stored | None, owner: str, progress: Progress
 ) -> Stored | None:
@@ -90,14 +85,11 @@ def wait_for_expiry(
         f"waiting until it has ended, or gave no sign of life for {SILENCE_SECONDS} s"
     )
     seen = _now()
-    while found and read_lease(found.data) and _now() - seen < SILENCE_SECONDS:
+    while found and (claim := read_lease(found.data)) and not claim.is_over and _now() - seen < SILENCE_SECONDS:
         time.sleep(_LOOK_SECONDS)
         new = store.get_unless(code.manifest_key, found.tag)
         if new is None or (new.data is not None and new.tag != found.tag):
             found, seen = new, _now()
-            claim = read_lease(found.data) if found else None
-            if claim and claim.is_over:
-                break
     return found
 
 
@@ -184,7 +176,8 @@ def lease_lost_error(code: CodeRef) -> StoreError:
 
 
 def _put(store: ObjectStore, code: CodeRef, claim: Lease, expected: str) -> str | None:
-    data = _bytes(claim)
+    """Store a claim in the shape of a manifest that lists nothing."""
+    data = json.dumps({"format": 1, "claim": claim._asdict(), "files": []}).encode() + b"\n"
     return store.put(code.manifest_key, data, hashlib.sha256(data).hexdigest(), expected=expected)
 
 
