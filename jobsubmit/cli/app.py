@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -11,7 +14,7 @@ from typer.exceptions import TyperException
 
 import jobsubmit
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug
+from jobsubmit.cli.options import Debug, Format
 from jobsubmit.errors import UsageError
 
 # See upload.py for why.
@@ -112,7 +115,23 @@ def _register(called: str) -> None:
         own = _OWN_PARSER if name in ("upload", "download") else {}
         is_needed = name == called or completes
         command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function) if is_needed else _only_shown
-        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(command)
+        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(command if own else _with_shared(command))
+
+
+def _shared(format_: Format = "text", debug: Debug = False) -> None:
+    """Have the options that every command has; they act where they are parsed (options.py)."""
+
+
+def _with_shared(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Return a command that takes the shared options, too."""
+    own, shared = (inspect.signature(one, eval_str=True).parameters for one in (command, _shared))
+
+    @wraps(command)
+    def run(**values: Any) -> int | None:
+        return command(**{name: value for name, value in values.items() if name in own})
+
+    run.__signature__ = inspect.Signature([*own.values(), *shared.values()])  # type: ignore[attr-defined]
+    return run
 
 
 def _only_shown() -> None:

@@ -11,7 +11,6 @@ from jobsubmit.bundle.git import Revision
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.cli.console import counted, out, printable
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.common.finding import Finding
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
@@ -23,8 +22,6 @@ def bundle(
     list_: Annotated[bool, typer.Option("--list", help="Show every file, and everything that is left out.")] = False,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show so many of the largest files.")] = 10,
     set_: Set = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Show what of the code directory would be uploaded.
 

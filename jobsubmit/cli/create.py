@@ -29,7 +29,7 @@ from jobsubmit.cli.job_file_options import (
     overrides,
     read_job,
 )
-from jobsubmit.cli.options import Debug, Format, JobName, Propagate
+from jobsubmit.cli.options import JobName, Propagate
 from jobsubmit.cli.status import follow_to_the_end
 from jobsubmit.common.finding import Finding, Level
 from jobsubmit.config import Settings, load_settings
@@ -72,8 +72,6 @@ def create(
         bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
     ] = False,
     propagate: Propagate = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Submit a job and follow it.
 
@@ -113,8 +111,6 @@ def rerun(
     job_id: JobId = None,
     fault: Faults = None,
     propagate: Propagate = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Submit an earlier job again, exactly as it was.
 
@@ -228,8 +224,6 @@ def validate(
     env: Env = None,
     profile: Profile = None,
     templates: Templates = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Check a job file and its code, and tell what cannot work.
 

@@ -10,7 +10,6 @@ import typer
 from jobsubmit import doctor as examination
 from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 
@@ -25,8 +24,6 @@ def doctor(
     set_: Set = None,
     backend: BackendKind = None,
     store: StoreUri = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Try out what a submission from here needs.
 

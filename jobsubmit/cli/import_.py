@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.errors import UsageError
 
 _LONGEST_IMPORT = 4 << 20  # characters
@@ -16,8 +15,6 @@ _LONGEST_IMPORT = 4 << 20  # characters
 
 def import_(
     file: Annotated[Path, typer.Argument(help="JSON of a training job, or YAML of ma-cli.", metavar="FILE")],
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Print the job file that says what a job of ModelArts' own tools says.
 

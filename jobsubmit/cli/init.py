@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from jobsubmit.cli.console import columns, out
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import JobSubmitError, UsageError
 from jobsubmit.scaffold.from_command import draft_from_command, job_name
@@ -42,8 +41,6 @@ def init(
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
     ] = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Write a first job.yaml.
 

@@ -10,7 +10,7 @@ import typer
 
 from jobsubmit.backends.models import State
 from jobsubmit.cli.console import columns, counted, out, readable, table
-from jobsubmit.cli.options import Debug, Format, JobNames, Since, moment
+from jobsubmit.cli.options import JobNames, Since, moment
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
@@ -38,8 +38,6 @@ def list_(
         typer.Option("-n", metavar="N", min=0, help="At most that many; 0: all.", show_default="50, with -o json all"),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """List the jobs of this machine, newest first.
 
@@ -104,8 +102,6 @@ def delete(
     force: Annotated[
         bool, typer.Option("--force", help="Also if the record is damaged, or the job cannot be asked about.")
     ] = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Remove jobs that have ended: their logs and all else this machine keeps of them.
 
@@ -142,8 +138,6 @@ def prune(
     ],
     state: States = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Remove the jobs that were submitted before a time and have ended.
 

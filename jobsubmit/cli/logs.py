@@ -15,7 +15,7 @@ import typer
 from jobsubmit.backends.models import JobStatus, LogLine, LogQuery, Stream
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug, Format, JobName, Since, moment
+from jobsubmit.cli.options import JobName, Since, moment
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, UsageError
@@ -46,8 +46,6 @@ def logs(
         Path | None,
         typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
     ] = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Print what the nodes and ranks said, in the order of time.
 

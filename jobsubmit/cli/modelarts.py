@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.cli.console import columns, out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from jobsubmit.backends.modelarts.client import ModelArts
 
 
-def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = "text", debug: Debug = False) -> None:
+def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
     """List the machine types that ModelArts has for training jobs.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.
@@ -33,7 +32,7 @@ def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format =
     out.talk("next: resources: {flavor: …} in the job file")
 
 
-def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None, format_: Format = "text", debug: Debug = False) -> None:
+def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
     """List the preset frameworks that ModelArts has for mode spawn.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.

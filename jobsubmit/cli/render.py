@@ -22,7 +22,6 @@ from jobsubmit.cli.job_file_options import (
     overrides,
     read_job,
 )
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.cli.render_expand import show_expansion
 from jobsubmit.common.resources import starter_job
 from jobsubmit.config import BUILT_IN, load_settings
@@ -74,8 +73,6 @@ def render(
     env: Env = None,
     profile: Profile = None,
     templates: Templates = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Print the start script of a job.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobsubmit.cli.console import out, readable, table
-from jobsubmit.cli.options import Debug, Format, JobName
+from jobsubmit.cli.options import JobName
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecords
@@ -45,8 +45,6 @@ def report(
             "--html", metavar="FILE", help="Also write one HTML page, to look at or to pass on.", dir_okay=False
         ),
     ] = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Show what became of a job's time: its phases, and what each training step spent on what.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from jobsubmit.cli.console import out
-from jobsubmit.cli.options import Debug, Format
 from jobsubmit.spec.json_schema import json_schema
 
 
-def schema(format_: Format = "json", debug: Debug = False) -> None:
+def schema() -> None:
     """Print the JSON Schema of a job file.
 
     An editor that knows YAML schemas completes and checks a job file whose first line names it:

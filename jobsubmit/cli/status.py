@@ -14,7 +14,7 @@ from jobsubmit.backends.models import JobStatus
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
-from jobsubmit.cli.options import Debug, Format, JobName, Propagate, seconds
+from jobsubmit.cli.options import JobName, Propagate, seconds
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
@@ -57,7 +57,7 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
     raise typer.Exit(INTERRUPTED)
 
 
-def status(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
+def status(job: JobName) -> None:
     """Show how a job is, and who failed first.
 
     How long each step took, and if the job failed which node and rank did first, and its last lines.
@@ -89,7 +89,7 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     out.stdout.print(console.table(("step", ">began after", ">took"), formatting.step_rows(record, now)))
 
 
-def describe(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
+def describe(job: JobName) -> None:
     """Show everything that is known of a job.
 
     How it is and who failed first, where its code, script and directory are, its nodes and ranks, every step and
@@ -130,7 +130,7 @@ def describe(job: JobName, format_: Format = "text", debug: Debug = False) -> No
     out.stdout.print(f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}")
 
 
-def events(job: JobName, format_: Format = "text", debug: Debug = False) -> None:
+def events(job: JobName) -> None:
     """Print what happened to a job, with times: steps, processes, failures, restarts.
 
     With -o json one document per line.
@@ -154,8 +154,6 @@ def wait(
         str | None, typer.Option("--timeout", metavar="SECONDS", help="Give up after this long (exit 101); or as 30m.")
     ] = None,
     propagate: Propagate = False,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """Wait until a job has ended.
 
@@ -185,8 +183,6 @@ def cancel(
             "--grace", metavar="SECONDS", help="Time to save, from SIGTERM to SIGKILL; or as 5m.", show_default="10"
         ),
     ] = None,
-    format_: Format = "text",
-    debug: Debug = False,
 ) -> None:
     """End a job.
 
