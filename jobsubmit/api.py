@@ -10,7 +10,7 @@ from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine,
 from jobsubmit.config import load_settings
 from jobsubmit.jobs import monitor, submit
 from jobsubmit.jobs.prepare import Demands, Prepared, prepare as prepare_job
-from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.jobs.records import JobRecord, JobRecords, find_job
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import Script, render
@@ -58,7 +58,7 @@ def status(job: JobHandle | str) -> JobStatus:
 
     if jobsubmit.status("resnet").state is jobsubmit.State.RUNNING: ...
     """
-    return monitor.status(_record(job), load_settings())
+    return monitor.status(*find_job(str(job)))
 
 
 def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
@@ -67,7 +67,7 @@ def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = F
     for line in jobsubmit.logs("resnet", jobsubmit.LogQuery(rank=0), follow=True):
         print(line.text)
     """
-    return monitor.logs(_record(job), load_settings(), query, follow=follow)
+    return monitor.logs(*find_job(str(job)), query, follow=follow)
 
 
 def events(job: JobHandle | str) -> Iterator[Mapping[str, Any]]:
@@ -75,7 +75,7 @@ def events(job: JobHandle | str) -> Iterator[Mapping[str, Any]]:
 
     starts = [event for event in jobsubmit.events("resnet") if event["event"] == "rank_start"]
     """
-    return monitor.events(_record(job), load_settings())
+    return monitor.events(*find_job(str(job)))
 
 
 def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
@@ -83,7 +83,7 @@ def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
 
     failure = jobsubmit.wait(handle).failure
     """
-    return monitor.wait(_record(job), load_settings(), timeout)
+    return monitor.wait(*find_job(str(job)), timeout)
 
 
 def report_of(job: JobHandle | str) -> Report:
@@ -92,7 +92,7 @@ def report_of(job: JobHandle | str) -> Report:
     for phase in jobsubmit.report_of("resnet").phases:
         print(phase.name, phase.spans)
     """
-    return report(_record(job), load_settings())
+    return report(*find_job(str(job)))
 
 
 def cancel(job: JobHandle | str, grace: float | None = None) -> None:
@@ -100,7 +100,7 @@ def cancel(job: JobHandle | str, grace: float | None = None) -> None:
 
     jobsubmit.cancel("resnet", grace=30)
     """
-    monitor.cancel(_record(job), load_settings(), grace)
+    monitor.cancel(*find_job(str(job)), grace)
 
 
 def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool = False) -> JobHandle:
@@ -111,8 +111,8 @@ def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool
     Raises any JobSubmitError.
     """
     changes = [Override.from_assignment(text) for text in assignments]
-    settings = load_settings()
-    return submit.submit(prepare_rerun(_record(job), settings, changes, resume=resume), settings).handle
+    record, settings = find_job(str(job))
+    return submit.submit(prepare_rerun(record, settings, changes, resume=resume), settings).handle
 
 
 def delete(job: JobHandle | str) -> None:
@@ -120,7 +120,7 @@ def delete(job: JobHandle | str) -> None:
 
     jobsubmit.delete("resnet")
     """
-    monitor.delete(_record(job), load_settings())
+    monitor.delete(*find_job(str(job)))
 
 
 def list_jobs() -> list[JobRecord]:
@@ -129,7 +129,3 @@ def list_jobs() -> list[JobRecord]:
     newest = jobsubmit.list_jobs()[0]
     """
     return JobRecords(load_settings()).all()
-
-
-def _record(job: JobHandle | str) -> JobRecord:
-    return JobRecords(load_settings()).find(str(job))

@@ -55,9 +55,9 @@ def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
     """Yield how everything is that a job needs; with a job file, its own store, backend and code."""
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield _torch()
-    yield from _tools()
+    yield _tools()
     yield _state(settings)
-    yield from _ports()
+    yield _port()
     plan = planning.build_plan(loaded.spec, settings) if loaded else None
     yield from _store(plan.store if plan else settings.completed(StoreAddress()))
     if loaded is None:
@@ -80,12 +80,10 @@ def _torch() -> Line:
     return Line("torch", verdict, f"{version}; {len(gpus)} GPUs {driver}", "" if verdict == "ok" else "nvidia-smi")
 
 
-def _tools() -> Iterator[Line]:
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        yield Line("shell", "fail", f"not on PATH: {', '.join(missing)}", "install them: the start script calls them")
-    else:
-        yield Line("shell", "ok", f"{', '.join(_TOOLS)} are there")
+def _tools() -> Line:
+    if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        return Line("shell", "fail", f"not on PATH: {', '.join(missing)}", "install them: the start script calls them")
+    return Line("shell", "ok", f"{', '.join(_TOOLS)} are there")
 
 
 def _state(settings: Settings) -> Line:
@@ -105,20 +103,19 @@ def _state(settings: Settings) -> Line:
     return Line("state", "ok", f"{settings.state_dir}, {free:,.1f} GiB free")
 
 
-def _ports() -> Iterator[Line]:
+def _port() -> Line:
     try:
         port, held = lease_port(uuid.uuid4().hex)
         held.close()
     except OSError as error:
-        yield Line("port", "fail", error.strerror or str(error), "end what holds the ports")
-        return
+        return Line("port", "fail", error.strerror or str(error), "end what holds the ports")
     with socket.socket() as probe:
         try:
             probe.bind(("", DEFAULT_PORT))
-            yield Line("port", "ok", f"a local job could take {port}; {DEFAULT_PORT} is free, too")
         except OSError:
             text = f"a local job could take {port}; {DEFAULT_PORT} is taken on this machine"
-            yield Line("port", "warn", text, "only a node that runs `render --hosts` by hand without a port needs it")
+            return Line("port", "warn", text, "only a node that runs `render --hosts` by hand without a port needs it")
+    return Line("port", "ok", f"a local job could take {port}; {DEFAULT_PORT} is free, too")
 
 
 def _store(address: StoreAddress) -> Iterator[Line]:

@@ -98,9 +98,10 @@ def open_regular(path: str, flags: int) -> int:
     raise IsADirectoryError(errno.EISDIR, "Is not a regular file", path)
 
 
-def read_file(path: str, most: int = -1) -> bytes:
-    """Return what is in a file of a job's directory, its first `most` bytes if they are given."""
+def read_file(path: str, most: int = -1, *, start: int = 0) -> bytes:
+    """Return what is in a file of a job's directory from `start` on, at most `most` bytes if they are given."""
     with open(path, "rb", opener=open_regular) as stream:
+        stream.seek(start)
         return stream.read(most)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from .atomic_write import append_whole, is_full, open_regular
+from .atomic_write import append_whole, is_full, read_file
 from .job_directory import JobDirectory
 from .protocol import Event, EventFields, read_event
 
@@ -53,9 +53,7 @@ class EventReader:
         try:
             if os.stat(self.path).st_size == self.offset:
                 return []
-            with open(self.path, "rb", opener=open_regular) as stream:
-                stream.seek(self.offset)
-                data = stream.read()
+            data = read_file(self.path, start=self.offset)
         except OSError:
             return []
         end = data.rfind(b"\n") + 1

@@ -78,9 +78,7 @@ MASTER_ADDR = _variable("MASTER_ADDR", SCRIPT, "address of node 0")
 MASTER_PORT = _variable("MASTER_PORT", SCRIPT, "port of the rendezvous")
 RDZV_ID = _variable("RDZV_ID", SCRIPT, "id of the rendezvous: the job's")
 UNBUFFERED = _variable("PYTHONUNBUFFERED", SCRIPT, "1: lines are there as soon as they are printed", reserved=False)
-OWN_STORES = _variable(
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", SCRIPT, "1: ranks get a store of their own", reserved=False
-)
+_variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", SCRIPT, "1: ranks get a store of their own", reserved=False)
 THREADS = _variable("OMP_NUM_THREADS", SCRIPT, "CPUs of the node, divided by its processes", reserved=False)
 
 # ── the launcher's (torch.distributed.run) ──────────────────────────────────────────────────────────────────────────

@@ -165,7 +165,7 @@ class _ProfilingFinder:
 
         if name != "jobsubmit":
             return None
-        folder = os.path.dirname(_AGENT)
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         return spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
 
 
@@ -349,6 +349,3 @@ def _runs(pid: int | None) -> bool:
         return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except OSError:
         return False
-
-
-_AGENT = os.path.dirname(os.path.abspath(__file__))

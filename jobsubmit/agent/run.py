@@ -109,8 +109,7 @@ def final_code(outcome: Outcome, request: AgentRequest, attempt: int) -> int:
     """Return the exit code that reports an outcome to the engine, RESTART where the policy wants another attempt."""
     policy = request["restarts"]
     if policy and wants_restart(policy, outcome, attempt):
-        text = "restart %d of %d: %s" % (attempt + 1, policy["max"], outcome.message)
-        sys.stderr.write("jobsubmit: %s\n" % text)
+        sys.stderr.write("jobsubmit: restart %d of %d: %s\n" % (attempt + 1, policy["max"], outcome.message))
         return RESTART
     code = shell_code(outcome)
     return code if code != RESTART else 1
@@ -127,8 +126,7 @@ def fetch(folder: str, job: str) -> int:
             raise fetching.FetchError("the addresses of the code have expired; submit the job again")
         fetching.fetch(_signed(order) if "region" in order else order, target)
     except fetching.fetch_errors() as error:
-        text = "the code could not be fetched: %s" % (str(error) or type(error).__name__)
-        sys.stderr.write("jobsubmit: %s\n" % text)
+        sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
         return 1
     return 0
 

@@ -12,19 +12,15 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 _VALID_SECONDS = 3600
 
 
-class KeysMissingError(OSError):
-    """The environment holds no keys."""
-
-
 def sign_url(url: str, method: str, region: str, now: str = "") -> str:
-    """Return a plain address of an object with a signature for one method. Raises KeysMissingError.
+    """Return a plain address of an object with a signature for one method. Raises OSError where there are no keys.
 
     `now` is the time it is made, as 20261121T120000Z; left out, it is now.
     """
     try:
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
     except KeyError as error:
-        raise KeysMissingError("%s is not set: see backend.credentials_secret" % error.args[0]) from None
+        raise OSError("%s is not set: see backend.credentials_secret" % error.args[0]) from None
     now = now or datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     scope = "/".join((now[:8], region, "s3", "aws4_request"))
     query = {

@@ -218,12 +218,12 @@ def transfer_progress() -> Iterator[Progress]:
 
 def visible(text: str) -> str:
     """Return text for a terminal, with its lines as they are: signs that would steer it are spelled out."""
-    return text if text.isprintable() else _STEERING.sub(_named, text)
+    return text if text.isprintable() else _STEERING.sub(lambda found: _named(found[0]), text)
 
 
-def _named(sign: re.Match[str]) -> str:
-    text = os.fsencode(sign[0]) if "\udc80" <= sign[0] <= "\udcff" else b""  # a byte of a name that is not UTF-8
-    return f"\\x{text[0]:02x}" if text else sign[0].encode("unicode_escape").decode()
+def _named(sign: str) -> str:
+    byte = os.fsencode(sign) if "\udc80" <= sign <= "\udcff" else b""  # a byte of a name that is not UTF-8
+    return f"\\x{byte[0]:02x}" if byte else sign.encode("unicode_escape").decode()
 
 
 def _as_bytes(text: str) -> bytes:
@@ -266,10 +266,7 @@ def _spelled(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Return a name on one line: what would not be seen is spelled out."""
-    shown = _as_bytes(text).decode("utf-8", "backslashreplace")
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "backslashreplace").decode() for sign in shown
-    )
+    return "".join(sign if sign.isprintable() else _named(sign) for sign in text)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

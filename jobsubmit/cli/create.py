@@ -36,7 +36,7 @@ from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, CheckError
 from jobsubmit.jobs import monitor as following, prepare, submit
 from jobsubmit.jobs.prepare import Demands, Prepared
-from jobsubmit.jobs.records import JobRecords
+from jobsubmit.jobs.records import find_job
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.fault_injection import Fault
 
@@ -119,8 +119,7 @@ def rerun(
 
     Examples: jobsubmit rerun my-job --resume · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
     """
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     faults = [Fault.parse(text) for text in fault or ()]
     changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile)
     prepared = prepare_rerun(record, settings, changes, job_id=job_id, resume=resume, faults=faults)

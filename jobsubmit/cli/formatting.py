@@ -25,11 +25,6 @@ _STATE_STYLES: dict[str, str] = {
 _RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
-def log_prefix(line: LogLine) -> str:
-    """Return who says a line: a rank, or the node around its ranks."""
-    return f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
-
-
 @functools.cache
 def coloured(prefix: str, rank: int | None) -> str:
     """Return a prefix in the colour of its rank, as a terminal reads it."""
@@ -42,7 +37,7 @@ def log_text(line: LogLine, *, colour: bool, raw: bool) -> str:
 
     Unless `raw`, what would steer a terminal is spelled out.
     """
-    prefix = log_prefix(line)
+    prefix = f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
     text = line.text if raw else without_steering(line.text)
     return f"{coloured(prefix, line.rank) if colour else prefix} {text}"
 

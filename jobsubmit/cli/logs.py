@@ -17,10 +17,10 @@ from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.options import JobName, Since, moment
 from jobsubmit.common.durations import time_text
-from jobsubmit.config import Settings, load_settings
+from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.jobs.records import JobRecord, find_job
 
 _PENDING_SECONDS = 30.0
 
@@ -55,8 +55,7 @@ def logs(
 
     Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3 --tail 50 · jobsubmit logs my-job --grep loss
     """
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     if node is not None and node >= record.nodes and not record.damage:
         raise UsageError(f"--node {node}: {record.id} has {console.counted(record.nodes, 'node')}, counted from 0")
     query = LogQuery(node, rank, stream, moment("--since", since), tail, _pattern(grep))

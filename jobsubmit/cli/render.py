@@ -27,7 +27,7 @@ from jobsubmit.common.resources import starter_job
 from jobsubmit.config import BUILT_IN, load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import Demands, examine, prepare
-from jobsubmit.jobs.records import JobRecords, new_job_id
+from jobsubmit.jobs.records import find_job, new_job_id
 from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.plan.script import build_paste_commands, render as render_script
 from jobsubmit.spec.job_spec import Mode
@@ -153,8 +153,7 @@ def _show_request(loaded: LoadedSpec, job_id: str | None) -> None:
 def _show_difference(loaded: LoadedSpec, job: str) -> None:
     from jobsubmit.jobs.difference import compare_with_job
 
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     prepared = prepare(loaded, settings, Demands(record.id, checks=False))
     found = compare_with_job(record, prepared, settings)
     if out.json:

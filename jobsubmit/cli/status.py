@@ -15,10 +15,10 @@ from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import JobName, Propagate, seconds
-from jobsubmit.config import Settings, load_settings
+from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.jobs.records import JobRecord, find_job
 from jobsubmit.plan.script import SCRIPT_NAME
 
 _CANCEL_SECONDS = 30.0
@@ -64,14 +64,12 @@ def status(job: JobName) -> None:
 
     Example: jobsubmit status my-job
     """
-    settings = load_settings()
-    records = JobRecords(settings)
-    record = records.find(job)
+    record, settings = find_job(job)
     now = following.status(record, settings)
     if out.json:
         out.document(formatting.job_document(record, now))
         return
-    _show_status(record, now, str(records.directory(record.id)))
+    _show_status(record, now, str(settings.job_dir(record.id)))
 
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
@@ -97,11 +95,10 @@ def describe(job: JobName) -> None:
 
     Example: jobsubmit describe my-job
     """
-    settings = load_settings()
-    records = JobRecords(settings)
-    record = console.readable(records.find(job))
+    found_record, settings = find_job(job)
+    record = console.readable(found_record)
     now = console.readable(following.status(record, settings))
-    directory = records.directory(record.id)
+    directory = settings.job_dir(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
     files = console.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
     told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
@@ -137,8 +134,7 @@ def events(job: JobName) -> None:
 
     Example: jobsubmit events my-job
     """
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     for event in following.events(record, settings):
         if out.json:
             out.data(json.dumps({**event, "t": line_time(event["t"])}, ensure_ascii=False))
@@ -161,8 +157,7 @@ def wait(
 
     Example: jobsubmit wait my-job --timeout 3600
     """
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     try:
         now = following.wait(record, settings, seconds("--timeout", timeout), on_wait=say_why_it_waits(record))
     except KeyboardInterrupt:
@@ -191,8 +186,7 @@ def cancel(
 
     Examples: jobsubmit cancel my-job · jobsubmit cancel my-job --grace 60
     """
-    settings = load_settings()
-    record = JobRecords(settings).find(job)
+    record, settings = find_job(job)
     within = seconds("--grace", grace)
     before = following.status(record, settings)
     if not before.state.is_final:

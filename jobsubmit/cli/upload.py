@@ -64,9 +64,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
+    action = _upload if command == "upload" else _download
     parser = _Parser(
         prog=f"jobsubmit {command}",
-        description=_UPLOAD_HELP if command == "upload" else _DOWNLOAD_HELP,
+        description=(action.__doc__ or "").replace("\n    ", "\n").strip(),
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_WIDTH),
         allow_abbrev=False,
     )
@@ -89,23 +90,6 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json for programs")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
-
-
-_UPLOAD_HELP = """\
-Upload a directory, whole or what changed of it.
-
-One object per file, each proven; unchanged files are not sent. A manifest beside it (URI.manifest.json), written
-last, says that it is whole. Ignore rules as for jobs: .jobignore, else .gitignore. What lies there already and is
-not in DIR stays there, unless you say --delete.
-
-Example: jobsubmit upload ./code s3://bucket/team/code"""
-
-_DOWNLOAD_HELP = """\
-Download what was uploaded, a tree or an archive, proven file by file.
-
-Files in DIR that are the same already are not fetched, those that differ are replaced, what else is in DIR stays there.
-
-Example: jobsubmit download s3://bucket/team/code ./code"""
 
 
 class _Place(NamedTuple):
@@ -161,6 +145,14 @@ def _require_apart(root: Path, place: _Place) -> None:
 
 
 def _upload(options: argparse.Namespace) -> int:
+    """Upload a directory, whole or what changed of it.
+
+    One object per file, each proven; unchanged files are not sent. A manifest beside it (URI.manifest.json), written
+    last, says that it is whole. Ignore rules as for jobs: .jobignore, else .gitignore. What lies there already and is
+    not in DIR stays there, unless you say --delete.
+
+    Example: jobsubmit upload ./code s3://bucket/team/code
+    """
     from jobsubmit.transfer import upload as uploading
 
     started = time.monotonic()
@@ -253,6 +245,13 @@ def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
 
 
 def _download(options: argparse.Namespace) -> int:
+    """Download what was uploaded, a tree or an archive, proven file by file.
+
+    Files in DIR that are the same already are not fetched, those that differ are replaced, what else is in DIR stays
+    there.
+
+    Example: jobsubmit download s3://bucket/team/code ./code
+    """
     from jobsubmit.transfer.download import download
 
     started = time.monotonic()

@@ -23,7 +23,7 @@ from jobsubmit.backends.models import JobPhase
 from jobsubmit.backends.registry import kind_of_handle
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.file_lock import hold_lock, is_locked
-from jobsubmit.config import STATE_VARIABLE, Settings
+from jobsubmit.config import STATE_VARIABLE, Settings, load_settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -119,6 +119,12 @@ class KeyedSubmission(NamedTuple):
     def begin(self, job_id: str) -> None:
         """Write down which job it is, before it is submitted."""
         replace_file(str(self.file), job_id)
+
+
+def find_job(job: str) -> tuple[JobRecord, Settings]:
+    """Return the record of a job by its handle, id or name, and the settings it was found with."""
+    settings = load_settings()
+    return JobRecords(settings).find(job), settings
 
 
 class JobRecords:

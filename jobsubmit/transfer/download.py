@@ -21,7 +21,7 @@ from jobsubmit.common.file_reading import hash_file
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.protocol import ObjectStore, md5_of
 from jobsubmit.transfer.code_ref import ARCHIVE_ENDING, CodeRef, place_ref
-from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, Entry, Manifest, read_manifest
+from jobsubmit.transfer.manifest import Entry, Manifest, stored_manifest
 from jobsubmit.transfer.progress import Progress
 from jobsubmit.transfer.worker_pool import run_all, threads_for
 
@@ -74,23 +74,14 @@ class _Download:
 
     def run(self, code: CodeRef) -> DownloadSummary:
         is_archive = code.uri.endswith(ARCHIVE_ENDING)
-        tree = None if is_archive else self._manifest(code)
+        tree = None if is_archive else stored_manifest(self.store, code)
         if tree is not None:
             return self._listed(tree, lambda wanted: self._fetch_tree(code, tree, wanted))
         packed = place_ref(code.uri, code.name, "archive")
-        archive = self._manifest(packed)
+        archive = stored_manifest(self.store, packed)
         if archive is not None:
             return self._listed(archive, lambda wanted: self._fetch_archive(packed, archive, wanted))
         return self._unlisted(code)
-
-    def _manifest(self, code: CodeRef) -> Manifest | None:
-        found = self.store.get_unless(code.manifest_key, "")
-        if found is None or found.data is None:
-            return None
-        manifest = read_manifest(found.data, code.uri)
-        if manifest is None:
-            raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
-        return manifest
 
     # ── what a manifest lists ───────────────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,7 @@ from jobsubmit.agent.protocol import FetchCode, FetchOrder
 from jobsubmit.errors import CheckError, StoreError
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.code_ref import CodeRef, script_key
-from jobsubmit.transfer.manifest import NOT_WHOLE_HINT, read_manifest
+from jobsubmit.transfer.manifest import stored_manifest
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
@@ -25,28 +25,21 @@ def fetch_order(
     `code_store` is where the code lies: the job's store, or for uploaded code the folder above it. `bundle` is what was
     uploaded just now, None where somebody did so before: then the store is asked.
     """
+    paths = [file.path for file in bundle.files] if bundle else []
     return {
         "script": {"url": store.url(script_key(job_name, script), VALID_SECONDS), "sha256": script.sha256},
-        "code": _bundled(code_store, code, bundle) if bundle else _found(code_store, code),
+        "code": _proven(code_store, code, bundle.digest, paths) if bundle else _found(code_store, code),
         "code_name": code.name,
     }
 
 
-def _bundled(store: ObjectStore, code: CodeRef, bundle: Bundle) -> FetchCode:
-    paths = [file.path for file in bundle.files]
-    return _proven(store, code, bundle.digest, paths)
-
-
 def _found(store: ObjectStore, code: CodeRef) -> FetchCode:
-    there = store.get_unless(code.manifest_key, "")
-    if there is None and code.digest is not None:
+    manifest = stored_manifest(store, code)
+    if manifest is None and code.digest is not None:
         raise StoreError(f"{code.uri}: its manifest is gone", "submit again: the code will be uploaded again")
-    if there is None or there.data is None:
+    if manifest is None:
         sizes = _listed(store, code)
         return {"layout": code.layout, "sizes": sizes, "files": _addresses(store, code, list(sizes))}
-    manifest = read_manifest(there.data, code.uri)
-    if manifest is None:
-        raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
     if code.digest not in (None, manifest.digest):
         raise StoreError(f"{code.uri} is no longer the code that was submitted", "submit your code directory again")
     return _proven(store, code, manifest.digest, list(manifest.files))

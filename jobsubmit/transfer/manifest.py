@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from jobsubmit.agent.protocol import ManifestEntry
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.spec.job_spec import Layout
+    from jobsubmit.stores.protocol import ObjectStore
+    from jobsubmit.transfer.code_ref import CodeRef
 
 NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"
 
@@ -82,3 +84,14 @@ def read_manifest(data: bytes, uri: str) -> Manifest | None:
         return Manifest(digest, document["layout"], files, directories)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FetchError):
         return None
+
+
+def stored_manifest(store: ObjectStore, code: CodeRef) -> Manifest | None:
+    """Return the manifest of what lies at a place, if there is one; raise StoreError where that is not whole."""
+    found = store.get_unless(code.manifest_key, "")
+    if found is None or found.data is None:
+        return None
+    manifest = read_manifest(found.data, code.uri)
+    if manifest is None:
+        raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
+    return manifest

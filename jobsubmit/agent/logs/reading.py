@@ -71,9 +71,7 @@ class LineReader:
 
     def _index(self, position: int) -> bytes:
         try:
-            with open(self.files.log_index, "rb", opener=open_regular) as index:
-                index.seek(position)
-                data = index.read()
+            data = read_file(self.files.log_index, start=position)
         except OSError:
             return b""
         return data[: len(data) // RECORD_BYTES * RECORD_BYTES]
@@ -121,8 +119,7 @@ class LineReader:
         try:
             changed = os.stat(self.files.log_cuts).st_mtime_ns
             if changed != self.cuts_changed:
-                data = read_file(self.files.log_cuts)
-                found, self.cuts_changed = parse_json(data), changed
+                found, self.cuts_changed = parse_json(read_file(self.files.log_cuts)), changed
                 if isinstance(found, dict) and all(fits(end, int) for end in found.values()):
                     self.cuts = found
         except (OSError, ValueError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-_CGROUPS = "/sys/fs/cgroup"
+CGROUPS = "/sys/fs/cgroup"
 GROUP_PREFIX = "jobsubmit-"  # of the control groups that hold a job's processes
 
 
 class OomDetector:
     """Compare the kernel's count of such kills in our control group with what it was at the start."""
 
-    def __init__(self, root: str = _CGROUPS, own: str = "/proc/self/cgroup") -> None:
+    def __init__(self, root: str = CGROUPS, own: str = "/proc/self/cgroup") -> None:
         self.files = _event_files(root, own)
         self.before = self._count()
 
@@ -31,15 +31,19 @@ class OomDetector:
         return total
 
 
+def read_groups(path: str = "/proc/self/cgroup") -> list[list[str]]:
+    """Return the control groups of this process: number, controllers, path; none where the kernel does not tell."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return [line.rstrip("\n").split(":", 2) for line in stream]
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
 def _event_files(root: str, own: str) -> list[str]:
     """Return where cgroup v2 and v1 count: `0::/path`, and `N:memory:/path`."""
     found = []
-    try:
-        with open(own) as stream:
-            lines = [line.rstrip("\n").split(":", 2) for line in stream]
-    except OSError:
-        return []
-    for number, controllers, path in lines:
+    for number, controllers, path in read_groups(own):
         if number == "0" and not controllers:
             is_ours = os.path.basename(path).startswith(GROUP_PREFIX)  # such a group has no memory of its own
             group = os.path.dirname(path) if is_ours else path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 
 from ..logs.reading import last_lines
 
@@ -74,10 +75,8 @@ def describe_signal(number: int) -> str:
 
 def keep_error_file(job: Job, rank: Rank) -> None:
     """Keep torch's error.json of a rank, which torch writes where @record is used and removes at the end."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         with open(rank.error_file or "", encoding="utf-8") as stream:
             error = json.load(stream)
         with open(job.files.error_of(rank.rank), "w", encoding="utf-8") as kept:
             json.dump(_without_secrets(job, error), kept, ensure_ascii=False, indent=1)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from .. import job_directory, processes
+from ..atomic_write import read_file
 from ..job_directory import JobDirectory
 
 EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long without a sign of life
@@ -83,9 +84,7 @@ def _size(path: str) -> int:
 
 def _lines(path: str, start: int) -> list[str]:
     try:
-        with open(path, "rb") as stream:
-            stream.seek(start)
-            return stream.read().decode("utf-8", "replace").splitlines()
+        return read_file(path, start=start).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
 

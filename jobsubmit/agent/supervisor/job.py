@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 
 from .. import events, node_contract, processes, protocol, status_file
 from ..atomic_write import is_full, make_private, when_there_is_room
@@ -79,7 +80,8 @@ class Job:
         self.phases.begin_attempt(self.status["attempt"])
         for folder in (self.files.logs, self.files.stacks):
             make_private(folder)
-        self._reserve()
+        with open(self.files.reserve, "wb") as reserve:
+            reserve.write(bytes(_RESERVED_BYTES))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         for mount in self.request["mounts"]:
             if mount["kind"] == "checkpoint":
@@ -127,19 +129,10 @@ class Job:
 
     def write_at_last(self) -> None:
         """Write what is left, now that the job has ended; where there is no room, wait for it."""
-        self._free_reserve()
+        with suppress(OSError):
+            os.unlink(self.files.reserve)
         self.write_due = 0.0
         when_there_is_room(self.write_again)
-
-    def _reserve(self) -> None:
-        with open(self.files.reserve, "wb") as reserve:
-            reserve.write(bytes(_RESERVED_BYTES))
-
-    def _free_reserve(self) -> None:
-        try:
-            os.unlink(self.files.reserve)
-        except OSError:
-            pass
 
     def add_note(self, text: str) -> None:
         """Add a note to the status, once."""

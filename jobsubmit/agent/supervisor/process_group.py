@@ -13,15 +13,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from .. import processes
 from ..atomic_write import read_file, replace_file
 from ..job_directory import JobDirectory
 from ..json_form import read_fields
-from ..recovery.oom_detector import GROUP_PREFIX
+from ..recovery.oom_detector import CGROUPS, GROUP_PREFIX, read_groups
 from .machine_identity import describe_watcher
 
-_ROOT = "/sys/fs/cgroup"
 _V1 = ("pids", "name=systemd", "freezer")
 _SECONDS = 5.0
 _SCOPE_SECONDS = 1.0  # a submission waits for it
@@ -53,20 +53,16 @@ def _name(job_dir: str) -> str:
 
 def _own_groups() -> Iterator[str]:
     """Yield the folders of the groups that this process is in: version 2 first, then those of version 1."""
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8") as stream:
-            entries = [line.rstrip("\n").split(":", 2) for line in stream]
-    except (OSError, UnicodeDecodeError):
-        return
+    entries = read_groups()
     for number, controllers, path in entries:
         if number == "0" and not controllers:
-            for root in (_ROOT, os.path.join(_ROOT, "unified")):
+            for root in (CGROUPS, os.path.join(CGROUPS, "unified")):
                 if os.path.exists(os.path.join(root, "cgroup.procs")):
                     yield os.path.join(root, path.lstrip("/"))
     for wanted in _V1:
         for _, controllers, path in entries:
             if wanted in controllers.split(","):
-                yield os.path.join(_ROOT, wanted.replace("name=", ""), path.lstrip("/"))
+                yield os.path.join(CGROUPS, wanted.replace("name=", ""), path.lstrip("/"))
 
 
 def _systemd_scope(name: str) -> str:
@@ -98,7 +94,7 @@ def find_group(job_dir: str) -> str:
         group = read_file(JobDirectory(job_dir).control_group, 4096).decode()
     except (OSError, UnicodeDecodeError):
         return ""
-    is_one = group.startswith(_ROOT + "/") and ".." not in group.split("/")
+    is_one = group.startswith(CGROUPS + "/") and ".." not in group.split("/")
     return group if is_one and os.path.basename(group) in (_name(job_dir), _name(job_dir) + ".scope") else ""
 
 
@@ -124,10 +120,8 @@ def end(job_dir: str, seconds: float = _SECONDS) -> None:
 
 
 def _remove(group: str) -> None:
-    try:
+    with suppress(OSError):
         os.rmdir(group)
-    except OSError:
-        pass
 
 
 class Register:
@@ -139,19 +133,14 @@ class Register:
 
     def note(self) -> None:
         """Look which processes there are now, and keep the earlier ones that still run."""
-        now = {
-            pid: start for pid in {*processes.find_descendants(), *self.seen} if (start := processes.start_time_of(pid))
-        }
-        now = {pid: start for pid, start in now.items() if self.seen.get(pid, start) == start}
+        starts = {pid: processes.start_time_of(pid) for pid in {*processes.find_descendants(), *self.seen}}
+        now = {pid: start for pid, start in starts.items() if start and self.seen.get(pid, start) == start}
         if now == self.seen:
             return
         self.seen = now
-        try:
-            replace_file(
-                self.path, json.dumps({"watcher": self.watcher, "seen": sorted(now.items())}), is_durable=False
-            )
-        except OSError:
-            pass  # a full disk: the next look may find room
+        text = json.dumps({"watcher": self.watcher, "seen": sorted(now.items())})
+        with suppress(OSError):  # a full disk: the next look may find room
+            replace_file(self.path, text, is_durable=False)
 
 
 def find_registered(job_dir: str) -> set[int]:

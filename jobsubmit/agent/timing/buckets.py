@@ -42,7 +42,7 @@ class Buckets:
             self._register_usual()
         taken, self.taken = self.taken, []
         if taken and self.series.wants(last_step):
-            self.series.recorder.row(["buckets", self.series.number, last_step, [item.times() for item in taken]])
+            self.series.recorder.write(["buckets", self.series.number, last_step, [item.times() for item in taken]])
             self.series.count(len(taken))
 
     def _register_usual(self) -> None:

@@ -57,9 +57,8 @@ class _ByHand:
     @classmethod
     def of(cls, recorder: Recorder, name: str, nbytes: int) -> _ByHand:
         if name not in cls.known:
-            world = _world()
             series = recorder.new_series(
-                what="by_hand", name=name, bytes=nbytes, world=world, device=_device(), sampled=1
+                what="by_hand", name=name, bytes=nbytes, world=_world(), device=_device(), sampled=1
             )
             cls.known[name] = cls(series)
         return cls.known[name]

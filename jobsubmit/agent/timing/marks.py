@@ -44,7 +44,7 @@ class Marks:
             world = group.get_world_size()
             self.recorder.event("joined", seconds=seconds, backend=group.get_backend(), world=world)
 
-        _wrap(module, "init_process_group", self._timed(note))
+        self._time(module, "init_process_group", note)
 
     def _mark_save(self, module: ModuleType) -> None:
         def note(seconds: float, args: Any) -> None:
@@ -54,7 +54,7 @@ class Marks:
             if self.saves <= _MOST_SAVES:
                 self.recorder.event("saved", seconds=seconds)
 
-        _wrap(module, "save", self._timed(note))
+        self._time(module, "save", note)
 
     def _unmeasured(self, name: str, called: str = "") -> Callable[[ModuleType], None]:
         what = called or name
@@ -74,37 +74,35 @@ class Marks:
 
         return mark
 
-    def _timed(self, note: Callable[[float, Any], None]) -> Callable[..., Any]:
-        def wrapping(function: Any) -> Any:
-            @functools.wraps(function)
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                if getattr(self.inside, "is_busy", False):  # a save may be made of many small ones
-                    return function(*args, **kwargs)
-                begun = time.perf_counter()
-                self.inside.is_busy = True
+    def _time(self, module: ModuleType, name: str, note: Callable[[float, Any], None]) -> None:
+        """Tell `note` how long each call of a function takes, and its arguments."""
+        function: Any = getattr(module, name)
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self.inside, "is_busy", False):  # a save may be made of many small ones
+                return function(*args, **kwargs)
+            begun = time.perf_counter()
+            self.inside.is_busy = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self.inside.is_busy = False
+            if self.recorder.is_on:
                 try:
-                    result = function(*args, **kwargs)
-                finally:
-                    self.inside.is_busy = False
-                if self.recorder.is_on:
-                    try:
-                        note(time.perf_counter() - begun, args)
-                    except Exception as error:
-                        self.recorder.off("%s: %s" % (type(error).__name__, error))
-                return result
+                    note(time.perf_counter() - begun, args)
+                except Exception as error:
+                    self.recorder.off("%s: %s" % (type(error).__name__, error))
+            return result
 
-            return timed
-
-        return wrapping
+        _replace(module, name, function, timed)
 
 
-def _wrap(module: ModuleType, name: str, wrapping: Callable[..., Any]) -> None:
+def _replace(module: ModuleType, name: str, function: Any, by: Any) -> None:
     """Replace a function in its module, and in the packages above it where it was imported into them already."""
-    function = getattr(module, name)
-    wrapped = wrapping(function)
     above = module.__name__
     while above:
         holder = sys.modules.get(above)
         if holder is not None and getattr(holder, name, None) is function:
-            setattr(holder, name, wrapped)
+            setattr(holder, name, by)
         above = above.rpartition(".")[0]

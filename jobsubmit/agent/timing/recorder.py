@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from .. import node_contract as contract
+from ..atomic_write import read_file
 
 FOLDER = "timing"
 _INSTALLED = "_jobsubmit_agent.timing.install"  # the name under which the rank reporter loads it
@@ -40,7 +41,7 @@ class Recorder:
         self.began, self.began_ns = time.time(), time.perf_counter_ns()
         self.is_on = True
         self.series = self.events = 0
-        self._write(
+        self.write(
             {
                 "timing": 1,
                 "t": self.began,
@@ -60,7 +61,7 @@ class Recorder:
         """Note that something happened, now."""
         self.events += 1
         if self.events <= _MOST_EVENTS:
-            self._write({"event": event, "t": time.time(), **fields})
+            self.write({"event": event, "t": time.time(), **fields})
 
     def new_series(self, **fields: object) -> Series:
         """Return a new series of steps; its fields say what is measured."""
@@ -72,17 +73,14 @@ class Recorder:
         """End the timing, and say so once a node: the training goes on."""
         if not self.is_on:
             return
-        self._write({"event": "off", "t": time.time(), "why": why})
+        self.write({"event": "off", "t": time.time(), "why": why})
         self.is_on = False
         if _is_first_of_node(self.rank):
             with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 sys.stderr.write("jobsubmit: the timing is off: %s; the training goes on without it\n" % why)
 
-    def row(self, values: list[object]) -> None:
-        """Write a row."""
-        self._write(values)
-
-    def _write(self, value: object) -> None:
+    def write(self, value: object) -> None:
+        """Write one document."""
         if not self.is_on or os.getpid() != self.pid:  # a helper that was forked has the same file open
             return
         try:
@@ -112,7 +110,7 @@ class Series:
     def row(self, step: int, *values: int | None) -> None:
         """Write what was measured of a step: step, forward, backward, communication, overlap, in microseconds."""
         if self.wants(step):
-            self.recorder.row([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
+            self.recorder.write([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
             self.own_ns = 0
             self.count(1)
 
@@ -124,17 +122,12 @@ class Series:
             self.stride *= _STRIDE_FACTOR
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that lies in its place keeps nobody."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def read_files(job_dir: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the files that the processes of a node wrote."""
     folder = os.path.join(job_dir, FOLDER)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        with suppress(OSError), open(os.path.join(folder, name), "rb", opener=_without_waiting) as stream:
-            yield name, stream.read()
+        with suppress(OSError):
+            yield name, read_file(os.path.join(folder, name))
 
 
 def current_recorder() -> Recorder | None:

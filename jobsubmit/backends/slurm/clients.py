@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from jobsubmit.agent.node_contract import is_reserved
-from jobsubmit.backends.shared.client_process import describe_refusal, run_client
 from jobsubmit.backends.slurm.batch_script import LOG, MARK
 from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError
 
 HINT = "run it where Slurm's clients work: `sinfo` must answer"
 _UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)
-_SUBMIT_SECONDS = 60.0
+_PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read must look the same everywhere
+_ANSWER_SECONDS, _SUBMIT_SECONDS = 8.0, 60.0  # a controller that is down is told within ten
 _FRESH_SECONDS = 1.0
 _FIELDS = ("JobState", "Reason", "Restarts", "SubmitTime", "StartTime", "NodeList")
 _CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
@@ -41,6 +42,37 @@ class SlurmJob:
     is_ours: bool
 
 
+def run_client(
+    command: Sequence[str],
+    *,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
+    seconds: float = _ANSWER_SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """Run a client to its end; raise BackendError where it is missing or gets no answer. Its exit code is its own."""
+    try:
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=seconds,
+            env={**os.environ, **_PLAIN} if environment is None else environment,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise BackendError(f"there is no {command[0]} on PATH", HINT) from error
+    except subprocess.TimeoutExpired as error:
+        raise BackendError(f"{command[0]} got no answer within {seconds:.0f} s", HINT, may_pass=True) from error
+
+
+def describe_refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a client that failed said, on one line."""
+    said = [line.split(": error: ")[-1].strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return "; ".join(dict.fromkeys(said)) or f"exit code {done.returncode}"
+
+
 def look(number: str) -> SlurmJob | None:
     """Return what the controller knows of a job, else what the accounting does, or None. Raises BackendError.
 
@@ -58,7 +90,7 @@ _seen: dict[str, tuple[float, SlurmJob | None]] = {}
 
 
 def _look(number: str) -> SlurmJob | None:
-    done = run_client(["scontrol", "--oneliner", "show", "job", number], HINT)
+    done = run_client(["scontrol", "--oneliner", "show", "job", number])
     if done.returncode == 0:
         return _from_controller(done.stdout)
     if not _UNKNOWN.search(done.stderr):
@@ -88,9 +120,9 @@ def _from_accounting(number: str) -> SlurmJob | None:
     """Ask sacct, which many clusters do not have."""
     columns = "State,Submit,Start,NodeList,Restarts"
     try:
-        done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns], HINT)
+        done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns])
         if done.returncode != 0:  # an older one knows no Restarts
-            done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns.rpartition(",")[0]], HINT)
+            done = run_client(["sacct", "-X", "-n", "-P", "-j", number, "-o", columns.rpartition(",")[0]])
     except BackendError:
         return None
     if done.returncode != 0 or not done.stdout.strip():
@@ -110,7 +142,7 @@ def _from_accounting(number: str) -> SlurmJob | None:
 
 def find(job_id: str) -> str | None:
     """Return the number of the Slurm job whose comment carries a job id, the newest, or None."""
-    done = run_client(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"], HINT)
+    done = run_client(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"])
     if done.returncode != 0:
         raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)
     numbers = [line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == [MARK + job_id]]
@@ -120,7 +152,7 @@ def find(job_id: str) -> str | None:
 @cache
 def cluster_name() -> str:
     """Return the name of the cluster that our clients speak to. Raises BackendError where it does not answer."""
-    done = run_client(["scontrol", "show", "config"], HINT)
+    done = run_client(["scontrol", "show", "config"])
     found = re.search(r"^ClusterName\s*= *(\S+)", done.stdout, re.MULTILINE)
     if done.returncode != 0 or not found:
         raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)
@@ -129,7 +161,7 @@ def cluster_name() -> str:
 
 def sbatch(document: str, environment: Mapping[str, str], *options: str) -> str:
     """Hand a document to sbatch; return what it says. Raises BackendError where Slurm refuses it."""
-    done = run_client(["sbatch", *options], HINT, stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
+    done = run_client(["sbatch", *options], stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
     if done.returncode != 0:
         raise BackendError(f"Slurm refuses the job: {describe_refusal(done)}", _refusal_hint(done.stderr))
     return done.stdout or done.stderr
@@ -160,6 +192,6 @@ def clean_environment() -> dict[str, str]:
 
 def cancel(number: str) -> None:
     """Have Slurm end a job; that it has ended is fine. Raises BackendError where Slurm does not answer."""
-    done = run_client(["scancel", number], HINT)
+    done = run_client(["scancel", number])
     if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
         raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)

@@ -97,24 +97,17 @@ class _Walk:
     def _statement(self, node: ast.stmt, module: Module, level: Reach) -> _Flow:
         self._mark(node, level)
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 for decorator in node.decorator_list:
                     self._expression(decorator, module, level)
                 self.marks[node] = Reach.NEVER
                 return _Flow.ON
-            case ast.ClassDef():
-                self.marks[node] = Reach.NEVER
-                return _Flow.ON
             case ast.If():
                 return self._if(node, module, level)
-            case ast.For() | ast.AsyncFor():
-                self._expression(node.iter, module, level)
+            case ast.For() | ast.AsyncFor() | ast.While():
+                self._expression(node.test if isinstance(node, ast.While) else node.iter, module, level)
                 self._block(node.body, module, level)
                 self._block(node.orelse, module, level)
-                return _Flow.PERHAPS_OUT if node in module.returning else _Flow.ON
-            case ast.While():
-                self._expression(node.test, module, level)
-                self._block(node.body, module, level)
                 return _Flow.PERHAPS_OUT if node in module.returning else _Flow.ON
             case ast.With() | ast.AsyncWith():
                 for item in node.items:

@@ -57,9 +57,7 @@ class Clients:
             "scancel": (0, ""),
         }
 
-    def ask(
-        self, command: Sequence[str], hint: str, *, stdin: str | None = None, **_: Any
-    ) -> subprocess.CompletedProcess[str]:
+    def ask(self, command: Sequence[str], *, stdin: str = "", **_: Any) -> subprocess.CompletedProcess[str]:
         text = " ".join(command)
         self.asked.append(text)
         self.sent = stdin or self.sent
