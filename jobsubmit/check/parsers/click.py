@@ -31,7 +31,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         if name == "click.command" and isinstance(decorator, ast.Call):
             is_lenient = any(k.arg in ("context_settings", "cls", None) for k in decorator.keywords)
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
-            found = _option(decorator, name == "click.argument", program, module, values)
+            found = _option(decorator, name == "click.argument", module, values)
             if found is None:
                 gaps.append(Gap(module.where(decorator), "the name of an option is put together here"))
             else:
@@ -57,7 +57,7 @@ def _is(node: ast.AST, program: Program, module: Module, *names: str) -> bool:
     return _called(node, program, module) in names
 
 
-def _option(call: ast.Call, is_argument: bool, program: Program, module: Module, values: Values) -> list[Option] | None:
+def _option(call: ast.Call, is_argument: bool, module: Module, values: Values) -> list[Option] | None:
     names = [values.of(item, module) for item in call.args]
     if not names or not all(isinstance(name, str) for name in names):
         return None
@@ -73,7 +73,7 @@ def _option(call: ast.Call, is_argument: bool, program: Program, module: Module,
     split = [part for name in flags for part in name.split("/")]
     if len(split) > len(flags) or told.get("is_flag") or "flag_value" in told or told.get("count"):
         return [Option((flag.strip(),), where, {"action": "store_true"}, is_sure=False) for flag in split]
-    kind, choices = _type(given.get("type"), program, module, values)
+    kind, choices = _type(given.get("type"), module, values)
     is_required = is_required is True and not {"envvar", "prompt"} & set(given)
     settings = {"required": is_required, **({"choices": choices} if choices else {})}
     if isinstance(given.get("type"), (ast.Tuple, ast.List)):
@@ -83,11 +83,11 @@ def _option(call: ast.Call, is_argument: bool, program: Program, module: Module,
     return [Option(tuple(flags), where, settings, kind, told.get("default", UNKNOWN), is_sure)]
 
 
-def _type(node: ast.AST | None, program: Program, module: Module, values: Values) -> tuple[str, list[str]]:
+def _type(node: ast.AST | None, module: Module, values: Values) -> tuple[str, list[str]]:
     """Return the converter of an option and its choices."""
     if node is None:
         return "", []
-    name = _called(node, program, module)
+    name = _called(node, values.program, module)
     if name == "click.Choice" and isinstance(node, ast.Call) and node.args and len(node.args) == 1:
         choices = values.of(node.args[0], module)
         is_exact = not node.keywords

@@ -25,7 +25,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     options: list[Option] = []
     gaps: list[Gap] = []
     for item in classes:
-        gaps += _fields_of(program.name_of(item, module), item, module, program, values, options)
+        gaps += _fields_of(program.name_of(item, module), item, module, values, options)
     if not classes:
         gaps.append(Gap(module.where(call), "its dataclasses are not told here"))
     parses = [(m, c) for m, c, _ in reached.calls if isinstance(c.func, ast.Attribute) and c.func.attr == _PARSES]
@@ -36,19 +36,17 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     return CommandLine("HfArgumentParser", tuple(options), bool(strict), place[0].where(place[1]), tuple(gaps))
 
 
-def _fields_of(
-    name: str, node: ast.AST, module: Module, program: Program, values: Values, options: list[Option]
-) -> Iterator[Gap]:
-    found = program.definition(name)
+def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options: list[Option]) -> Iterator[Gap]:
+    found = values.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         yield Gap(module.where(node), f"the options of {name or 'a class'} are not in the code directory")
         return
     home, owner = found[0], found[1]
     for base in owner.bases:
-        yield from _fields_of(program.name_of(base, home), base, home, program, values, options)
+        yield from _fields_of(values.program.name_of(base, home), base, home, values, options)
     for item in owner.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            options.append(_option(item, item.target.id, home, program, values))
+            options.append(_option(item, item.target.id, home, values))
             if "bool" in ast.unparse(item.annotation):
                 options.append(
                     Option(
@@ -60,14 +58,14 @@ def _fields_of(
                 )
 
 
-def _option(item: ast.AnnAssign, name: str, home: Module, program: Program, values: Values) -> Option:
+def _option(item: ast.AnnAssign, name: str, home: Module, values: Values) -> Option:
     names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
     kind = ast.unparse(item.annotation).strip("'\"")
     for wrapper in ("Optional[", "typing.Optional["):
         kind = kind.removeprefix(wrapper).removesuffix("]") if kind.startswith(wrapper) else kind
     kind = kind.removesuffix(" | None")
     is_required, choices, default = item.value is None, None, UNKNOWN
-    if isinstance(item.value, ast.Call) and program.name_of(item.value.func, home).rpartition(".")[2] == "field":
+    if isinstance(item.value, ast.Call) and values.program.name_of(item.value.func, home).rpartition(".")[2] == "field":
         keywords = {keyword.arg: keyword.value for keyword in item.value.keywords}
         is_required = not {"default", "default_factory", None} & set(keywords)
         default = values.of(keywords.get("default"), home)

@@ -24,7 +24,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     positional = [*own.posonlyargs, *own.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
     parameters = [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
-    options = tuple(found for arg, default in parameters for found in _options(arg, default, program, module, values))
+    options = tuple(found for arg, default in parameters for found in _options(arg, default, module, values))
     is_plain = own.vararg is None and own.kwarg is None
     gaps = () if is_plain else (Gap(module.where(function), "it takes what it is not told of"),)
     return CommandLine("typer", options, is_plain, module.where(function), gaps, {"allow_abbrev": False})
@@ -50,12 +50,10 @@ def _is_nested(program: Program) -> bool:
     )
 
 
-def _options(
-    arg: ast.arg, default: ast.expr | None, program: Program, module: Module, values: Values
-) -> Iterator[Option]:
-    kind, extra = _annotation(arg.annotation, program, module)
-    maker = default if _maker(default, program, module) else extra
-    made = _maker(maker, program, module)
+def _options(arg: ast.arg, default: ast.expr | None, module: Module, values: Values) -> Iterator[Option]:
+    kind, extra = _annotation(arg.annotation, values.program, module)
+    maker = default if _maker(default, values.program, module) else extra
+    made = _maker(maker, values.program, module)
     plain = default if maker is not default else None
     if made == "typer.Context" or kind == "typer.Context":
         return
