@@ -52,12 +52,8 @@ def _document(plan: LaunchPlan, expansion: Expansion) -> dict[str, Any]:
 
 def _process(process: Process, shared: tuple[Value, ...]) -> dict[str, Any]:
     own = {} if process.argv == shared else {"argv": [_value(word) for word in process.argv]}
-    return {
-        "rank": process.rank,
-        "local_rank": process.local_rank,
-        "environment": _values(process.environment),
-        **own,
-    }
+    environment = _values(process.environment)
+    return {"rank": process.rank, "local_rank": process.local_rank, "environment": environment, **own}
 
 
 def _values(environment: Environment) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import jobsubmit
 from jobsubmit.cli.console import out, readable, table
 from jobsubmit.cli.options import JobName
 from jobsubmit.config import load_settings
@@ -80,7 +81,9 @@ def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison])
 
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        temporary.write_text(render_page(found, compared), encoding="utf-8", errors="replace")
+        temporary.write_text(
+            render_page(found, compared, version=jobsubmit.__version__), encoding="utf-8", errors="replace"
+        )
         temporary.replace(file)
     except OSError as error:
         hint = "name a file in a folder that is there and that you can write to"

@@ -10,7 +10,6 @@ from typing import Any
 
 import jinja2
 
-from jobsubmit import __version__
 from jobsubmit.backends.models import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
@@ -38,7 +37,7 @@ _TOP_OVER_P95 = 2.0
 _PARTS = ("forward", "backward", "exposed", "rest")
 
 
-def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = ()) -> str:
+def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (), *, version: str) -> str:
     """Return the page of a job, or of two and how they compare; every text in it is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -52,7 +51,7 @@ def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (
         title=" and ".join(ids),
         views=[_view(report) for report in reports],
         comparison=_comparison(reports, comparisons) if comparisons else None,
-        version=__version__,
+        version=version,
         written=time_text(time.time()),
     )
 

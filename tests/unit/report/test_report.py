@@ -245,7 +245,7 @@ XSS = (
 @pytest.mark.parametrize("text", XSS)
 def test_texts_stay_texts_in_the_page(text: str) -> None:
     files = [timing_file(rank, even, name=text) for rank in range(4)]
-    found = render_page([report_of(text, files, name=text, message=text)])
+    found = render_page([report_of(text, files, name=text, message=text)], version="1")
     assert "<script" not in found
     assert "<img" not in found
     assert 'onerror="' not in found
@@ -255,7 +255,7 @@ def test_texts_stay_texts_in_the_page(text: str) -> None:
 
 
 def test_the_page_asks_for_nothing() -> None:
-    found = render_page([report_of("a", [timing_file(rank, even) for rank in range(4)])])
+    found = render_page([report_of("a", [timing_file(rank, even) for rank in range(4)])], version="1")
     assert "http:" not in found
     assert "https:" not in found
     assert "default-src 'none'" in found
