@@ -214,6 +214,7 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "folder store with endpoint": (GOOD + "store: {uri: ./s, endpoint_url: http://x}\n", 5, "a folder has none"),
     "endpoint without scheme": (GOOD + "store: {uri: s3://bucket, endpoint_url: x:9000}\n", 5, "must be an address"),
     "unknown backend": (GOOD + "backend: {kind: kubernetes}\n", 5, "must be one of local, slurm, volcano"),
+    "no kind": (GOOD + "backend: {kind: null}\n", 5, "must be one of local, slurm, volcano"),
     "backend field of another kind": (GOOD + "backend: {kind: slurm, queue: q}\n", 5, "backend.queue: is not a field"),
     "backend field misspelt": (GOOD + "backend: {kind: slurm, partitoin: q}\n", 5, "did you mean `partition`"),
     "local backend with fields": (GOOD + "backend: {partition: q}\n", 5, "backend.partition: is not a field"),
