@@ -115,7 +115,9 @@ def _register(called: str) -> None:
         own = _OWN_PARSER if name in ("upload", "download") else {}
         is_needed = name == called or completes
         command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function) if is_needed else _only_shown
-        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(command if own else _with_shared(command))
+        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(
+            _with_shared(command) if is_needed and not own else command
+        )
 
 
 def _shared(format_: Format = "text", debug: Debug = False) -> None:
