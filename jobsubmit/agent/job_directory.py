@@ -8,7 +8,7 @@ import signal
 STREAMS = ("stdout", "stderr")
 RESOLVED, PLAN, DIFFERENCE = "resolved.yaml", "plan.json", "uncommitted.diff"
 LOCAL_REQUEST = "local.json"  # what the local backend was asked for
-SIGNAL_BASE = 128  # a shell tells signal N as exit code 128 + N
+SIGNAL_BASE = 128  # a shell reports signal N as exit code 128 + N
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
 
 
@@ -29,7 +29,7 @@ class JobDirectory:
         self.lock = os.path.join(path, "lock")  # held as long as guardian or supervisor lives
         self.status = os.path.join(path, "status.json")  # a NodeStatus, replaced whole
         self.events = os.path.join(path, "events.jsonl")  # an Event a line; the ranks append, too
-        self.agent_log = os.path.join(path, "gang.log")  # what guardian and supervisor themselves had to say
+        self.agent_log = os.path.join(path, "gang.log")  # the output of guardian and supervisor themselves
         self.reserve = os.path.join(path, ".reserve")  # room for the last status on a disk that is full by then
         self.control_group = os.path.join(path, "control-group")  # the path of the job's control group
         self.processes = os.path.join(path, "processes.json")  # by whom, and which processes were seen

@@ -8,7 +8,7 @@ from .atomic_write import read_file, replace_file
 from .job_directory import JobDirectory
 from .protocol import NodeStatus, read_status_text
 
-STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that was told to end by what had started it
+STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that its platform asked to end
 NO_STATUS: NodeStatus = {
     "state": "FAILED",
     "reason": "AGENT_FAILED",

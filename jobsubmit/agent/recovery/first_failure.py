@@ -43,7 +43,7 @@ class ProcessFailure:
         return self.was_told, self.is_victim, self.is_leader and self.code > 0, self.t
 
     def is_clear(self) -> bool:
-        """Return whether it surely is a cause: nobody told it to end, and nobody else's end explains it."""
+        """Return whether it surely is a cause: it was not asked to end, and the end of no other process explains it."""
         is_explained = self.is_leader and self.code != -signal.SIGKILL
         return not (self.was_told or self.is_victim or is_explained)
 
@@ -55,7 +55,7 @@ class RankTable:
         self.ranks: dict[int, Rank] = {}
         self.by_pid: dict[int, Rank] = {}
         self.leaders: dict[int, tuple[int, float]] = {}  # node → exit code, when
-        self.stopped_at: float | None = None  # when we told everybody to end
+        self.stopped_at: float | None = None  # when all processes were asked to end
 
     def take(self, event: Event) -> None:
         """Take one event of the rank reporter."""
@@ -112,7 +112,7 @@ class RankTable:
 
     def _rank_failure(self, rank: Rank) -> ProcessFailure | None:
         if rank.is_assumed and not self.leaders.get(rank.node, (0, 0.0))[0]:
-            return None  # the boot file may cope with its end: only a failed boot file tells
+            return None  # the boot file may cope with its end: only a failed boot file is proof
         signs = [event for event in (rank.exception, rank.exit) if event]
         code = rank.intended_code()
         if not code:

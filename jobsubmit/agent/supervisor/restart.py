@@ -2,7 +2,7 @@
 
 All attempts of a job share its directory and so its code, installed packages, inputs, outputs, checkpoints, logs and
 events; port and addresses stay the same. An attempt begins without ranks, phases and step numbers of its own, and
-JOBSUBMIT_RESTART_COUNT tells its processes which it is.
+JOBSUBMIT_RESTART_COUNT holds its number.
 """
 
 from __future__ import annotations

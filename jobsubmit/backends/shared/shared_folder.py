@@ -32,6 +32,7 @@ class SharedFolder:
 
     def __init__(self, directory: Path, platform_log: str = "engine.log") -> None:
         self.directory, self.platform_log = directory, platform_log
+        self.files = JobDirectory(directory)
 
     def attempts(self) -> range:
         """Return the numbers of the attempts that have begun, the first being 0."""
@@ -39,8 +40,7 @@ class SharedFolder:
 
     def node_dirs(self, attempt: int) -> dict[int, Path]:
         """Return the directory of each node that has begun an attempt."""
-        found = Path(JobDirectory(self.directory).node_of(attempt, 0).path).parent.glob("node-*")
-        return _numbered(found)
+        return _numbered(Path(self.files.node_of(attempt, 0).path).parent.glob("node-*"))
 
     def statuses(self, attempt: int) -> list[NodeStatus]:
         """Return the status of each node that has begun an attempt."""
@@ -74,12 +74,12 @@ class SharedFolder:
 
     def is_cancel_asked(self) -> bool:
         """Return whether somebody wants the job to end."""
-        return Path(JobDirectory(self.directory).cancel).exists()
+        return Path(self.files.cancel).exists()
 
     def is_cancel_overdue(self) -> bool:
         """Return whether the nodes were asked to end long ago, and have not."""
         try:
-            asked_at = Path(JobDirectory(self.directory).cancel).stat().st_mtime
+            asked_at = Path(self.files.cancel).stat().st_mtime
         except OSError:
             return False
         grace = status_file.cancel_grace(str(self.directory), USUAL_GRACE_SECONDS) or 0.0
