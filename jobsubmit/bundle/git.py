@@ -108,7 +108,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
     if not commit:
         raise UnknownRevisionError("its repository has no commit yet")
     branch = _line(_git(root, "symbolic-ref", "--short", "--quiet", "HEAD", may_fail=True))
-    tracked = set(_paths(_git(root, "ls-files", "-z", "--recurse-submodules", "--", ".")))
+    tracked = set(_tracked(root))
     if not tracked:
         raise UnknownRevisionError(f"{root} is no part of the repository around it")
     marked = _paths(_git(root, "ls-files", "-v", "-z", "--", "."))
@@ -129,6 +129,19 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
                 uncommitted.add(path)
         shown = [path for path in changed if path in gone or path in uploaded]
         return Revision(commit, branch, tuple(sorted(uncommitted)), tuple(_changes(root, shown, settings)))
+
+
+def read_tracked(root: Path) -> frozenset[str]:
+    """Return the files below a folder that git tracks, those of its submodules included; none where there is no git."""
+    try:
+        _own_prefix(root)
+        return frozenset(_tracked(root))
+    except UnknownRevisionError:
+        return frozenset()
+
+
+def _tracked(root: Path) -> list[str]:
+    return _paths(_git(root, "ls-files", "-z", "--recurse-submodules", "--", "."))
 
 
 def _own_prefix(root: Path) -> str:

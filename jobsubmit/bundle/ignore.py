@@ -1,16 +1,24 @@
-"""What of a code directory nobody wants on a node: the default rules, and the user's ignore files."""
+"""What of a code directory is not uploaded: the default rules, and the ignore files of its folders.
+
+Every folder may have a .gitignore and a .jobignore. The last pattern that fits decides, as in git: a deeper file counts
+after the ones above it, and in one folder .jobignore counts after .gitignore. A file that git tracks is never left
+out by .gitignore or a default rule; .jobignore may leave out anything. Unlike in git, a line of .jobignore that spells out a
+path brings it back even from a folder that is left out.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jobsubmit.bundle.ignore_pattern import Pattern, parse_pattern
+from jobsubmit.bundle.ignore_pattern import Pattern, escape, parse_pattern
+from jobsubmit.bundle.model import DANGLING, NOT_REGULAR, LeftOut
 from jobsubmit.errors import BundleError
 
-# The first that the code directory has is the one that counts, in every folder.
-IGNORE_FILES = (".jobignore", ".gitignore")
+GITIGNORE, JOBIGNORE = ".gitignore", ".jobignore"
+IGNORE_FILES = (GITIGNORE, JOBIGNORE)  # in this order
+DEFAULT = "ignored by the default rules"
 
 # A `!pattern` in an ignore file brings any of these back.
 _NAMES = frozenset([".git", ".hg", ".svn", ".DS_Store"])
@@ -40,6 +48,23 @@ class Rules(NamedTuple):
     name: str
     patterns: tuple[Pattern, ...]
 
+    @property
+    def is_jobignore(self) -> bool:
+        """Return whether the file is a .jobignore."""
+        return self.name.endswith(JOBIGNORE)
+
+
+class Ignored(NamedTuple):
+    """Why a path is left out: `rule` is FILE:LINE, or empty for a default rule.
+
+    `order` is the place of the rule among all that are looked at; what comes later may bring the path back.
+    """
+
+    reason: str
+    rule: str = ""
+    order: tuple[int, int] = (-1, 0)
+    is_by_jobignore: bool = False
+
 
 def match_defaults(name: str, *, is_dir: bool) -> bool:
     """Return whether a name is left out unless the user's rules say otherwise."""
@@ -48,29 +73,78 @@ def match_defaults(name: str, *, is_dir: bool) -> bool:
     return is_dir and (name in _FOLDERS or name.endswith(_FOLDER_ENDING))
 
 
-def read_rules(folder: str, prefix: str, name: str) -> tuple[Rules, ...]:
-    """Return the rules in a folder's ignore file, if it has one; raise BundleError where they cannot be used."""
-    file = os.path.join(folder, name)
-    if not os.path.isfile(file):
-        return ()
-    try:
-        with open(file, encoding="utf-8-sig", newline="\n") as stream:
-            text = stream.read()
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{prefix}{name} cannot be used: {error}", "it must be UTF-8 text") from error
-    return (Rules(prefix, prefix + name, parse_patterns(text.split("\n"))),)
+def read_rules(folder: str, prefix: str) -> Iterator[Rules]:
+    """Yield the rules in the ignore files of a folder; raise BundleError where they cannot be used."""
+    for name in IGNORE_FILES:
+        file = os.path.join(folder, name)
+        if os.path.isfile(file):
+            try:
+                with open(file, encoding="utf-8-sig", newline="\n") as stream:
+                    text = stream.read()
+            except (OSError, ValueError) as error:
+                raise BundleError(f"{prefix}{name} cannot be used: {error}", "it must be UTF-8 text") from error
+            yield Rules(prefix, prefix + name, parse_patterns(text.split("\n")))
 
 
 def parse_patterns(lines: Iterable[str]) -> tuple[Pattern, ...]:
     """Return the patterns of an ignore file's lines, in their order."""
-    found = (parse_pattern(line.removesuffix("\r")) for line in lines)
+    found = (parse_pattern(line.removesuffix("\r"), number) for number, line in enumerate(lines, 1))
     return tuple(pattern for pattern in found if pattern is not None)
+
+
+def find_ignoring(path: str, rules: Sequence[Rules], *, is_dir: bool) -> Ignored | None:
+    """Return why a path is left out, or None; folders above it are not looked at."""
+    for place in range(len(rules) - 1, -1, -1):
+        rule = rules[place]
+        pattern = _last_fit(rule.patterns, path[len(rule.base) :], is_dir=is_dir)
+        if pattern is not None:
+            if pattern.is_exception:
+                return None
+            reason = f"ignored by {rule.name} line {pattern.number}: {pattern.line.strip()}"
+            order = (place, pattern.number)
+            return Ignored(reason, f"{rule.name}:{pattern.number}", order, rule.is_jobignore)
+    is_default = match_defaults(path.rpartition("/")[2], is_dir=is_dir)
+    return Ignored(DEFAULT) if is_default else None
+
+
+def is_brought_back(path: str, rules: Sequence[Rules], above: Ignored, *, is_dir: bool) -> bool:
+    """Return whether a .jobignore brings back a path whose folder is left out."""
+    for place in range(len(rules) - 1, -1, -1):
+        rule = rules[place]
+        pattern = _last_fit(rule.patterns, path[len(rule.base) :], is_dir=is_dir) if rule.is_jobignore else None
+        if pattern is not None:
+            return pattern.is_exception and not pattern.is_for_names and (place, pattern.number) > above.order
+    return False
+
+
+def may_bring_back_below(folder: str, rules: Sequence[Rules], above: Ignored) -> bool:
+    """Return whether a .jobignore names a path in a folder that is left out."""
+    return any(
+        pattern.is_exception and (place, pattern.number) > above.order and pattern.names_below(folder[len(rule.base) :])
+        for place, rule in enumerate(rules)
+        if rule.is_jobignore
+        for pattern in rule.patterns
+    )
+
+
+def how_to_bring_back(path: str, left_out: LeftOut) -> str:
+    """Return what to do so that a file is uploaded that is left out, itself or with a folder above it."""
+    if left_out.reason in (DANGLING, NOT_REGULAR):
+        return "put a file in its place"
+    file, _, line = left_out.rule.rpartition(":")
+    folder, _, name = file.rpartition("/")
+    if name == JOBIGNORE:
+        return f"change line {line} of {file}"
+    below = path[len(folder) + 1 :] if folder else path
+    where = f"{folder}/{JOBIGNORE}" if folder else JOBIGNORE
+    anchor = "" if "/" in below else "/"
+    return f"if it belongs to the code, add the line !{anchor}{escape(below)} to {where}"
 
 
 def last_opinion(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> bool | None:
     """Return whether the last pattern that fits leaves a path out, or None where none fits."""
-    fitting = (not pattern.is_exception for pattern in reversed(patterns) if pattern.fits(path, is_dir=is_dir))
-    return next(fitting, None)
+    pattern = _last_fit(patterns, path, is_dir=is_dir)
+    return None if pattern is None else not pattern.is_exception
 
 
 def covers(patterns: Sequence[Pattern], path: str) -> bool:
@@ -79,3 +153,7 @@ def covers(patterns: Sequence[Pattern], path: str) -> bool:
     return any(last_opinion(patterns, folder, is_dir=True) for folder in above) or bool(
         last_opinion(patterns, path, is_dir=False)
     )
+
+
+def _last_fit(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> Pattern | None:
+    return next((pattern for pattern in reversed(patterns) if pattern.fits(path, is_dir=is_dir)), None)

@@ -37,12 +37,17 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pattern: of names if it has no slash, else of paths below the folder of its file."""
+    """One pattern: of names if it has no slash, else of paths below the folder of its file.
+
+    `line` is what stands in the file, and `number` the number of that line.
+    """
 
     text: str
     is_exception: bool
     is_for_folders: bool
     is_for_names: bool
+    line: str = ""
+    number: int = 0
 
     def fits(self, path: str, *, is_dir: bool) -> bool:
         """Return whether a path below the folder of the file matches; what lies in a folder that does is not asked."""
@@ -50,6 +55,11 @@ class Pattern:
             return False
         text = path.rpartition("/")[2] if self.is_for_names else path
         return self._expression.fullmatch(_as_bytes(text)) is not None
+
+    def names_below(self, folder: str) -> bool:
+        """Return whether the pattern spells out a path that begins with this folder."""
+        plain = _SPECIAL.split(self.text, maxsplit=1)[0]
+        return not self.is_for_names and plain.startswith(_as_bytes(folder) + "/")
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
@@ -59,7 +69,14 @@ class Pattern:
             return re.compile(_NOTHING)
 
 
-def parse_pattern(line: str) -> Pattern | None:
+def escape(path: str) -> str:
+    """Return the pattern of exactly this path, which is below the folder of the ignore file."""
+    text = re.sub(r"([*?\[\\])", r"\\\1", path)
+    end = len(text.rstrip(" "))
+    return text[:end] + text[end:].replace(" ", "\\ ")
+
+
+def parse_pattern(line: str, number: int = 0) -> Pattern | None:
     """Return the pattern that a line of an ignore file holds, or None for an empty line and for a comment."""
     text = _without_trailing_spaces(line)
     if not text or text.startswith("#"):
@@ -70,7 +87,8 @@ def parse_pattern(line: str) -> Pattern | None:
     text = text[: len(text) - is_for_folders]
     if not text:
         return None
-    return Pattern(_as_bytes(text.removeprefix("/")), is_exception, is_for_folders, "/" not in text)
+    shape = _as_bytes(text.removeprefix("/")), is_exception, is_for_folders, "/" not in text
+    return Pattern(*shape, line, number)
 
 
 def _as_bytes(text: str) -> str:

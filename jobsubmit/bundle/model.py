@@ -12,6 +12,7 @@ from jobsubmit.bundle.git import Revision
 from jobsubmit.common.file_reading import changed_error
 
 NOT_REGULAR = "not a regular file"
+DANGLING = "a link that leads to nothing"
 
 Stamp: TypeAlias = str
 # Path → itself, stamp and digest.
@@ -34,10 +35,11 @@ class BundleFile(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Something that is not uploaded, and why."""
+    """Something that is not uploaded, and why; `rule` is FILE:LINE where a line of an ignore file leaves it out."""
 
     path: str
     reason: str
+    rule: str = ""
 
 
 class Bundle(NamedTuple):

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.agent.fetch import tree_digest
-from jobsubmit.bundle.ignore import IGNORE_FILES, Rules, last_opinion, match_defaults, read_rules
-from jobsubmit.bundle.model import NOT_REGULAR, Bundle, BundleFile, Known, LeftOut, Stamp, directory_problem, stamp_of
+from jobsubmit.bundle.git import read_tracked
+from jobsubmit.bundle.ignore import (
+    DEFAULT,
+    IGNORE_FILES,
+    Ignored,
+    Rules,
+    find_ignoring,
+    is_brought_back,
+    may_bring_back_below,
+    read_rules,
+)
+from jobsubmit.bundle.model import (
+    DANGLING,
+    NOT_REGULAR,
+    Bundle,
+    BundleFile,
+    Known,
+    LeftOut,
+    Stamp,
+    directory_problem,
+    stamp_of,
+)
 from jobsubmit.common.file_reading import BLOCK, changed_error
 from jobsubmit.errors import BundleError
 
@@ -46,30 +68,29 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
 
 
 def is_code(root: Path, path: str) -> bool:
-    """Return whether a file would belong to the code if it were there."""
-    name = _ignore_name(os.fspath(root))
+    """Return whether a file that git tracks would belong to the code if it were there."""
     rules: tuple[Rules, ...] = ()
+    left_out: Ignored | None = None
     parts = path.split("/")
-    for depth, part in enumerate(parts):
+    for depth in range(len(parts)):
         prefix = "".join(f"{above}/" for above in parts[:depth])
-        rules += read_rules(os.path.join(root, prefix), prefix, name)
-        if _ignored(prefix + part, part, rules, is_dir=depth < len(parts) - 1):
-            return False
-    return True
-
-
-def _ignore_name(root: str) -> str:
-    return next((name for name in IGNORE_FILES if os.path.isfile(os.path.join(root, name))), IGNORE_FILES[-1])
+        rules += tuple(read_rules(os.path.join(root, prefix), prefix))
+        left_out = _ignored(prefix + parts[depth], rules, left_out, is_dir=depth < len(parts) - 1)
+    return left_out is None or not left_out.is_by_jobignore
 
 
 class _Folder(NamedTuple):
-    """A folder that is still to be looked into; `above` are the real paths that lead to it."""
+    """A folder that is still to be looked into; `above` are the real paths that lead to it.
+
+    Of one that is `ignored` only what git tracks, or a .jobignore brings back, is taken.
+    """
 
     path: str
     prefix: str
     rules: tuple[Rules, ...]
     real: str
     above: tuple[str, ...]
+    ignored: Ignored | None = None
 
 
 class _Scanner:
@@ -80,7 +101,6 @@ class _Scanner:
         self.real_root = os.path.realpath(root)
         self.own = {os.path.realpath(path) for path in own}
         self.own_names = {os.path.basename(path) for path in self.own}
-        self.ignore_name = _ignore_name(root)
         self.files: list[BundleFile] = []
         self.large: list[tuple[str, str]] = []
         self.directories: list[str] = []
@@ -104,46 +124,74 @@ class _Scanner:
                 pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for the end of a large file
             self.read += len(self.large)
 
+    @cached_property
+    def tracked(self) -> frozenset[str]:
+        """Return the files that git tracks, and the folders that hold any."""
+        files = read_tracked(Path(self.root))
+        return files | {path[: end.start()] for path in files for end in re.finditer("/", path)}
+
     def _folders_in(self, folder: _Folder) -> list[_Folder]:
         """Take the files of a folder; return the folders in it that belong to the code."""
         entries = _entries(folder)
         names = {entry.name for entry in entries}
         if folder.prefix and self.ignore and (reason := self._not_code(folder, names)):
-            self.left_out.append(LeftOut(folder.prefix, reason))
-            return []
+            if reason == _OWN or folder.prefix.rstrip("/") not in self.tracked:
+                self.left_out.append(LeftOut(folder.prefix, reason))
+                return []
+            folder = folder._replace(ignored=folder.ignored or Ignored(reason))
         if folder.prefix and not entries:
             self.directories.append(folder.prefix.rstrip("/"))
-        rules = folder.rules
-        if self.ignore and self.ignore_name in names:
-            rules += read_rules(folder.path, folder.prefix, self.ignore_name)
-        inner = []
-        for entry in entries:
-            path = folder.prefix + entry.name
-            is_link, is_dir = _kind(entry, path)
-            if self.ignore and (reason := _ignored(path, entry.name, rules, is_dir=is_dir) or self._own_file(entry)):
-                self.left_out.append(LeftOut(_shown(path) + "/" * is_dir, reason))
-                continue
-            _require_utf8(path)
-            if is_link:
-                self._refuse_link_out(entry, path)
-            if is_dir:
-                inner.append(self._inner(entry, path, rules, folder, is_link=is_link))
-            else:
-                self._take(entry, path)
-        return inner
+        if self.ignore and not names.isdisjoint(IGNORE_FILES):
+            folder = folder._replace(rules=(*folder.rules, *read_rules(folder.path, folder.prefix)))
+        taken = (self._look_at(entry, folder) for entry in entries)
+        return [inner for inner in taken if inner is not None]
 
-    def _inner(
-        self, entry: os.DirEntry[str], path: str, rules: tuple[Rules, ...], folder: _Folder, *, is_link: bool
-    ) -> _Folder:
+    def _look_at(self, entry: os.DirEntry[str], folder: _Folder) -> _Folder | None:
+        """Take a file, or return the folder that is to be looked into."""
+        path = folder.prefix + entry.name
+        try:
+            is_link = entry.is_symlink()
+            is_dangling = is_link and not os.path.exists(entry.path)
+            is_dir = not is_dangling and entry.is_dir()
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
+        ignored = _ignored(path, folder.rules, folder.ignored, is_dir=is_dir) if self.ignore else None
+        if ignored and self._is_out(path, ignored, folder.rules, is_dir=is_dir):
+            self._leave_out(path, ignored.reason, ignored.rule, is_dir=is_dir)
+            return None
+        if self.ignore and self._is_own_file(entry):
+            self._leave_out(path, _OWN, is_dir=is_dir)
+            return None
+        _require_utf8(path)
+        if is_dangling:
+            self._leave_out(path, DANGLING, is_dir=False)
+            return None
+        if is_link:
+            self._refuse_link_out(entry, path)
+        if is_dir:
+            return self._inner(entry, path, folder, is_link=is_link)._replace(ignored=ignored)
+        self._take(entry, path)
+        return None
+
+    def _is_out(self, path: str, ignored: Ignored, rules: tuple[Rules, ...], *, is_dir: bool) -> bool:
+        """Return whether nothing of an ignored path belongs to the code."""
+        if is_dir and may_bring_back_below(path, rules, ignored):
+            return False
+        is_gits_own = ignored.reason == DEFAULT and path.rpartition("/")[2] == ".git"
+        return is_gits_own or ignored.is_by_jobignore or path not in self.tracked
+
+    def _leave_out(self, path: str, reason: str, rule: str = "", *, is_dir: bool) -> None:
+        self.left_out.append(LeftOut(_shown(path) + "/" * is_dir, reason, rule))
+
+    def _inner(self, entry: os.DirEntry[str], path: str, folder: _Folder, *, is_link: bool) -> _Folder:
         above = (*folder.above, folder.real)
         real = os.path.realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
         if is_link and real in above:
             raise BundleError(f"the link {path} leads back to a folder above it", "remove it or ignore it")
-        return _Folder(entry.path, f"{path}/", rules, real, above)
+        return _Folder(entry.path, f"{path}/", folder.rules, real, above)
 
-    def _own_file(self, entry: os.DirEntry[str]) -> str:
-        is_own = entry.name in self.own_names and os.path.realpath(entry.path) in self.own
-        return _OWN if is_own else ""
+    def _is_own_file(self, entry: os.DirEntry[str]) -> bool:
+        return entry.name in self.own_names and os.path.realpath(entry.path) in self.own
 
     def _not_code(self, folder: _Folder, names: set[str]) -> str:
         if folder.real in self.own:
@@ -157,8 +205,6 @@ class _Scanner:
                 f"the link {path} leads out of the code directory, to {target}",
                 "copy the file in, or add the link to .jobignore",
             )
-        if not os.path.exists(target):
-            raise BundleError(f"the link {path} leads to nothing", "remove it, or add it to .jobignore")
 
     def _take(self, entry: os.DirEntry[str], path: str) -> None:
         try:
@@ -206,13 +252,12 @@ def _read(path: str, source: str) -> BundleFile:
     raise changed_error(source)
 
 
-def _ignored(path: str, name: str, rules: tuple[Rules, ...], *, is_dir: bool) -> str:
-    """Return the name of the rules that leave a path out, or nothing; the deepest file that has an opinion wins."""
-    for rule in reversed(rules):
-        opinion = last_opinion(rule.patterns, path[len(rule.base) :], is_dir=is_dir)
-        if opinion is not None:
-            return f"ignored by {rule.name}" if opinion else ""
-    return "ignored by the default rules" if match_defaults(name, is_dir=is_dir) else ""
+def _ignored(path: str, rules: tuple[Rules, ...], above: Ignored | None, *, is_dir: bool) -> Ignored | None:
+    """Return why a path is left out, by a rule of its own or by the one that leaves out a folder `above` it."""
+    own = find_ignoring(path, rules, is_dir=is_dir)
+    if above is None or (own is not None and own.is_by_jobignore):
+        return own
+    return None if is_brought_back(path, rules, above, is_dir=is_dir) else above
 
 
 def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
@@ -222,14 +267,6 @@ def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
     except OSError as error:
         where = folder.prefix or folder.path
         raise BundleError(f"{where} cannot be read: {error.strerror}", "make it readable or ignore it") from error
-
-
-def _kind(entry: os.DirEntry[str], path: str) -> tuple[bool, bool]:
-    """Return (is a link, is or leads to a folder); a link that leads in circles is refused."""
-    try:
-        return entry.is_symlink(), entry.is_dir()
-    except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error}", "remove it, make it readable or ignore it") from error
 
 
 def _require_utf8(path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 
+from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.check.program.modules import parsed
 from jobsubmit.common.finding import Finding
@@ -31,7 +32,7 @@ def _missing(bundle: Bundle, field: str, path: str) -> Iterator[Finding]:
             "boot-file",
             field,
             f"{path} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
-            "change the rule, or bring it back with a line like !" + path,
+            how_to_bring_back(path, left_out),
         )
     else:
         yield Finding("error", "boot-file", field, f"{path} is not in {bundle.root}", _nearby(bundle, field, path))

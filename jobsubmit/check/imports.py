@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code, argument
 from jobsubmit.check.program.calls import Reach
@@ -49,7 +50,7 @@ def _check_reads(code: Code, bundle: Bundle) -> Iterator[Finding]:
                 "left-out",
                 module.where(call),
                 f"reads {name}, which is here and is not uploaded: {left_out.reason}",
-                f"add `!{path}` to .jobignore, if it belongs to the code",
+                how_to_bring_back(path, left_out),
             )
 
 
@@ -95,7 +96,7 @@ class _Search:
         if find_module(name, self.program.roots, self.paths) or self._is_folder(name):
             return
         if missing := self._left_out(name):
-            yield self._ignored(name, *missing, where)
+            yield self._ignored(name, missing, where)
         elif is_local or (self._is_local(top) and "." in name):
             if not self.has_more_places and not self._defines(name) and not self._is_built(name):
                 yield Finding(
@@ -109,15 +110,16 @@ class _Search:
         full = f"{base}.{name}"
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
             if (missing := self._left_out(full)) and not self._defines(full):
-                yield self._ignored(full, *missing, where)
+                yield self._ignored(full, missing, where)
 
-    def _ignored(self, name: str, path: str, reason: str, where: str) -> Finding:
+    def _ignored(self, name: str, left_out: LeftOut, where: str) -> Finding:
+        path = self._file_of(name)
         return Finding(
             "error",
             "imports",
             where,
-            f"module {name} is in the code directory but is not uploaded: {path} is {reason}",
-            "change the rule, or bring it back with a line like !" + path,
+            f"module {name} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
+            how_to_bring_back(path, left_out),
         )
 
     def _is_local(self, top: str) -> bool:
@@ -145,12 +147,14 @@ class _Search:
 
     def _left_out(self, name: str) -> LeftOut | None:
         """Return what left a module out that is on the disk."""
-        for root in self.program.roots:
-            base = root + name.replace(".", "/")
-            for path in (f"{base}.py", f"{base}/__init__.py"):
-                if (self.bundle.root / path).is_file() and (left_out := self.bundle.left_out_by(path)):
-                    return left_out
-        return None
+        path = self._file_of(name)
+        return self.bundle.left_out_by(path) if path else None
+
+    def _file_of(self, name: str) -> str:
+        """Return where a module is on the disk, or nothing; it need not be uploaded."""
+        bases = [root + name.replace(".", "/") for root in self.program.roots]
+        paths = [path for base in bases for path in (f"{base}.py", f"{base}/__init__.py")]
+        return next((path for path in paths if (self.bundle.root / path).is_file()), "")
 
     def _is_required(self, top: str) -> bool:
         """Return whether a file of requirements names a package like this."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from jobsubmit.bundle.scanner import scan
+from jobsubmit.bundle.ignore import how_to_bring_back
+from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.errors import BundleError
 
 
@@ -46,11 +48,68 @@ def test_gitignore_rules_of_every_folder_count_and_the_deeper_wins(tmp_path: Pat
     assert paths(tmp_path) == [".gitignore", "a.py", "sub/.gitignore", "sub/data/y", "sub/keep.log"]
 
 
-def test_jobignore_replaces_gitignore(tmp_path: Path) -> None:
-    tree(tmp_path, "a.py", "a.log", "secret.txt")
+def test_jobignore_adds_to_gitignore_and_counts_after_it(tmp_path: Path) -> None:
+    tree(tmp_path, "a.py", "a.log", "b.log", "secret.txt", "sub/c.log", "sub/d.log")
     (tmp_path / ".gitignore").write_text("*.log\n")
-    (tmp_path / ".jobignore").write_text("secret.txt\n.gitignore\n")
-    assert paths(tmp_path) == [".jobignore", "a.log", "a.py"]
+    (tmp_path / ".jobignore").write_text("secret.txt\n.*ignore\n!/a.log\n!c.log\n")
+    (tmp_path / "sub/.gitignore").write_text("c.log\n!d.log\n")
+    assert paths(tmp_path) == ["a.log", "a.py", "sub/d.log"]
+
+
+@pytest.mark.parametrize("rules", ["data/\n", "/data\n", "data/*\n", "*.txt\n*.bin\n", "data/**\n"])
+def test_the_hint_for_a_file_that_is_left_out_brings_back_that_file_and_nothing_else(
+    rules: str, tmp_path: Path
+) -> None:
+    tree(tmp_path, "a.py", "data/x.txt", "data/private.txt", "data/train.bin", "data/deep/y.txt")
+    (tmp_path / ".gitignore").write_text(rules)
+    left_out = scan(tmp_path).left_out_by("data/x.txt")
+    assert left_out
+    hint = how_to_bring_back("data/x.txt", left_out)
+    assert hint == "if it belongs to the code, add the line !data/x.txt to .jobignore"
+    (tmp_path / ".jobignore").write_text("!data/x.txt\n")
+    assert paths(tmp_path) == [".gitignore", ".jobignore", "a.py", "data/x.txt"]
+
+
+@pytest.mark.parametrize("name", ["a b.txt ", "[x]*?.txt", "!x.txt", "#x.txt", "back\\slash.txt", "日本.txt"])
+@pytest.mark.parametrize("folder", ["", "sub/", "sub/deeper/"])
+def test_the_hint_holds_for_every_name_and_beside_a_deeper_rule(folder: str, name: str, tmp_path: Path) -> None:
+    tree(tmp_path, "a.py", f"sub/{name}", f"sub/deeper/{name}", "sub/other.txt", name)
+    path = folder + name
+    (tmp_path / ".gitignore").write_text("*.txt*\n")
+    (tmp_path / "sub/.gitignore").write_text("deeper\n*.txt*\n")
+    left_out = scan(tmp_path).left_out_by(path)
+    assert left_out
+    line, _, file = how_to_bring_back(path, left_out).partition("add the line ")[2].rpartition(" to ")
+    (tmp_path / file).write_text(f"{line}\n")
+    assert [p for p in paths(tmp_path) if "ignore" not in p] == sorted(["a.py", path])
+
+
+def git(root: Path, *words: str) -> str:
+    isolated = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True, env=isolated).stdout
+
+
+def test_what_git_tracks_is_left_out_by_jobignore_only(tmp_path: Path) -> None:
+    tracked = ["a.py", "a.log", "build/lib/x.py", "venv/pyvenv.cfg", "venv/kept.py", "node_modules/x.js", "old.pyc"]
+    tree(tmp_path, *tracked, "not.log", "build/lib/y.py", "build/z.py", "venv/bin/python", "secret/a.txt", "gone.log")
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
+    git(tmp_path, "add", "--force", *tracked, "secret", ".gitignore")
+    (tmp_path / ".jobignore").write_text("secret/\nnode_modules/\n")
+    assert paths(tmp_path) == sorted([".gitignore", ".jobignore", *tracked[:5], "old.pyc"])
+    left_out = {left.path: left.rule for left in scan(tmp_path).left_out}
+    assert left_out["build/lib/y.py"] == left_out["build/z.py"] == ".gitignore:2"
+    assert left_out["secret/"] == ".jobignore:1"
+    assert left_out["venv/bin/"] == ""
+    assert is_code(tmp_path, "gone.log")
+    assert not is_code(tmp_path, "secret/gone.txt")
+
+
+def test_a_folder_in_a_repository_that_does_not_track_it_follows_the_rules(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    root = tree(tmp_path / "code", "a.py", "a.log")
+    (root / ".gitignore").write_text("*.log\n")
+    assert paths(root) == [".gitignore", "a.py"]
 
 
 def test_a_negated_rule_brings_a_default_back(tmp_path: Path) -> None:
@@ -66,7 +125,7 @@ def test_what_is_left_out_is_named_with_its_rule(tmp_path: Path) -> None:
     left_out = {left.path: left.reason for left in scan(tmp_path).left_out}
     assert left_out == {
         ".git/": "ignored by the default rules",
-        "a.log": "ignored by .gitignore",
+        "a.log": "ignored by .gitignore line 1: *.log",
         "pipe": "not a regular file",
     }
 
@@ -95,7 +154,7 @@ def test_links_inside_are_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("../outside.py", "leads out of"), ("nowhere.py", "leads to nothing"), (".", "leads back to a folder above")],
+    [("../outside.py", "leads out of"), (".", "leads back to a folder above")],
 )
 def test_links_that_cannot_be_uploaded_are_refused(target: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "outside.py").write_text("x")
@@ -131,11 +190,13 @@ def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
         scan(tmp_path)
 
 
-def test_a_link_in_circles_is_refused(tmp_path: Path) -> None:
-    root = tree(tmp_path / "code", "a.py")
-    (root / "loop").symlink_to("loop")
-    with pytest.raises(BundleError, match="loop"):
-        scan(root)
+@pytest.mark.parametrize("target", ["loop", "nowhere.py", "/no/such/folder"])
+def test_a_link_that_leads_to_nothing_is_left_out(target: str, tmp_path: Path) -> None:
+    root = tree(tmp_path / "code", "a.py", "sub/b.py")
+    (root / "sub/loop").symlink_to(target)
+    bundle = scan(root)
+    assert [file.path for file in bundle.files] == ["a.py", "sub/b.py"]
+    assert [(left.path, left.reason) for left in bundle.left_out] == [("sub/loop", "a link that leads to nothing")]
 
 
 def test_our_own_store_inside_the_code_is_left_out(tmp_path: Path) -> None:
