@@ -6,7 +6,7 @@ import os
 import signal
 
 STREAMS = ("stdout", "stderr")
-RESOLVED, PLAN, DIFFERENCE = "resolved.yaml", "plan.json", "uncommitted.diff"
+RESOLVED, PLAN, DIFFERENCE, LEFT_OUT = "resolved.yaml", "plan.json", "uncommitted.diff", "left-out.json"
 LOCAL_REQUEST = "local.json"  # what the local backend was asked for
 SIGNAL_BASE = 128  # a shell reports signal N as exit code 128 + N
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
@@ -22,6 +22,7 @@ class JobDirectory:
         self.resolved = os.path.join(path, RESOLVED)  # the job file, with flags applied and paths absolute
         self.plan = os.path.join(path, PLAN)  # what was decided, for `rerun` and `report`
         self.difference = os.path.join(path, DIFFERENCE)  # what of the code is in no commit
+        self.left_out = os.path.join(path, LEFT_OUT)  # what of the code was not uploaded, and why
         self.submitting = os.path.join(path, "submitting")  # locked while a client submits the job
         self.cancel_asked = os.path.join(path, "cancel-asked")  # for a client that is still submitting it
         # The guardian and the supervisor of a local job write these, or the agent of a node.

@@ -2,8 +2,8 @@
 
 Every folder may have a .gitignore and a .jobignore. The last pattern that fits decides, as in git: a deeper file counts
 after the ones above it, and in one folder .jobignore counts after .gitignore. A file that git tracks is never left
-out by .gitignore or a default rule; .jobignore may leave out anything. Unlike in git, a line of .jobignore that spells out a
-path brings it back even from a folder that is left out.
+out by .gitignore or a default rule; .jobignore may leave out anything. Unlike in git, a line of .jobignore that spells
+out a path brings it back even from a folder that is left out.
 """
 
 from __future__ import annotations

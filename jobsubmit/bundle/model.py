@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -65,8 +65,13 @@ class Bundle(NamedTuple):
 
     def left_out_by(self, path: str) -> LeftOut | None:
         """Return what a path on the disk is left out with: itself, or a folder above it."""
-        places = {path, *(path[: end.start() + 1] for end in re.finditer("/", path))}
-        return next((left for left in self.left_out if left.path in places), None)
+        return find_left_out(self.left_out, path)
+
+
+def find_left_out(left_out: Iterable[LeftOut], path: str) -> LeftOut | None:
+    """Return what a path is left out with: itself, or a folder above it."""
+    places = {path, *(path[: end.start() + 1] for end in re.finditer("/", path))}
+    return next((left for left in left_out if left.path in places), None)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -1,9 +1,8 @@
-"""The modules that the code imports and the files that it reads, against those that are uploaded."""
+"""The modules that the code imports, against those that are uploaded."""
 
 from __future__ import annotations
 
 import ast
-import posixpath
 import re
 import sys
 from collections.abc import Iterator
@@ -11,16 +10,13 @@ from pathlib import Path
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
-from jobsubmit.check.code import Code, argument
-from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.code import Code
 from jobsubmit.check.program.modules import MAIN, Module, find_module, origin
-from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
-    """Yield the local modules and files that are read and not uploaded; packages of others are not looked for."""
-    yield from _check_reads(code, bundle)
+    """Yield the local modules that are imported and not uploaded; packages of others are not looked for."""
     search = _Search(code, bundle)
     seen: set[str] = set()
     for module in code.program.modules.values():
@@ -33,25 +29,6 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
                 if finding.text not in seen:
                     seen.add(finding.text)
                     yield finding
-
-
-def _check_reads(code: Code, bundle: Bundle) -> Iterator[Finding]:
-    """Yield the files that are opened by their name, and are here but not uploaded."""
-    for module, call in code.calls("open", least=Reach.SURELY):
-        name = code.values.of(call.args[0], module) if call.args else UNKNOWN
-        mode = code.values.of(argument(call, "mode", 1), module) if len(call.args) > 1 or call.keywords else "r"
-        if not isinstance(name, str) or not isinstance(mode, str) or not set(mode) <= set("rbt"):
-            continue
-        path = posixpath.normpath(name)
-        left_out = bundle.left_out_by(path)
-        if left_out and (bundle.root / path).is_file():
-            yield Finding(
-                "warning",
-                "left-out",
-                module.where(call),
-                f"reads {name}, which is here and is not uploaded: {left_out.reason}",
-                how_to_bring_back(path, left_out),
-            )
 
 
 class _Search:

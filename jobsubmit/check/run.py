@@ -11,6 +11,7 @@ from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import check_boot_file
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
+from jobsubmit.check.files import check_files
 from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program.modules import load_program
@@ -43,6 +44,7 @@ def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
 
     for name, check in (
         ("imports", lambda: check_imports(code(), bundle)),
+        ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file))),
         ("ranks", lambda: check_ranks(code())),
         ("fixed", lambda: check_fixed(code())),

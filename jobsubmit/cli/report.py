@@ -142,7 +142,8 @@ def _bar(spans: list[tuple[float, float]], length: float, width: int) -> str:
 def _sync(sync: Sync) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from jobsubmit.report.text import bytes_text, facts, metric_rows, seconds_text, sparkline, straggler_text
+    from jobsubmit.common.sizes import bytes_text
+    from jobsubmit.report.text import facts, metric_rows, seconds_text, sparkline, straggler_text
 
     yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
     yield table(("per step", ">median", ">95%", ">ranks, from", ">to"), metric_rows(sync))

@@ -13,6 +13,7 @@ from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
+from jobsubmit.jobs.missing_file import explain_missing_file
 from jobsubmit.jobs.records import JobRecord, JobRecords
 
 _POLL_SECONDS = 0.1
@@ -37,7 +38,7 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
         return JobStatus(State.UNKNOWN, "DAMAGED", record.damage)
     record = with_handle(record, settings)
     if record.handle:
-        return open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
+        return _status_of_submitted(record, settings)
     if record.problem:
         return _status_of_unsubmitted(record, settings)
     records = JobRecords(settings)
@@ -47,6 +48,13 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
     if written_since not in (None, record):
         return status(written_since, settings)
     return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
+
+
+def _status_of_submitted(record: JobRecord, settings: Settings) -> JobStatus:
+    now = open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
+    if now.failure is None:
+        return now
+    return replace(now, failure=explain_missing_file(now.failure, record, JobRecords(settings).files(record.id)))
 
 
 def _status_of_unsubmitted(record: JobRecord, settings: Settings) -> JobStatus:

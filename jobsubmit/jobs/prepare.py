@@ -15,6 +15,7 @@ from jobsubmit.backends.models import JobPhase
 from jobsubmit.backends.protocol import Backend, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
+from jobsubmit.bundle.left_out import left_out_notes
 from jobsubmit.bundle.model import Bundle, directory_problem
 from jobsubmit.bundle.scan_cache import load_clean, load_known
 from jobsubmit.bundle.scanner import is_code, scan
@@ -111,6 +112,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     findings += list(backend.limits(plan, request, code, bundle))
     placed = tuple(_placed(finding, loaded) for finding in findings)
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend, findings), *map(str, missing_secrets(loaded, plan)))
+    notes += tuple(left_out_notes(bundle)) if bundle else ()
     revision = origin.revision.document() if origin.revision else None
     return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
 

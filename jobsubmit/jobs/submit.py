@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobsubmit.agent.atomic_write import make_private
-from jobsubmit.agent.job_directory import DIFFERENCE, PLAN, RESOLVED
+from jobsubmit.agent.job_directory import DIFFERENCE, LEFT_OUT, PLAN, RESOLVED
 from jobsubmit.backends.models import JobHandle, JobPhase
 from jobsubmit.backends.protocol import Backend, Delivery, Request
 from jobsubmit.backends.registry import open_backend
@@ -20,6 +20,7 @@ from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
+from jobsubmit.jobs.missing_file import left_out_text
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
@@ -137,6 +138,7 @@ def _documents(prepared: Prepared) -> dict[str, str | bytes]:
         PLAN: plan_text(prepared.plan),
         SCRIPT_NAME: prepared.script.text,
         **({DIFFERENCE: revision.diff} if revision and revision.diff else {}),
+        **({LEFT_OUT: left_out_text(prepared.bundle)} if prepared.bundle else {}),
         **prepared.request.documents,
     }
 

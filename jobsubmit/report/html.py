@@ -13,12 +13,12 @@ import jinja2
 from jobsubmit.backends.models import State
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
+from jobsubmit.common.sizes import bytes_text
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING
 from jobsubmit.report.model import Comparison, Report
 from jobsubmit.report.statistics import percentile
 from jobsubmit.report.steps import RankTimes, Sync
 from jobsubmit.report.text import (
-    bytes_text,
     facts,
     labels,
     metric_rows,

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jobsubmit.common.sizes import bytes_text
+
 if TYPE_CHECKING:
     from jobsubmit.report.job_phases import Phase
     from jobsubmit.report.model import Comparison, Report
@@ -32,15 +34,6 @@ def seconds_text(seconds: float | None) -> str:
     if seconds * _SCALE >= 1:
         return f"{seconds * _SCALE:.3g} ms"
     return f"{seconds * _SCALE**2:.0f} µs"
-
-
-def bytes_text(size: float) -> str:
-    """Return a size: `660 B`, `39.3 MB`."""
-    units = ["TB", "GB", "MB", "kB", "B"]
-    while size >= _SCALE and len(units) > 1:
-        size /= _SCALE
-        units.pop()
-    return f"{size:.3g} {units[-1]}"
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:

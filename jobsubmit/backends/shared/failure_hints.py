@@ -109,6 +109,11 @@ TABLE = (
         "install it on the nodes, or see `jobsubmit create --dry-run` for whether it was left out of the code",
     ),
     _Row(
+        r"FileNotFoundError: [^\n]*?['\"]([^'\"\n]+)['\"]",
+        "the file {0} is not on the node",
+        "a relative path starts in the code directory: put the file there, or name its folder in `inputs`",
+    ),
+    _Row(
         r"op\.preamble\.length <= op\.nbytes",
         "the ranks exchange tensors of different sizes",
         "give every rank the same shapes: drop the last batch, or pad it",

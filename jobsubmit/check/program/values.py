@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import operator
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from jobsubmit.check.program.modules import Function, Module, Program
@@ -52,6 +54,24 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "tuple": list,
     "sorted": sorted,
 }
+
+
+def _as_path(value: Any) -> PurePosixPath:
+    """Return a path, seen from the code directory: there a program starts, and its files are."""
+    return PurePosixPath(value)
+
+
+# `__file__` is a path below the code directory, and so is every path that is made of it.
+_PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "os.path.join": posixpath.join,
+    "os.path.dirname": posixpath.dirname,
+    "os.path.normpath": posixpath.normpath,
+    **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath"), str),
+    **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), PurePosixPath),
+    "os.getcwd": lambda: "",
+    "pathlib.Path.cwd": PurePosixPath,
+}
+_PATH_METHODS = ("resolve", "absolute", "expanduser", "as_posix")
 _TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
 
 
@@ -139,6 +159,25 @@ class Values:
                 return self.of(node.value, module, depth)
         return UNKNOWN
 
+    def _known(self, node: ast.AST, module: Module, depth: int) -> Any:
+        """Return a value; raise ValueError where it is not known."""
+        value = self.of(node, module, depth)
+        if value is UNKNOWN:
+            raise ValueError
+        return value
+
+    def assigned(self, node: ast.Name, module: Module) -> ast.expr | None:
+        """Return the expression that a variable is set to, in one place only; other files may set it, too."""
+        for scope in (*module.above(node), module.tree):
+            if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.id in parameters(scope):
+                return None
+            places = module.stores.get((scope, node.id), ())
+            if places:
+                parent = module.parents.get(places[0])
+                is_plain = len(places) == 1 and isinstance(parent, (ast.Assign, ast.AnnAssign))
+                return parent.value if is_plain and isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+        return None
+
     def _unary(self, node: ast.UnaryOp, module: Module, depth: int) -> Any:
         value = self.of(node.operand, module, depth)
         if value is UNKNOWN:
@@ -189,6 +228,10 @@ class Values:
         if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
             nproc = None if self.facts.mode == "spawn" else self.facts.nproc
             return UNKNOWN if nproc is None else self.facts.nodes * nproc
+        if name in _PATH_FUNCTIONS and not node.keywords:
+            return _PATH_FUNCTIONS[name](*(self._known(item, module, depth) for item in node.args))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _PATH_METHODS and not node.args:
+            return _as_path(self._known(node.func.value, module, depth))
         if name == "range" and not node.keywords:
             bounds = [self.of(item, module, depth) for item in node.args]
             is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
@@ -218,6 +261,8 @@ class Values:
             return self.arguments.get(node.attr, UNKNOWN)
         if node.attr == "requires_grad":
             return True
+        if node.attr == "parent" and isinstance(path := self.of(node.value, module), PurePosixPath):
+            return path.parent
         name = self.program.name_of(node, module)
         if name == "sys.argv":
             return ["", *self.facts.argv]
@@ -226,6 +271,8 @@ class Values:
     def _name(self, node: ast.Name, module: Module, depth: int) -> Any:
         if node.id == "__name__":
             return module.name
+        if node.id == "__file__":
+            return module.path
         for scope in module.above(node):
             if isinstance(scope, ast.Lambda) and any(arg.arg == node.id for arg in scope.args.args):
                 return UNKNOWN

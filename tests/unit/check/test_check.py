@@ -83,3 +83,53 @@ def test_a_chain_of_calls_may_be_long(tmp_path: Path) -> None:
     job = {"name": "deep", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
     found = list(check_code(planning.build_plan(load_mapping(job).spec, BUILT_IN), scan(tmp_path)))
     assert [f.where for f in found if f.level == "error"] == ["train.py:4004"]
+
+
+def check_files_of(root: Path, text: str, **job: Any) -> list[str]:
+    """Check a boot file in a folder; return what is said of files that it reads."""
+    (root / "train.py").write_text(text)
+    spec = {"name": "checked", "mode": "torchrun", "code_dir": str(root), "boot_file": "train.py", **job}
+    found = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(root))
+    return [f"{f.where} {f.text}" for f in found if f.check == "left-out"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("np.memmap('data/train.bin')", "data/train.bin"),
+        ("np.memmap(os.path.join('data', 'train.bin'), dtype='u2', mode='r')", "data/train.bin"),
+        ("open(Path(__file__).resolve().parent / 'data' / 'train.bin', 'rb')", "data/train.bin"),
+        ("(Path('data') / 'train.bin').read_bytes()", "data/train.bin"),
+        ("torch.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'data', 'train.bin'))", "data/train.bin"),
+        ("name = sys.stdin.read()\nnp.load(f'data/{name}/train.bin')", "data/wiki/train.bin"),
+        (
+            "d = os.path.join('data', sys.stdin.read())\ndef f():\n  np.load(os.path.join(d, 'train.bin'))\nf()",
+            "data/wiki/",
+        ),
+        ("np.memmap('data/train.bin', 'u2', 'w+')", ""),
+        ("open('data/train.bin', 'wb')", ""),
+        ("open('data/none.bin')", ""),
+        ("open('kept.txt')", ""),
+    ],
+)
+def test_a_file_that_is_read_and_left_out_is_named(text: str, path: str, tmp_path: Path) -> None:
+    for name in ("data/train.bin", "data/wiki/train.bin", "kept.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    imports = "import os, sys\nfrom pathlib import Path\nimport numpy as np\nimport torch\n"
+    found = check_files_of(tmp_path, imports + text)
+    assert len(found) == bool(path)
+    assert not path or f"reads {path}" in found[0]
+    assert not path or "ignored by .gitignore line 1: *.bin" in found[0]
+
+
+def test_a_file_that_an_argument_names_and_that_is_left_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").touch()
+    (tmp_path / "out.json").touch()
+    (tmp_path / ".gitignore").write_text("*.json\n")
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--vocab', default='vocab.json')\n"
+    text += "p.add_argument('--out', default='out.json')\nargs = p.parse_args()\n"
+    assert [found.partition(":")[0] for found in check_files_of(tmp_path, text)] == ["train.py"]
+    given = check_files_of(tmp_path, text, hyperparameters={"vocab": "vocab.json"})
+    assert [found.partition(" ")[0] for found in given] == ["hyperparameters.vocab"]

@@ -10,6 +10,7 @@ from command import Command
 from timing_files import Times, timing_file
 
 from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
+from jobsubmit.common.sizes import bytes_text
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
@@ -18,7 +19,7 @@ from jobsubmit.report.model import Report
 from jobsubmit.report.report import compare, notes
 from jobsubmit.report.statistics import compare_medians
 from jobsubmit.report.steps import Sync, measure_syncs
-from jobsubmit.report.text import bytes_text, percent_text, ratio_rows, seconds_text, straggler_text
+from jobsubmit.report.text import percent_text, ratio_rows, seconds_text, straggler_text
 from jobsubmit.report.timing_files import parse_processes
 
 

@@ -1,0 +1,142 @@
+"""The files that the code reads, or is told to read, against those that are uploaded."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from jobsubmit.bundle.ignore import how_to_bring_back
+from jobsubmit.bundle.model import Bundle, LeftOut
+from jobsubmit.check.arguments import Word
+from jobsubmit.check.code import Code, argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.common.finding import Finding
+
+# Functions that read a file → the position and the names of the argument that is its path.
+_FILE_NAMES = (
+    "file",
+    "filename",
+    "path",
+    "fname",
+    "name",
+    "f",
+    "filepath_or_buffer",
+    "io",
+    "fp",
+    "path_or_buf",
+    "root",
+)
+_READERS = frozenset(
+    [
+        *("open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open", "zipfile.ZipFile"),
+        *(
+            f"numpy.{name}"
+            for name in ("memmap", "load", "loadtxt", "genfromtxt", "fromfile", "lib.format.open_memmap")
+        ),
+        *("torch.load", "torch.jit.load", "torch.from_file", "torchaudio.load", "torchvision.io.read_image"),
+        *(f"pandas.read_{name}" for name in ("csv", "table", "json", "pickle", "parquet", "excel", "hdf", "feather")),
+        *("PIL.Image.open", "h5py.File", "safetensors.torch.load_file", "safetensors.safe_open", "cv2.imread"),
+        *("omegaconf.OmegaConf.load", "joblib.load", "scipy.io.loadmat", "sqlite3.connect", "soundfile.read"),
+        *("datasets.load_from_disk", "torchvision.datasets.ImageFolder", "os.listdir", "os.scandir"),
+    ]
+)
+_READING_METHODS = ("open", "read_text", "read_bytes", "iterdir")
+_WITH_MODE = ("open", "memmap", "File", "open_memmap")
+_INPUT = re.compile(r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml")
+_ANY = "*"
+_MOST = 20
+
+
+def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield a warning for each file that is read by a name that is spelled out, is here, and is not uploaded."""
+    seen: set[str] = set()
+    for where, told in (*_reads(code), *_named(code, words)):
+        for path, left_out in _left_out(bundle, told):
+            if path not in seen:
+                seen.add(path)
+                text = f"reads {path}, which is here and is not uploaded: {left_out.reason}"
+                yield Finding("warning", "left-out", where, text, how_to_bring_back(path, left_out))
+
+
+def _reads(code: Code) -> Iterator[tuple[str, str]]:
+    """Yield where a file is read and its path, in which `*` stands for what is not known."""
+    for module, call, name in code.reached.calls:
+        node = _file_of(call, name)
+        if node is not None and _is_reading(code, call, name, module):
+            yield module.where(call), _path(code, node, module)
+
+
+def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
+    """Yield the arguments, and the defaults of those that are not given, whose names say that a file is read."""
+    for word in words:
+        if word.field and (not word.name or _INPUT.search(word.name)):
+            yield word.field, word.text.partition("=")[2] if word.name else word.text
+    given = {word.name for word in words}
+    for option in code.line.options:
+        if isinstance(option.default, str) and not given & set(option.names) and _INPUT.search(option.names[-1]):
+            yield option.where, option.default
+
+
+def _file_of(call: ast.Call, name: str) -> ast.expr | None:
+    if name in _READERS:
+        named = (argument(call, keyword) for keyword in _FILE_NAMES)
+        return call.args[0] if call.args else next((node for node in named if node is not None), None)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
+        return call.func.value
+    return None
+
+
+def _is_reading(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else name
+    if method not in _WITH_MODE:
+        return True
+    is_method = name not in _READERS
+    position = 0 if is_method else 2 if name.endswith("memmap") else 1
+    mode = argument(call, "mode", position)
+    value = code.values.of(mode, module) if mode is not None else "r"
+    return isinstance(value, str) and not set(value) & set("wax") and not hides_arguments(call)
+
+
+def _path(code: Code, node: ast.expr, module: Module, depth: int = 0) -> str:
+    value = code.values.of(node, module)
+    if isinstance(value, (str, PurePosixPath)):
+        return str(value)
+    if depth > 10:  # noqa: PLR2004 - so deep no path is spelled out
+        return _ANY
+    parts: list[ast.expr] = []
+    join = ""
+    match node:
+        case ast.Call() if code.program.name_of(node.func, module) in ("os.path.join", "pathlib.Path"):
+            parts, join = node.args, "/"
+        case ast.Call() if code.program.name_of(node.func, module) in ("str", "os.fspath") and len(node.args) == 1:
+            parts = node.args
+        case ast.BinOp(op=ast.Div()):
+            parts, join = [node.left, node.right], "/"
+        case ast.BinOp(op=ast.Add()):
+            parts = [node.left, node.right]
+        case ast.JoinedStr():
+            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+        case ast.Name() if (assigned := code.values.assigned(node, module)) is not None:
+            parts = [] if isinstance(assigned, ast.Constant) else [assigned]  # something else may set it
+    return join.join(_path(code, part, module, depth + 1) for part in parts) if parts else _ANY
+
+
+def _left_out(bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
+    """Yield the files that a path may mean, and what leaves them out; each folder may be unknown, a name may not."""
+    pattern = posixpath.normpath(path) if path else _ANY
+    name = pattern.rpartition("/")[2]
+    if pattern.startswith(("/", "../", "~", _ANY)) or _ANY in name or name in (".", "..") or "\0" in pattern:
+        return
+    if _ANY not in pattern:
+        found = [pattern] if (bundle.root / pattern).exists() else []
+    else:
+        matches = islice(Path(bundle.root).glob(pattern), _MOST)
+        found = [match.relative_to(bundle.root).as_posix() for match in matches]
+    for match in found:
+        left_out = bundle.left_out_by(match) or bundle.left_out_by(f"{match}/")
+        if left_out:
+            yield match, left_out

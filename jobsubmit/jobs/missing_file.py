@@ -1,0 +1,61 @@
+"""A file that a job did not find: left out of the code, or there only on the machine that submitted it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from jobsubmit.agent import json_form
+from jobsubmit.agent.atomic_write import read_file
+from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.backends.models import Failure
+from jobsubmit.bundle.ignore import how_to_bring_back
+from jobsubmit.bundle.model import Bundle, LeftOut, find_left_out
+from jobsubmit.jobs.records import JobRecord
+
+_MISSING = re.compile(r"""(?:No such file or directory: |FileNotFoundError: (?:\[Errno 2\] )?)(['"])(.+?)\1""")
+_INPUTS = "name its folder in `inputs`, which brings data to the nodes"
+_FORM = {"left_out": [{"path": str, "reason": str, "rule": str}]}
+
+
+def left_out_text(bundle: Bundle) -> str:
+    """Return what of a bundle is left out, to be kept with its job."""
+    values = {"left_out": [left._asdict() for left in bundle.left_out]}
+    return json.dumps(values, ensure_ascii=True, indent=1) + "\n"
+
+
+def explain_missing_file(failure: Failure, record: JobRecord, files: JobDirectory) -> Failure:
+    """Return a failure with what is known here of the file that was not found, if that is why it failed."""
+    path = _missing_path(failure.last_lines)
+    if not path:
+        return failure
+    in_code = _path_in_code(path, record.code_name)
+    if left_out := find_left_out(_read_left_out(files), in_code):
+        hint = f"{how_to_bring_back(in_code, left_out)}; or {_INPUTS}"
+        return replace(failure, meaning=f"{in_code} was not uploaded: {left_out.reason}", hint=hint)
+    if record.backend != "local" and path.startswith("/") and Path(path).exists():
+        return replace(failure, meaning=f"{path} is on this machine, and not on the nodes", hint=_INPUTS)
+    return failure
+
+
+def _missing_path(lines: Iterable[str]) -> str:
+    found = _MISSING.findall("\n".join(lines))
+    return found[-1][1] if found else ""
+
+
+def _path_in_code(path: str, code_name: str) -> str:
+    """Return a path of a node relative to the code directory, where the node's processes start."""
+    in_code = path.rpartition(f"/{code_name}/")[2] if code_name else path
+    return posixpath.normpath(in_code)
+
+
+def _read_left_out(files: JobDirectory) -> list[LeftOut]:
+    try:
+        values = json_form.read_fields(read_file(files.left_out), _FORM)
+    except (OSError, ValueError):
+        return []
+    return [LeftOut(left["path"], left["reason"], left["rule"]) for left in values["left_out"]]
