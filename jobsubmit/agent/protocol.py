@@ -348,6 +348,8 @@ _NEEDED = {
     "rank_start": ("node", "rank", "pid"),
     "rank_exception": ("pid",),
     "rank_asked_exit": ("pid", "code"),
+    "rank_joined": ("pid",),
+    "rank_end": ("pid",),
     "child_exit": ("pid", "code"),
 }
 

@@ -144,7 +144,40 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
+    _report_joining()
+    _report_end()
     _time_if_asked(files.path, rank)
+
+
+@_guarded
+def _report_end() -> None:
+    """Report when this rank comes to its end: its launcher may see that only much later."""
+    import atexit
+
+    atexit.register(_guarded(_report), "rank_end", pid=os.getpid())
+
+
+@_guarded
+def _report_joining() -> None:
+    """Report that this rank joins a process group, once; where torch has another form, that it may."""
+    from .after_import import after_import
+
+    def report(why: str) -> None:
+        _guarded(_report)("rank_joined", pid=os.getpid())
+
+    def watch(module: Any) -> None:
+        make_group = module._new_process_group_helper
+
+        def reporting_make_group(*args: Any, **kwargs: Any) -> Any:
+            module._new_process_group_helper = make_group
+            report("")
+            return make_group(*args, **kwargs)
+
+        module._new_process_group_helper = reporting_make_group
+
+    # Groups of RPC are made by C++.
+    actions = {"torch.distributed.distributed_c10d": watch, "torch.distributed.rpc.api": lambda module: report("")}
+    after_import(actions, report)
 
 
 @_guarded
@@ -171,11 +204,13 @@ class _ProfilingFinder:
 
 @_guarded
 def _show_stacks_when_asked(path: str) -> None:
-    """Write what every thread is doing when the supervisor asks; it does when the job shows no sign of life."""
+    """Write what every thread is doing when the supervisor asks, as it does when the job shows no sign of life."""
     import faulthandler
 
     from .job_directory import STACK_SIGNAL
 
+    if not faulthandler.is_enabled():
+        faulthandler.enable()  # a crash in C shows its stack, too
     stacks = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
 
@@ -271,7 +306,7 @@ def _become_launcher() -> None:
         return result
 
     os.waitpid = reporting_waitpid
-    if os.environ.get(contract.AGENT_MODE) == "spawn":
+    if os.environ.get(contract.AGENT_MODE) in ("spawn", "command"):
         _hand_over_spawn_ranks()
 
 
@@ -296,6 +331,8 @@ def _hand_over_spawn_ranks() -> None:
         local_rank = _spawn_rank(self, len(started))
         if local_rank is None or local_rank >= nproc:
             return start(self)
+        if not started and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            _guarded(signal.signal)(signal.SIGTERM, wait_for_ranks)
         started.append(self)
         os.environ[contract.SPAWN_RANK] = str(local_rank)
         os.environ[contract.SPAWN_COUNT] = str(_spawn_count() or "")
@@ -319,14 +356,17 @@ def _hand_over_spawn_ranks() -> None:
 
     process.BaseProcess.start = handing_start  # type: ignore[method-assign]
     os.register_at_fork(after_in_child=become_forked_rank)
-    signal.signal(signal.SIGTERM, wait_for_ranks)
 
 
 def _spawn_rank(child: Any, count: int) -> int | None:
-    """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons."""
+    """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons.
+
+    Of the processes that a command of the user's own starts, only those of mp.spawn are ranks for certain.
+    """
     if _is_torch_spawn(child):
         return int(child._args[1])  # _wrap(fn, i, args, error_file)
-    return None if child.daemon else count
+    is_helper = child.daemon or os.environ.get(contract.AGENT_MODE) != "spawn"
+    return None if is_helper else count
 
 
 @_guarded

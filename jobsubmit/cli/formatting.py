@@ -13,6 +13,7 @@ from rich.text import Text
 
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.console import readable, without_steering
+from jobsubmit.cli.log_folding import short_paths
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord
 
@@ -93,7 +94,7 @@ def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
         is_hang = status.reason == "HANG"
         console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
-            console.print(Text.assemble(("  │ ", "red"), line))
+            console.print(Text.assemble(("  │ ", "red"), short_paths(line)))
     if failure.victims:
         ranks = ", ".join(map(str, failure.victims))
         console.print(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")

@@ -15,6 +15,7 @@ import typer
 from jobsubmit.backends.models import JobStatus, LogLine, LogQuery, Stream
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
+from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.options import JobName, Since, moment
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
@@ -63,7 +64,9 @@ def logs(
     try:
         with ExitStack() as open_files:
             show = _writer(download, open_files, timestamps) if download else _printer(timestamps, raw=raw)
-            for line in following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record)):
+            found = following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record))
+            is_exact = raw or out.json or download
+            for line in found if is_exact else lines_to_show(found, folded=follow):
                 show(line)
                 lines += 1
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ import typer
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
+from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import JobName, Propagate, seconds
 from jobsubmit.config import Settings
@@ -29,7 +30,8 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
     colour = out.has_colour(sys.stderr)
     try:
-        for line in following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record)):
+        lines = following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record))
+        for line in lines_to_show(lines, folded=True):
             out.line(formatting.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)
     except KeyboardInterrupt:

@@ -168,7 +168,7 @@ def _record(prepared: Prepared) -> JobRecord:
     return JobRecord(
         id=prepared.request.job_id,
         name=prepared.plan.name,
-        mode=prepared.plan.mode,
+        mode=prepared.plan.start,
         backend=prepared.plan.backend.kind,
         nodes=prepared.plan.nodes,
         created=time.time(),

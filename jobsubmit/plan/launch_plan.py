@@ -18,10 +18,10 @@ from jobsubmit.spec.job_spec import (
     LaunchSpec,
     Layout,
     LocalRank,
-    Mode,
     Profile,
     RestartsSpec,
     SpawnSpec,
+    Start,
 )
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
@@ -38,7 +38,7 @@ class LaunchPlan:
     """
 
     name: str
-    mode: Mode
+    mode: Start
     nodes: int
     min_nodes: int
     nproc_per_node: int | None
@@ -71,6 +71,11 @@ class LaunchPlan:
     faults: tuple[Fault, ...]
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def start(self) -> Start:
+        """Return how the job is started: by its mode, or by a command of its own, whatever its mode."""
+        return self.mode if self.command is None else "command"
 
 
 def build_plan(

@@ -95,7 +95,7 @@ def _folder_with_server_fields(mode: str, raw: Raw) -> Iterator[Complaint]:
 _ARCHIVE = _if(_given("code_dir", _IS_REMOTE), {"properties": {"layout": {"not": {"const": "archive"}}}})
 
 
-@_rule(SpawnSpec=_ARCHIVE, LaunchSpec=_ARCHIVE, TorchrunSpec=_ARCHIVE)
+@_rule(SpawnSpec=_ARCHIVE, LaunchSpec=_ARCHIVE, TorchrunSpec=_ARCHIVE, CommandSpec=_ARCHIVE)
 def _archive_of_uploaded_code(mode: str, raw: Raw) -> Iterator[Complaint]:
     code_dir = raw.get("code_dir")
     if raw.get("layout") == "archive" and isinstance(code_dir, str) and code_dir.startswith(REMOTE_SCHEMES):
@@ -145,7 +145,7 @@ _ONE_START = {
 
 @_rule(LaunchSpec=_ONE_START, TorchrunSpec=_ONE_START)
 def _one_thing_to_start(mode: str, raw: Raw) -> Iterator[Complaint]:
-    if mode in ("", "spawn"):
+    if mode in ("", "spawn", "command"):
         return
     if raw.get("boot_file") is not None and raw.get("command") is not None:
         yield ("command",), "is given beside `boot_file`: keep the one that should be started"
@@ -204,13 +204,18 @@ _FIXED_RENDEZVOUS = {
 }
 
 
-@_rule(SpawnSpec=_NOT_ELASTIC, LaunchSpec=_NOT_ELASTIC, TorchrunSpec=_if(_FIXED_RENDEZVOUS, _NOT_ELASTIC))
+@_rule(
+    SpawnSpec=_NOT_ELASTIC,
+    LaunchSpec=_NOT_ELASTIC,
+    CommandSpec=_NOT_ELASTIC,
+    TorchrunSpec=_if(_FIXED_RENDEZVOUS, _NOT_ELASTIC),
+)
 def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
     nodes = _mapping(raw, "resources").get("nodes", 1)
     if not isinstance(nodes, str) or len(set(nodes.split(":"))) == 1:
         return
     place = ("resources", "nodes")
-    if mode in ("spawn", "launch"):
+    if mode in ("spawn", "launch", "command"):
         yield place, f"only torchrun can lose and gain nodes: give one number, or use mode: torchrun (mode is {mode})"
         return
     if raw.get("rdzv_backend") == "static":

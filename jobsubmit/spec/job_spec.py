@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
@@ -32,6 +32,7 @@ from jobsubmit.spec.field_types import (
 from jobsubmit.spec.hyperparameter import Hyperparameter
 
 Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
+Start: TypeAlias = Literal["spawn", "launch", "torchrun", "command"]
 Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
 LocalRank: TypeAlias = Literal["env", "argument"]
@@ -333,8 +334,8 @@ class SpawnSpec(_CommonSpec):
     )
 
 
-class _ImageSpec(_CommonSpec):
-    """The fields of the two custom-image modes."""
+class _ContainerSpec(_CommonSpec):
+    """The fields of jobs that run in an image of their own."""
 
     image: StrictStr | None = Field(
         None,
@@ -342,19 +343,37 @@ class _ImageSpec(_CommonSpec):
         description="Container image; needed only by backends that start containers.",
         examples=["pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime"],
     )
-    boot_file: RelativeFile | None = Field(
-        None,
-        description="Python file that the launcher starts once per process, relative to code_dir.",
-        examples=["train.py"],
-    )
     args: tuple[ScalarText, ...] = Field(
         (),
         description="Extra positional arguments, after the hyperparameters, each passed as one word.",
         examples=[["--fast", "data/train"]],
     )
+
+
+class CommandSpec(_ContainerSpec):
+    """Your own start command, run once on each node in the code directory."""
+
+    boot_file: ClassVar[None] = None
+
+    mode: Literal["command"] = Field("command", description="A start command of your own.", examples=["command"])
+    command: Command = Field(
+        description="Your own start command, run once on each node in the code directory.",
+        examples=["python train.py", ["bash", "run.sh"]],
+    )
+
+
+class _ImageSpec(_ContainerSpec):
+    """The fields of the two custom-image modes."""
+
+    boot_file: RelativeFile | None = Field(
+        None,
+        description="Python file that the launcher starts once per process, relative to code_dir.",
+        examples=["train.py"],
+    )
     command: Command | None = Field(
         None,
-        description="Your own start command, run in the code directory instead of launcher and boot_file.",
+        description="Your own start command, run in the code directory instead of launcher and boot_file; "
+        "the mode then only decides what is checked.",
         examples=[["bash", "run.sh"], "python run.py"],
     )
 
@@ -384,11 +403,12 @@ class TorchrunSpec(_ImageSpec):
     )
 
 
-JobSpec: TypeAlias = SpawnSpec | LaunchSpec | TorchrunSpec
-SPECS: dict[Mode, type[SpawnSpec] | type[LaunchSpec] | type[TorchrunSpec]] = {
+JobSpec: TypeAlias = SpawnSpec | LaunchSpec | TorchrunSpec | CommandSpec
+SPECS: dict[Start, type[JobSpec]] = {
     "spawn": SpawnSpec,
     "launch": LaunchSpec,
     "torchrun": TorchrunSpec,
+    "command": CommandSpec,
 }
 
 

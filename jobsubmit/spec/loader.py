@@ -25,6 +25,7 @@ from jobsubmit.spec.job_spec import (
     JobSpec,
     Mode,
     ResourcesSpec,
+    Start,
     StoreSpec,
 )
 from jobsubmit.spec.yaml_document import Document, FieldPath, dotted, parse_value, read_document, to_yaml
@@ -117,16 +118,15 @@ def load_defaults(file: Path) -> Defaults:
 
 def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
     """Switch the document to another mode: fields only the old mode knows are dropped, and named."""
-    old = document.values.get("mode")
+    old = find_start(document.values)
     if mode is None or old == mode:
         return ()
     document.values["mode"] = mode
     document.places[("mode",)] = "--mode"
-    if old not in MODES:
+    if old not in SPECS:
         return ()
-    dropped = [
-        name for name in document.values if name in SPECS[old].model_fields and name not in SPECS[mode].model_fields
-    ]
+    known_before = SPECS[old].model_fields
+    dropped = [name for name in document.values if name in known_before and name not in SPECS[mode].model_fields]
     for name in dropped:
         del document.values[name]
     return tuple(f"{document.where((name,))}  {name}: dropped, mode {mode} does not use it" for name in dropped)
@@ -171,20 +171,26 @@ def _apply(document: Document, override: Override) -> None:
 
 
 def _validated(document: Document, directory: Path) -> JobSpec:
-    mode: Any = document.values.get("mode")
-    known = isinstance(mode, str) and mode in MODES
+    mode = find_start(document.values)
+    known = mode is not None
     # Without a usable mode the fields that all modes share are still checked, so that one run shows everything.
-    model = SPECS[mode] if known else SPECS["torchrun"]
+    model = SPECS[mode or "torchrun"]
     spec, problems = _parse(model, document)
     if not known:
         problems = [problem for problem in problems if problem.field not in _ONE_MODE_FIELDS]
         problems.append(_mode_problem(document))
-    for path, text in find_complaints(mode if known else "", document.values):
+    for path, text in find_complaints(mode or "", document.values):
         if not any(problem.field == dotted(path) for problem in problems):
             problems.append(Problem(document.where(path), dotted(path), text))
     if spec is None or problems:
         raise SpecError(_in_file_order(problems))
     return _resolve_paths(spec, directory)
+
+
+def find_start(values: Mapping[str, Any]) -> Start | None:
+    """Return how a job is started: by its mode, or by a command of its own; None where neither is given."""
+    mode = values.get("mode", "command" if "command" in values else None)
+    return next((start for start in SPECS if start == mode), None)
 
 
 _FIELDS = [set(spec.model_fields) for spec in SPECS.values()]
@@ -194,7 +200,7 @@ _ONE_MODE_FIELDS = (set[str].union(*_FIELDS) - set[str].intersection(*_FIELDS)) 
 def _mode_problem(document: Document) -> Problem:
     wanted = f"must be one of {', '.join(MODES)}"
     if "mode" not in document.values:
-        return Problem(document.where(()), "mode", f"is required: {wanted}")
+        return Problem(document.where(()), "mode", f"is required: {wanted} (or give `command`, your own start command)")
     close = difflib.get_close_matches(str(document.values["mode"]), MODES, 1)
     return Problem(document.where(("mode",)), "mode", wanted + (f"; did you mean `{close[0]}`?" if close else ""))
 
@@ -251,7 +257,9 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     if not parents:
         owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
         if owners and model in SPECS.values():
-            return f"is a field of mode {' and '.join(owners)} only: remove it, or change `mode`"
+            *others, last = owners
+            named = f"{', '.join(others)} and {last}" if others else last
+            return f"is a field of mode {named} only: remove it, or change `mode`"
         if name in ResourcesSpec.model_fields and model in SPECS.values():
             return f"is not a field here; did you mean `resources.{name}`?"
     close = difflib.get_close_matches(str(name), fields, 1, cutoff=0.6)

@@ -6,6 +6,7 @@ import signal
 
 from ..protocol import Event
 
+_EXIT_SECONDS = 0.5  # from when a rank leaves its process group to its end
 _SHUTDOWN_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
@@ -19,6 +20,12 @@ class Rank:
         self.exception: Event | None = None
         self.asked_exit: Event | None = None
         self.exit: Event | None = None
+        self.has_joined = False  # a process group
+        self.ended_at: float | None = None  # by its own account
+
+    def end_time(self) -> float:
+        """Return when it ended: it says so itself unless it was killed; 0 while it runs."""
+        return self.ended_at or (self.exit["t"] if self.exit else 0.0)
 
     def intended_code(self) -> int | None:
         """Return the exit code it meant: one on its way out may still be stopped by us, or crash while torch ends."""
@@ -62,13 +69,17 @@ class RankTable:
         kind = event["event"]
         if kind == "rank_start":
             self.ranks[event["rank"]] = self.by_pid[event["pid"]] = Rank(event)
-        elif kind in ("rank_exception", "rank_asked_exit", "child_exit") and event["pid"] in self.by_pid:
+        elif event.get("pid") in self.by_pid:
             rank = self.by_pid[event["pid"]]
-            if kind == "rank_exception":
+            if kind == "rank_joined":
+                rank.has_joined = True
+            elif kind == "rank_end":
+                rank.ended_at = event["t"]
+            elif kind == "rank_exception":
                 rank.exception = rank.exception or event
             elif kind == "rank_asked_exit":
                 rank.asked_exit = event
-            else:
+            elif kind == "child_exit":
                 rank.exit = rank.exit or event
 
     def running(self) -> dict[int, int]:
@@ -82,6 +93,14 @@ class RankTable:
     def succeeded(self) -> list[int]:
         """Return the ranks that ended with exit code 0."""
         return sorted(number for number, rank in self.ranks.items() if rank.exit and rank.exit["code"] == 0)
+
+    def ended_before(self, failure: ProcessFailure) -> Rank | None:
+        """Return the rank that ended well first, before others failed because somebody had gone; None if none did."""
+        ended = [rank for rank in self.ranks.values() if rank.exit and rank.exit["code"] == 0]
+        if not failure.is_victim or not ended:
+            return None
+        first = min(ended, key=Rank.end_time)
+        return first if first.end_time() < failure.t + _EXIT_SECONDS else None
 
     def ranks_of(self, node: int) -> list[Rank]:
         """Return the ranks of a node."""

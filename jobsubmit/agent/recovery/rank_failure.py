@@ -7,12 +7,13 @@ import signal
 from contextlib import suppress
 
 from ..logs.reading import last_lines
+from .first_failure import ProcessFailure
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from ..protocol import Failure
     from ..supervisor.job import Job
-    from .first_failure import ProcessFailure, Rank
+    from .first_failure import Rank
 
 LINES = 20
 _WORDS = 400  # that are looked through for what they mean
@@ -25,7 +26,7 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
     own = _words(job, node, rank) if rank is not None else []
     quoted = "rank %d" % rank if rank is not None and own else "node %d" % node
     words = own or _words(job, node, None)
-    how = "exit code %d" % code if code > 0 else describe_signal(-code)
+    how = "exit code %d" % code if code >= 0 else describe_signal(-code)
     if first.crashed_by:
         how += ", then %s while it shut down" % describe_signal(first.crashed_by)
     return {
@@ -44,6 +45,22 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
             "t": first.t,
         },
     }
+
+
+def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | None) -> Failure:
+    """Return the report of a rank that ended well while others still needed it, the first of which is the victim."""
+    failure = report_failure(job, ProcessFailure(gone.node, gone.rank, 0, gone.end_time()))
+    at = "" if step is None else " at step %d" % step
+    before = max(0.0, victim.t - gone.end_time())
+    who = describe_process(victim.node, victim.rank)
+    failure["exit_code"] = 0
+    failure["message"] = "%s ended with exit code 0%s, %.1f s before %s failed without it" % (
+        describe_process(gone.node, gone.rank),
+        at,
+        before,
+        who,
+    )
+    return failure
 
 
 def _words(job: Job, node: int, rank: int | None) -> list[str]:

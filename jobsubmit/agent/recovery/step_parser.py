@@ -1,4 +1,4 @@
-"""How far the training is, as its own lines tell: the number behind the word `step`."""
+"""How far the training is, as its own lines tell: the number behind `step`, else `iter`, else `epoch`."""
 
 from __future__ import annotations
 
@@ -7,45 +7,96 @@ import re
 
 from ..job_directory import STREAMS, JobDirectory
 
-_STEP = re.compile(rb"\bstep\W{1,3}(\d{1,12})\b", re.IGNORECASE)
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# What follows the words of the first group says how many there will be, not how many there were.
+_STEP = re.compile(
+    rb"(?:\b(total|max|num|n|warmup|optimization|accumulation|per|every)[\s_.-]+|\b|_)"
+    rb"(steps(?=\s*:)|step|iter(?:ation)?|epoch)\W{1,3}(\d{1,12})\b",
+    re.IGNORECASE,
+)
+_WORDS = (b"s", b"i", b"e")  # by their first letters: a line of steps says more than one of epochs
+_BAD_LOSS = re.compile(rb"loss\w*\W{1,4}([-+]?(?:nan|inf(?:inity)?))\b", re.IGNORECASE)
 _MOST_BYTES = 1 << 16
 
 
+class BadLoss:
+    """A loss that was printed as NaN or infinite: by which rank (None: by its node), and at which step."""
+
+    def __init__(self, node: int, rank: int | None, value: str, step: int | None) -> None:
+        self.node, self.rank, self.value, self.step = node, rank, value, step
+
+
+def _numbers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the place of a word in _WORDS and its number."""
+    for limit, word, number in _STEP.findall(data):
+        if not limit:
+            yield _WORDS.index(word[:1].lower()), int(number)
+
+
 class StepParser:
-    """Follow the step numbers in the logs of the ranks."""
+    """Follow the step numbers in the logs of ranks and nodes."""
 
     def __init__(self, job_dir: str) -> None:
         self.files = JobDirectory(job_dir)
         self.offsets: dict[str, int] = {}
+        self.word = len(_WORDS)  # the one whose numbers are read
         self.first: int | None = None  # of this attempt
         self.last: int | None = None
+        self.last_of: dict[int | None, int] = {}  # by rank
+        self.bad_loss: BadLoss | None = None  # the first
 
     def begin_attempt(self) -> None:
         """Forget the steps of the attempt before."""
         self.first = self.last = None
+        self.last_of = {}
 
-    def look(self, ranks: dict[int, int]) -> bool:
-        """Read what was written since the last look; return whether a step was told. `ranks` are rank → node."""
+    def look(self, sources: Iterable[tuple[int, int | None]]) -> bool:
+        """Read what was written since the last look; return whether a step was told. `sources` are (node, rank)."""
         told = False
-        for rank, node in ranks.items():
+        for node, rank in sources:
             for stream in STREAMS:
-                for step in self._steps(self.files.log_of(node, rank, stream)):
-                    told = True
-                    self.first = step if self.first is None else min(self.first, step)
-                    self.last = step if self.last is None else max(self.last, step)
+                data = self._new_lines(self.files.log_of(node, rank, stream))
+                told = (bool(data) and self._take_steps(rank, data)) or told
+                if data and self.bad_loss is None:
+                    self._look_at_loss(node, rank, data)
         return told
 
-    def _steps(self, path: str) -> list[int]:
+    def _take_steps(self, rank: int | None, data: bytes) -> bool:
+        found = list(_numbers(data))
+        best = min((word for word, _ in found), default=self.word)
+        if best < self.word:
+            self.word = best
+            self.begin_attempt()
+        steps = [number for word, number in found if word == self.word]
+        if not steps:
+            return False
+        self.first = min(steps) if self.first is None else min(self.first, *steps)
+        self.last = max(steps) if self.last is None else max(self.last, *steps)
+        self.last_of[rank] = steps[-1]
+        return True
+
+    def _look_at_loss(self, node: int, rank: int | None, data: bytes) -> None:
+        bad = _BAD_LOSS.search(data)
+        if bad is not None:
+            end = data.find(b"\n", bad.end())
+            before = [number for word, number in _numbers(data[:end]) if word == self.word]
+            step = before[-1] if before else self.last_of.get(rank)
+            self.bad_loss = BadLoss(node, rank, bad.group(1).decode(), step)
+
+    def _new_lines(self, path: str) -> bytes:
         try:
             size = os.stat(path).st_size
         except FileNotFoundError:
-            return []
+            return b""
         offset = max(self.offsets.get(path, 0), size - _MOST_BYTES)
         if size <= offset:
-            return []
+            return b""
         with open(path, "rb") as log:
             log.seek(offset)
             data = log.read(size - offset)
         end = data.rfind(b"\n") + 1
         self.offsets[path] = offset + end
-        return [int(found) for found in _STEP.findall(data[:end])]
+        return data[:end]

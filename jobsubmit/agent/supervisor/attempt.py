@@ -8,12 +8,13 @@ import subprocess
 import time
 
 from .. import events, job_directory, processes, status_file
+from ..logs.reading import last_lines
 from ..protocol import Failure, StruckFault
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
 from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import Outcome
-from ..recovery.step_parser import StepParser
+from ..recovery.step_parser import BadLoss, StepParser
 from . import hang_detector, setup
 from .data_staging import Outputs
 from .faults import Faults
@@ -25,6 +26,7 @@ SETTLE_SECONDS = 0.2
 SETTLE_UNCLEAR_SECONDS = 5.5
 _LATECOMER_SECONDS = 10.0
 _UNEXPLAINED = "a process failed"
+_OWN_LINES = 10  # at most, of a start script
 
 
 class Node:
@@ -60,7 +62,8 @@ class Attempt:
         """Return how it ended; raises Outcome where the whole job must end. Processes may be left."""
         for node in self.nodes:
             node.starts_at += self.faults.delay_of(node.index)
-        self.job.phases.start("rendezvous")
+        if not self.job.is_command:
+            self.job.phases.start("rendezvous")
         while True:
             outcome = self._look()
             if outcome is not None:
@@ -124,30 +127,46 @@ class Attempt:
                 self.members.take(event)
 
     def _note_progress(self) -> None:
-        phases, ranks = self.job.phases, self.job.node_of_rank
+        phases = self.job.phases
         expected = self.members.world or len(self.nodes) * self.job.environments.nproc
-        if self.table.ranks and self.job.status["state"] != "RUNNING":
+        has_started = bool(self.table.ranks)
+        if self.job.is_command and all(node.leader is not None for node in self.nodes):
+            has_started = True
+            phases.start("first_output")
+        if has_started and self.job.status["state"] != "RUNNING":
             self.job.write_status(state="RUNNING", message="")
         if len(self.table.ranks) >= expected and phases.end("rendezvous"):
             self.ready_since = time.monotonic()
             phases.start("first_output")
         has_grown = self.job.logs.grown_at > self.looked_at
-        told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(ranks)  # a fault waits for its step
+        told_step = (has_grown or bool(self.faults.waiting)) and self.progress.look(
+            self.job.sources()
+        )  # a fault waits for its step
         self.looked_at = self.job.logs.grown_at
-        if self.table.ranks and not phases.ended("first_output") and self._any_output():
+        if has_started and not phases.ended("first_output") and self._any_output():
             phases.end("first_output")
             phases.start("training")
+        if self.progress.bad_loss is not None:
+            self.job.add_note(_describe_bad_loss(self.progress.bad_loss))
         if told_step:
             self._note_recovery()
             self.members.note_training()
 
     def _any_output(self) -> bool:
-        logs = (
+        logs = [
             self.job.files.log_of(rank.node, number, stream)
             for number, rank in self.table.ranks.items()
             for stream in job_directory.STREAMS
-        )
-        return any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs)
+        ]
+        if any(os.path.exists(log) and os.path.getsize(log) > self.job.sizes_before.get(log, 0) for log in logs):
+            return True
+        nodes = self.nodes if self.job.is_command else []
+        return any(self._has_said_more_than_we(node.index) for node in nodes)
+
+    def _has_said_more_than_we(self, node: int) -> bool:
+        """Return whether a node's command has written a line: the lines of its start script are ours."""
+        lines = last_lines(self.job.dir, node, None, _OWN_LINES, since=self.job.attempt_began)
+        return any(not line.startswith("jobsubmit: ") for line in lines)
 
     def _note_recovery(self) -> None:
         """Note when the training was back after a restart, and what it had to do again."""
@@ -255,6 +274,11 @@ class Attempt:
         if outcome.reason != _UNEXPLAINED:
             return outcome
         first, *others = failures
+        gone = self.table.ended_before(first)
+        if gone is not None:
+            failure = rank_failure.report_early_end(self.job, gone, first, self.progress.last_of.get(gone.rank))
+            failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
+            return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)
         failure["victims"] = sorted(other.rank for other in others if other.rank is not None)
         reason = "EXIT_CODE" if first.code > 0 else "SIGNAL"
@@ -263,3 +287,8 @@ class Attempt:
         if first.code == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
         return Outcome("FAILED", reason, failure["message"], failure)
+
+
+def _describe_bad_loss(bad: BadLoss) -> str:
+    step = "" if bad.step is None else " at step %d" % bad.step
+    return "%s printed a loss of %s%s" % (rank_failure.describe_process(bad.node, bad.rank), bad.value, step)

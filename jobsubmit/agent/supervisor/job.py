@@ -163,6 +163,16 @@ class Job:
         self.attempt_began = time.time()
         self.write_status(attempt=number)
 
+    @property
+    def is_command(self) -> bool:
+        """Return whether nodes run a command of the user's own, which may start ranks or not."""
+        return self.request["mode"] == "command"
+
+    def sources(self) -> list[tuple[int, int | None]]:
+        """Return (node, rank) of whatever may tell how far the training is."""
+        ranks = [(node, rank) for rank, node in self.node_of_rank.items()]  # type: list[tuple[int, int | None]]
+        return ranks + [(node, None) for node in self.nodes] if self.is_command else ranks
+
     def note_logs(self, *, now: bool = False) -> None:
         """Note which logs have grown, now or if the last look is a while ago; show that we live."""
         self._beat()

@@ -18,7 +18,7 @@ from .attempt import Attempt
 def prepare_restart(ended: Attempt, outcome: Outcome, detected_at: float) -> int:
     """Note a restart, upload what there is, pause, and return the number of the next attempt; raises Outcome."""
     job, progress = ended.job, ended.progress
-    progress.look(job.node_of_rank)  # what was written while the nodes were stopping
+    progress.look(job.sources())  # what was written while the nodes were stopping
     policy, number = job.scope.restarts, ended.number + 1
     assert policy
     pause = pause_before(number, policy["backoff"])

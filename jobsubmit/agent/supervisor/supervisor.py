@@ -22,6 +22,10 @@ _NO_RANKS = (
     "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
     "none; %s says how many are meant" % NPROC_PER_NODE
 )
+_NOT_JOINED = (
+    "no process joined a process group: each ran for itself, and nothing was exchanged between them. "
+    "The code must call torch.distributed.init_process_group, or use a library that does"
+)
 
 
 def _spelled(error: OSError) -> str:
@@ -83,8 +87,8 @@ class Supervisor:
             outcome = self._without_outputs(outcome)
         for fault in self.faults.waiting:
             self.job.add_note("the fault `%s` did not strike" % fault["text"])
-        if outcome.state == "SUCCEEDED" and self.job.request["mode"] == "spawn" and not self.job.node_of_rank:
-            self.job.add_note(_NO_RANKS)
+        if outcome.state == "SUCCEEDED":
+            self._note_what_was_not_trained()
         self.job.note_logs(now=True)
         events.append_event(self.job.dir, "end", state=outcome.state, reason=outcome.reason)
         self.job.write_status(
@@ -96,6 +100,15 @@ class Supervisor:
             last_step=self.progress.last,
         )
         self.job.write_at_last()
+
+    def _note_what_was_not_trained(self) -> None:
+        """Add a note where no process trained, or each of several for itself."""
+        mode, ranks = self.job.request["mode"], self.attempt.table.ranks.values() if self.attempt else ()
+        if mode == "spawn" and not self.job.node_of_rank:
+            self.job.add_note(_NO_RANKS)
+        several = self.job.request["nodes"] * self.job.environments.nproc > 1
+        if mode in ("launch", "torchrun") and several and ranks and not any(rank.has_joined for rank in ranks):
+            self.job.add_note(_NOT_JOINED)
 
     def _without_outputs(self, outcome: Outcome) -> Outcome:
         text = "the outputs could not be uploaded; they are in %s/outputs" % self.job.dir

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..after_import import after_import
 from . import ddp
-from .imports import after_import
 from .marks import Marks
 from .recorder import Recorder
 

@@ -19,7 +19,7 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
         "version": VERSION,
         "job_id": job_id,
         "name": plan.name,
-        "mode": plan.mode,
+        "mode": plan.start,
         "nodes": plan.nodes,
         "nproc_per_node": plan.nproc_per_node,
         "code": {"uri": code.uri, "layout": code.layout, "digest": code.digest, "name": code.name},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -109,14 +109,42 @@ TABLE = (
         "install it on the nodes, or see `jobsubmit create --dry-run` for whether it was left out of the code",
     ),
     _Row(
+        r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'",
+        "{1} has no {0}",
+        "correct the name, or install the version of {1} that has it; if {1} is a file of yours that imports the one "
+        "that imports it, part them",
+    ),
+    _Row(
+        r"Weights only load failed",
+        "torch.load refuses a checkpoint that holds more than tensors: weights_only is on since torch 2.6",
+        "pass weights_only=False if you trust the file, or save the state dict alone",
+    ),
+    _Row(
+        r"Error\(s\) in loading state_dict for (\w+)",
+        "the checkpoint is not of this model: its keys or shapes differ from those of {0}",
+        "keys that begin with `module.` were saved from DistributedDataParallel: save and load model.module; otherwise "
+        "build the model as it was when it was saved",
+    ),
+    _Row(
+        r"KeyError: '([\w.]*state_dict|(?:module|model|optimizer|state)[\w.]*)'",
+        "the checkpoint has no entry {0}",
+        "print its keys: torch.load(path, map_location='cpu').keys(); it may be of another version of the code",
+    ),
+    _Row(
+        r"(?m)^(?:\[rank\d+\]: )?(?:numpy\S*\.)?_?(?:Array)?MemoryError",
+        "the process asked for more memory than its machine or container has",
+        "make the batch smaller, use fewer data workers, or read the data piece by piece",
+    ),
+    _Row(
         r"FileNotFoundError: [^\n]*?['\"]([^'\"\n]+)['\"]",
         "the file {0} is not on the node",
         "a relative path starts in the code directory: put the file there, or name its folder in `inputs`",
     ),
     _Row(
         r"op\.preamble\.length <= op\.nbytes",
-        "the ranks exchange tensors of different sizes",
-        "give every rank the same shapes: drop the last batch, or pad it",
+        "the ranks do not call the same collectives, or exchange tensors of different sizes",
+        "every rank must call the same ones, in the same order and with the same shapes: look for one that stands in a "
+        "condition, in a loop of another length, or gets the last, smaller batch",
     ),
     _Row(
         r"params\[\d+\] in this process .*appears not to match",
@@ -136,14 +164,21 @@ TABLE = (
     _Row(
         r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe",
         "another process of the job ended, and took this one with it",
-        "look for the one that ended first; if it says nothing, it may have been killed for its memory",
+        "look for the one that ended first: jobsubmit events shows when each did",
     ),
 )
 
-_KILLED = Diagnosis(
-    "the process was killed from outside; often that is the kernel, for want of memory",
-    "watch its memory (dmesg, the platform's monitor), make the batch smaller, or use fewer data workers",
+_CRASHED = Diagnosis(
+    "the process crashed in compiled code",
+    "the stack under `Fatal Python error` in its log says where; often a package was built for another torch or CUDA",
 )
+_SIGNALS: Mapping[int, Diagnosis] = {
+    signals.SIGKILL: Diagnosis(
+        "the process was killed from outside; often that is the kernel, because memory was full",
+        "watch its memory (dmesg, the platform's monitor), make the batch smaller, or use fewer data workers",
+    ),
+    **dict.fromkeys((signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL), _CRASHED),
+}
 
 
 # What the state of a job itself says, whatever its processes said last.
@@ -151,6 +186,11 @@ _REASONS = {
     "OOM": Diagnosis(
         "the kernel killed the process: the memory of its machine or container was full",
         "make the batch smaller, use fewer data workers, or choose a flavor with more memory",
+    ),
+    "ENDED_EARLY": Diagnosis(
+        "that rank came to its end while others still trained with it",
+        "every rank must take the same number of steps: compare how much data each has (drop_last=True, "
+        "DistributedSampler), and look for a return, break or exit that only some of them reach",
     ),
     "HANG": Diagnosis(
         "no process wrote anything or used its CPU any more",
@@ -172,4 +212,4 @@ def diagnose(lines: Iterable[str], *, signal: int | None = None, reason: str = "
         if found := re.search(row.pattern, text):
             groups = [group or "?" for group in found.groups()]
             return Diagnosis(row.meaning.format(*groups), row.hint)
-    return _KILLED if signal == signals.SIGKILL else None
+    return _SIGNALS.get(signal) if signal is not None else None

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from jobsubmit.check.program.modules import Function, Module, Program
-from jobsubmit.spec.job_spec import Mode
+from jobsubmit.spec.job_spec import Start
 
 
 class _Unknown:
@@ -83,7 +83,7 @@ class Facts:
     `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
     """
 
-    mode: Mode
+    mode: Start
     nodes: int
     nproc: int | None
     gpus: int | None

@@ -46,6 +46,30 @@ def first(found: RankTable) -> tuple[int | None, int]:
     return failure.rank, failure.code
 
 
+def left(rank: int, t: float) -> Event:
+    return {"event": "rank_end", "pid": 100 + rank, "t": t}
+
+
+def test_a_rank_that_ended_well_while_others_trained_is_the_cause() -> None:
+    found = gang(left(1, 1.0), raised(0, 1.2, victim=True), ended(1, 0, 3.0), ended(0, 1, 1.3))
+    gone = found.ended_before(found.failures()[0])
+    assert gone
+    assert (gone.rank, gone.end_time()) == (1, 1.0)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (raised(0, 1.0, victim=False), ended(1, 0, 0.5)),  # it has an error of its own
+        (raised(0, 1.0, victim=True), left(1, 2.0), ended(1, 0, 2.0)),  # it was told to end, and could
+        (raised(0, 1.0, victim=True), ended(1, 3, 1.1)),
+    ],
+)
+def test_a_rank_that_ended_for_a_reason_is_no_cause(events: tuple[Event, ...]) -> None:
+    found = gang(*events)
+    assert found.ended_before(found.failures()[0]) is None
+
+
 def test_nothing_failed() -> None:
     assert gang(ended(0, 0, 1.0)).failures() == []
 

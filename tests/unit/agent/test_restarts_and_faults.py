@@ -161,12 +161,53 @@ def test_steps_are_read_from_what_ranks_write(tmp_path: Path) -> None:
     log = tmp_path / "logs/rank-0.stdout.log"
     log.write_text("loading\nstep 1 loss 0.5\nStep: 2 | loss\nfootstep 99\nsteps 77\nepoch 3 step=3/10\nstep 4 lo")
     progress = StepParser(str(tmp_path))
-    assert progress.look({0: 0})
+    assert progress.look([(0, 0)])
     assert (progress.first, progress.last) == (1, 3)
     log.write_text(log.read_text() + "ss\n")
-    assert progress.look({0: 0})
+    assert progress.look([(0, 0)])
     assert progress.last == 4
-    assert not progress.look({0: 0})
+    assert not progress.look([(0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("Epoch: [2][ 10/100]\tTime", 2),
+        ("iter 7: loss 2.31, time 40ms", 7),
+        ("Iteration 12/100", 12),
+        ("Steps: 30 | lr 0.1", 30),
+        ("global_step=44 loss=1", 44),
+        ("epoch 9\niter 3\n", 3),
+        ("epoch 9 step 4\nepoch 10\n", 4),
+        ("  Total optimization steps: 500\n  Num Epochs = 3\nmax_steps: 90\nwarmup steps: 5\n", None),
+        ("epochs 10, iterations 500", None),
+    ],
+)
+def test_steps_have_other_names_too(text: str, last: int | None, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/node-1.stdout.log").write_text(f"{text}\n")
+    progress = StepParser(str(tmp_path))
+    assert progress.look([(1, None)]) is (last is not None)
+    assert progress.last == last
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "step"),
+    [
+        ("step 3 loss 0.5\nstep 4 loss nan\nstep 5 loss nan\n", "nan", 4),
+        ("{'loss': inf, 'epoch': 2}\n", "inf", 2),
+        ("Epoch: [1][5/10] train_loss: -Inf (nan)\n", "Inf", 1),
+        ("loss 0.5 nan_count 0\nlossless nanometres\n", "", None),
+    ],
+)
+def test_a_loss_that_is_no_number_is_noticed(text: str, value: str, step: int | None, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank-2.stdout.log").write_text(text)
+    progress = StepParser(str(tmp_path))
+    progress.look([(1, 2)])
+    bad = progress.bad_loss
+    assert (bad.value if bad else "") == value
+    assert not bad or (bad.node, bad.rank, bad.step) == (1, 2, step)
 
 
 def test_a_reason_explains_more_than_what_a_process_said_last() -> None:

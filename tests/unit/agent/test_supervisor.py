@@ -14,7 +14,7 @@ from clock import Clock
 from jobsubmit.agent import atomic_write, events, processes, status_file
 from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.logs import writing
-from jobsubmit.agent.protocol import AgentRequest, Fault, NodeStatus
+from jobsubmit.agent.protocol import AgentRequest, Event, Fault, NodeStatus
 from jobsubmit.agent.recovery import elastic
 from jobsubmit.agent.supervisor import attempt, data_staging, faults, hang_detector, job, restart, setup, supervisor
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
@@ -97,13 +97,15 @@ class World:
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, *ranks: int, assumed: bool = False) -> Callable[[], None]:
-        """Have ranks start, all unless some are named."""
+    def begin(self, *ranks: int, assumed: bool = False, alone: bool = False) -> Callable[[], None]:
+        """Have ranks start, all unless some are named; they join a process group unless each is alone."""
 
         def act() -> None:
             for rank in ranks or range(NODES * NPROC):
                 words: Any = {"node": rank // NPROC, "rank": rank, "pid": self.pid(rank), "is_assumed": assumed}
                 events.append_event(str(self.folder), "rank_start", world=NODES * NPROC, **words)
+                if not alone:
+                    events.append_event(str(self.folder), "rank_joined", pid=self.pid(rank))
 
         return act
 
@@ -122,6 +124,19 @@ class World:
 
     def fail(self, rank: int, *, victim: bool) -> Callable[[], None]:
         return lambda: events.append_event(str(self.folder), "rank_exception", pid=self.pid(rank), is_victim=victim)
+
+    def leave_group(self, rank: int) -> Callable[[], None]:
+        return lambda: events.append_event(str(self.folder), "rank_end", pid=self.pid(rank))
+
+    def say_of_node(self, node: int, text: str) -> Callable[[], None]:
+        def act() -> None:
+            with Path(JobDirectory(str(self.folder)).log_of(node, None, "stdout")).open("a") as log:
+                log.write(text + "\n")
+
+        return act
+
+    def happened(self) -> list[Event]:
+        return events.EventReader(str(self.folder)).new()
 
     def leave(self, *codes: int | None) -> Callable[[], None]:
         """Have the leaders of the nodes end with these codes."""
@@ -456,3 +471,46 @@ def test_a_boot_file_that_starts_nothing_is_noted(world: Callable[..., World]) -
     status = found.run()
     assert status["state"] == "SUCCEEDED"
     assert "started no training process" in status["notes"][0]
+
+
+def test_a_job_whose_processes_never_met_says_so(world: Callable[..., World]) -> None:
+    found = world()
+    (_, _), *rest = found.well()
+    found.attempt((1.0, found.begin(alone=True)), *rest)
+    status = found.run()
+    assert status["state"] == "SUCCEEDED"
+    assert "no process joined a process group" in status["notes"][0]
+
+
+def test_a_rank_that_ends_well_while_others_train_is_named(world: Callable[..., World]) -> None:
+    found = world()
+    found.attempt(
+        (1.0, found.begin()),
+        (2.0, found.say(1, "step 3")),
+        (3.0, found.leave_group(1)),
+        (3.5, found.fail(0, victim=True)),
+        (3.5, found.fail(2, victim=True)),
+        (4.0, found.end(1, 0)),
+        (4.0, found.end(0, 1)),
+    )
+    status = found.run()
+    assert (status["state"], status["reason"]) == ("FAILED", "ENDED_EARLY")
+    assert "node 0, rank 1 ended with exit code 0 at step 3, 0.5 s before node 0, rank 0 failed" in status["message"]
+    assert status["failure"]["victims"] == [0, 2]
+
+
+def test_a_command_of_the_users_own_runs_once_it_has_started(world: Callable[..., World]) -> None:
+    found = world(command="python t.py", boot_file=None)
+    states: list[str] = []
+
+    def look() -> None:
+        status: Any = status_file.read_status(str(found.folder))
+        states.append(status["state"])
+
+    found.attempt((2.0, found.say_of_node(0, "iter 7 loss 0.5")), (4.0, look), (5.0, found.leave(0, 0)))
+    status = found.run()
+    assert states == ["RUNNING"]
+    assert (status["state"], status["last_step"]) == ("SUCCEEDED", 7)
+    phases = [(event["step"], event["edge"]) for event in found.happened() if event["event"] == "step"]
+    assert ("rendezvous", "start") not in phases
+    assert phases[-5:-2] == [("first_output", "end"), ("training", "start"), ("training", "end")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
@@ -28,10 +29,16 @@ SAID = {
     "OSError: [Errno 28] No space left on device": "disk of the node is full",
     "jobsubmit: the packages could not be installed": "a package of the job",
     "ModuleNotFoundError: No module named 'einops'": "the module einops",
-    "op.preamble.length <= op.nbytes. 40 vs 20": "different sizes",
+    "op.preamble.length <= op.nbytes. 40 vs 20": "do not call the same collectives",
     "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",
     "RuntimeError: Expected to have finished reduction in the prior iteration before": "took no part in the loss",
     "Timed out waiting 1800000ms for recv operation to complete": "waited in vain",
+    "ImportError: cannot import name 'Trainer' from 'utils' (/w/code/utils.py)": "utils has no Trainer",
+    "_pickle.UnpicklingError: Weights only load failed. This file": "weights_only is on",
+    "RuntimeError: Error(s) in loading state_dict for ResNet:": "not of this model",
+    "KeyError: 'model_state_dict'": "no entry model_state_dict",
+    "[rank3]: MemoryError": "asked for more memory",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'": "data/x is not on the node",
     "Connection closed by peer [127.0.0.1]:4321": "another process of the job ended",
 }
 
@@ -62,3 +69,14 @@ def test_nothing_is_made_up() -> None:
     killed = diagnose([], signal=9)
     assert killed is not None
     assert "memory" in killed.meaning
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS])
+def test_a_crash_in_compiled_code_is_explained(number: int) -> None:
+    found = diagnose(["Fatal Python error: Segmentation fault"], signal=number)
+    assert found
+    assert "compiled code" in found.meaning
+
+
+def test_nobody_is_told_to_pad_a_batch_where_a_collective_is_called_once_too_often() -> None:
+    assert not any("pad" in row.hint.split() for row in TABLE)

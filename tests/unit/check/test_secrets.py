@@ -146,7 +146,7 @@ def test_what_would_be_uploaded_is_shown(jobsubmit: Command, tmp_path: Path) -> 
     assert lines[0].endswith("code: 4 files, 5,017 bytes")
     assert lines[2].split() == ["5,000", "data/large.bin"]
     assert "3 smaller" in lines[3]
-    assert lines[4] == "left out: notes.log (ignored by .jobignore)"
+    assert lines[4] == "left out: notes.log (ignored by .jobignore line 1: *.log)"
     document = jobsubmit.json("bundle", "job.yaml", "--list")
     assert [file["path"] for file in document["largest"]] == ["data/large.bin", "train.py", ".jobignore", "small.txt"]
     assert document["digest"] == scan(code).digest

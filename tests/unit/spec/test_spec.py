@@ -15,8 +15,10 @@ from ruamel.yaml import YAML
 
 from jobsubmit.backends.volcano.spec import TolerationSpec, VolumeSpec
 from jobsubmit.common.resources import STARTER_JOBS
+from jobsubmit.config import BUILT_IN
 from jobsubmit.errors import SpecError
 from jobsubmit.plan.arguments import build_arguments
+from jobsubmit.plan.launch_plan import build_plan
 from jobsubmit.spec import yaml_document as documents
 from jobsubmit.spec.backend_registry import backend_kinds, find_spec
 from jobsubmit.spec.hyperparameter import Flag
@@ -187,6 +189,7 @@ REST: dict[type[BaseModel], dict[str, Any]] = {
     VolumeSpec: {"path": "/data"},
     **{find_spec(name): {"kind": name} for name in backend_kinds()},
     **{spec: {"mode": mode, "name": "a", "code_dir": ".", "boot_file": "t.py"} for mode, spec in SPECS.items()},
+    SPECS["command"]: {"name": "a", "code_dir": ".", "command": "python t.py"},
 }
 
 
@@ -330,3 +333,19 @@ def test_a_job_file_may_be_a_pipe_and_is_not_read_for_ever(tmp_path: Path, monke
     writer.start()
     assert load(tmp_path / "pipe").spec.name == "j"
     writer.join()
+
+
+def test_a_command_needs_no_mode(tmp_path: Path) -> None:
+    spec = load(write(tmp_path, "name: a\ncode_dir: .\ncommand: python -u train.py --lr 1\nargs: [x]\n")).spec
+    assert (spec.mode, spec.boot_file) == ("command", None)
+    with pytest.raises(SpecError, match=r"mode.*is required.*or give `command`"):
+        load(write(tmp_path, "name: a\ncode_dir: .\n"))
+    with pytest.raises(SpecError, match="boot_file"):
+        load(write(tmp_path, "name: a\ncode_dir: .\ncommand: x\nboot_file: y.py\n"))
+
+
+def test_a_mode_beside_a_command_stays(tmp_path: Path) -> None:
+    file = write(tmp_path, "name: a\nmode: launch\ncode_dir: .\ncommand: [bash, run.sh]\n")
+    assert load(file).spec.mode == "launch"
+    assert build_plan(load(file).spec, BUILT_IN).start == "command"
+    assert load(write(tmp_path, "name: a\ncode_dir: .\ncommand: x\n"), mode="torchrun").spec.mode == "torchrun"

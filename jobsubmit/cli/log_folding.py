@@ -1,0 +1,74 @@
+"""How a job's lines are shown: paths from the code directory on, and little of launchers that are told to end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from jobsubmit.backends.models import LogLine
+
+# What torch.distributed.run says when it gets the SIGTERM that ends every node.
+_TOLD_TO_END = re.compile(r"torch[./]distributed[./]elastic.*(Got termination signal|Received .*death signal)")
+_LAST = re.compile(r"SignalException: Process \d+ got signal: \d+")
+_TRACEBACK = "Traceback (most recent call last):"
+_BETWEEN = ("During handling of", "The above exception", _TRACEBACK)
+_MOST = 120  # lines of it; what is longer says more
+_CODE_PATH = re.compile(r"/[^\s\"'():,;=]*/nodes/\d+/(?=[^/\s]+/)")
+
+
+def short_paths(text: str) -> str:
+    """Return a text in which paths of a node's code begin with the name of the code directory."""
+    return _CODE_PATH.sub("", text) if "/nodes/" in text else text
+
+
+def lines_to_show(lines: Iterable[LogLine], *, folded: bool) -> Iterator[LogLine]:
+    """Yield lines as people read them; `folded`, one line stands for what each launcher says when it is told to end."""
+    for line in _fold(lines) if folded else lines:
+        text = short_paths(line.text)
+        yield line if text is line.text else replace(line, text=text)
+
+
+def _fold(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    held: dict[int, _Held] = {}
+    for line in lines:
+        own = held.get(line.node) if line.rank is None else None
+        if own is None:
+            begins = line.rank is None and (line.text == _TRACEBACK or _TOLD_TO_END.search(line.text))
+            if begins:
+                held[line.node] = _Held(line)
+            else:
+                yield line
+        elif own.is_complete_with(line):
+            yield from held.pop(line.node).shown()
+    for own in held.values():
+        yield from own.shown()
+
+
+class _Held:
+    """Lines of one node that are not shown until it is clear what they are."""
+
+    def __init__(self, first: LogLine) -> None:
+        self.lines = [first]
+        self.is_noise = first.text != _TRACEBACK
+
+    def is_complete_with(self, line: LogLine) -> bool:
+        """Take the next line of the node; return whether it is the last that belongs to the others."""
+        self.lines.append(line)
+        if _LAST.search(line.text):
+            self.is_noise = True
+            return True
+        if self.is_noise:
+            return len(self.lines) > _MOST
+        if _TOLD_TO_END.search(line.text):
+            self.is_noise = True
+            return False
+        return bool(line.text) and not line.text.startswith((" ", *_BETWEEN))
+
+    def shown(self) -> list[LogLine]:
+        """Return the lines, or the one that stands for them."""
+        if not self.is_noise or len(self.lines) > _MOST:
+            return self.lines
+        count = f"{len(self.lines)} lines of it are" if len(self.lines) > 1 else "a line of it is"
+        text = f"jobsubmit: the launcher of this node was told to end; {count} not shown"
+        return [replace(self.lines[0], text=text)]
