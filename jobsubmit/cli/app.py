@@ -17,6 +17,8 @@ from jobsubmit.cli.console import out
 from jobsubmit.cli.options import Debug, Format
 from jobsubmit.errors import UsageError
 
+# What comes after the first word is the user's command, options and all.
+_ENDS_IN_A_COMMAND: dict[str, Any] = {"context_settings": {"allow_interspersed_args": False}}
 # See upload.py for why.
 _OWN_PARSER: dict[str, Any] = {
     "add_help_option": False,
@@ -35,6 +37,7 @@ class _Command(NamedTuple):
 # Only what is called is loaded, and to show what there is nothing is, for start-up time.
 COMMANDS = {
     "create": _Command("create", "create", "Submit a job and follow it."),
+    "run": _Command("create", "run", "Submit a command as a job, without a job file."),
     "render": _Command("render", "render", "Print the start script of a job."),
     "validate": _Command("create", "validate", "Check a job file and its code, and tell what cannot work."),
     "bundle": _Command("bundle", "bundle", "Show what of the code directory would be uploaded."),
@@ -113,9 +116,10 @@ def _register(called: str) -> None:
     for name in [called] if called in COMMANDS else COMMANDS:
         file, function, about = COMMANDS[name]
         own = _OWN_PARSER if name in ("upload", "download") else {}
+        settings = _ENDS_IN_A_COMMAND if name == "run" else own
         is_needed = name == called or completes
         command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function) if is_needed else _only_shown
-        app.command(name, hidden=name in _ALIASES, short_help=about, **own)(
+        app.command(name, hidden=name in _ALIASES, short_help=about, **settings)(
             _with_shared(command) if is_needed and not own else command
         )
 
@@ -144,7 +148,9 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     _register(next((word for word in arguments if not word.startswith("-")), ""))
     # Its value may be left out, which Typer has no way to say.
-    words = ["--profile-sync=sync" if word == "--profile-sync" else word for word in arguments]
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is a user's command
+    ours = ["--profile-sync=sync" if word == "--profile-sync" else word for word in arguments[:end]]
+    words = ours + arguments[end:]
     try:
         return app(words or ["--help"], standalone_mode=False) or 0
     except typer.Exit as done:

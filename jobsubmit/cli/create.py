@@ -1,11 +1,13 @@
-"""The commands that decide and act: create, rerun, validate."""
+"""The commands that decide and act: create, run, rerun, validate."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +41,7 @@ from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.records import find_job
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.fault_injection import Fault
+from jobsubmit.spec.loader import load_mapping
 
 _LONGEST_LINE = 4000
 _SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "hint": "hint", "unknown": "cannot tell"}
@@ -93,6 +96,58 @@ def create(
         _show_dry_run(prepared)
         return
     _submit(prepared, settings, follow=follow, propagate=propagate, key=idempotency_key)
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(help="The command, as you would type it.", metavar="-- COMMAND...")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the job.", show_default="of the program")
+    ] = None,
+    set_: Set = None,
+    nodes: Nodes = None,
+    backend: BackendKind = None,
+    store: StoreUri = None,
+    env: Env = None,
+    templates: Templates = None,
+    profile: Profile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
+    ] = False,
+    follow: Follow = None,
+    job_id: JobId = None,
+    fault: Faults = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case."),
+    ] = True,
+    require_clean: Annotated[
+        bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
+    ] = False,
+    propagate: Propagate = False,
+) -> None:
+    """Submit a command as a job, without a job file.
+
+    The directory you are in is uploaded. The command is that of python, torchrun, accelerate launch, deepspeed, srun,
+    mpirun, or any other: it becomes the job file that `jobsubmit init --from` would write, which is kept with the job.
+
+    Examples: jobsubmit run -- torchrun --nproc_per_node=2 train.py --lr 0.1 · jobsubmit run --nodes 2 --backend slurm
+    -- python -u train.py · see also: jobsubmit init --from, to keep the job file
+    """
+    from jobsubmit.scaffold.choice import choose_draft
+
+    settings = load_settings()
+    draft = choose_draft(shlex.join(command), Path(), settings)
+    changes = overrides(
+        assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
+    )
+    demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
+    loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
+    prepared = prepare.prepare(replace(loaded, notes=draft.notes), settings, demands)
+    _show_notes(prepared.notes, prepared.findings)
+    if dry_run:
+        _show_dry_run(prepared)
+        return
+    _submit(prepared, settings, follow=follow, propagate=propagate)
 
 
 def rerun(

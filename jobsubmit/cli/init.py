@@ -14,7 +14,7 @@ import typer
 from jobsubmit.cli.console import columns, out
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import JobSubmitError, UsageError
-from jobsubmit.scaffold.from_command import draft_from_command, job_name
+from jobsubmit.scaffold.from_command import job_name
 from jobsubmit.scaffold.samples import Sample, code_of, find_sample, list_samples
 from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
@@ -44,9 +44,9 @@ def init(
 ) -> None:
     """Write a first job.yaml.
 
-    In a directory with training code it proposes boot file and mode from what it finds there; with --from it says what
-    a command line of torchrun or torch.distributed.launch says. Elsewhere it writes sample training code beside it:
-    the documented DDP example, or another --sample.
+    In a directory with training code it proposes boot file and mode from what it finds there. With --from it writes
+    what a command line says: python, torchrun, accelerate launch, deepspeed, srun, mpirun or any other. In a new or
+    empty directory it writes sample training code, too: the documented DDP example, or another --sample.
 
     Examples: jobsubmit init demo && jobsubmit create demo/job.yaml --follow · jobsubmit init --from "torchrun
     --nnodes=2 --nproc_per_node=8 train.py --lr 0.1" · jobsubmit init --sample manual_all_reduce try
@@ -65,11 +65,13 @@ def init(
     chosen: Sample | None = None
     if command is not None:
         text = _from_command(command, directory)
-    elif sample is not None or with_code or not (text := _proposed(directory, mode)):
+    elif sample is not None or with_code or _is_empty(directory):
         chosen = find_sample(sample or mode or "torchrun")
         text = _starter(chosen)
+    else:
+        text = _proposed(directory, mode)
     code = directory / _CODE if chosen else None
-    files = _new_files(chosen, directory / _CODE, is_asked_for=sample is not None) if chosen else []
+    files = _new_files(chosen, directory / _CODE) if chosen else []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for source, target in files:
@@ -103,10 +105,8 @@ def _starter(sample: Sample) -> str:
     return text.replace(f"create {sample.name}.yaml", "create job.yaml")
 
 
-def _new_files(sample: Sample, code: Path, *, is_asked_for: bool) -> list[tuple[Path, Path]]:
+def _new_files(sample: Sample, code: Path) -> list[tuple[Path, Path]]:
     """Return (source, target) of the files to write; what lies there is the user's, and stays as it is."""
-    if code.exists() and not is_asked_for:
-        return []
     pairs = [(SAMPLE_CODE / name, code / name) for name in code_of(sample)]
     for source, target in pairs:
         if target.exists() and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
@@ -133,20 +133,32 @@ def _say_next(job: Path) -> None:
 
 
 def _from_command(command: str, directory: Path) -> str:
-    draft = draft_from_command(command)
+    from jobsubmit.config import load_settings
+    from jobsubmit.scaffold.choice import choose_draft
+
+    draft = choose_draft(command, directory, load_settings())
     for note in draft.notes:
         out.talk(f"note: {note}")
     fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
-    return f"# From a command line of {fields['mode']}.\n{replace(draft, fields=fields).text()}"
+    return f"# From a command line: {' '.join(command.split())}\n{replace(draft, fields=fields).text()}"
+
+
+def _is_empty(directory: Path) -> bool:
+    """Return whether there is nothing of the user's in a directory."""
+    return not directory.is_dir() or not any(path for path in directory.iterdir() if not path.name.startswith("."))
 
 
 def _proposed(directory: Path, mode: Mode | None) -> str:
-    """Return a job file for the code that lies in a directory, or nothing where none trains."""
-    from jobsubmit.scaffold.from_code import draft_from_code
+    """Return a job file for the code that lies in a directory; raise UsageError where none trains."""
+    from jobsubmit.scaffold.from_code import LOOKED_FOR, draft_from_code, find_scripts
 
-    draft = draft_from_code(directory) if directory.is_dir() and not (directory / _CODE).exists() else None
+    draft = draft_from_code(directory)
     if draft is None:
-        return ""
+        scripts = find_scripts(directory)
+        shown = f"; scripts that could be started: {', '.join(scripts[:5])}" if scripts else ""
+        text = f"no file in {directory.resolve()} trains on several processes (looked for {LOOKED_FOR}){shown}"
+        command = f"python {scripts[0]}" if scripts else "torchrun --nproc_per_node=8 train.py"
+        raise UsageError(text, f'say what to start: --from "{command}"; sample code: --sample torchrun, or --with-code')
     fields = {"name": job_name(directory.resolve().name) or "training", **draft.fields, "code_dir": "."}
     if mode is not None:
         fields = {**fields, "mode": mode}

@@ -15,7 +15,7 @@ from jobsubmit.cli.console import OutputError, discard, out, show_error
 from jobsubmit.errors import INTERRUPTED, BackendError, JobSubmitError
 
 _READER_GONE = 128 + signal.SIGPIPE
-_ACTING = ("create", "submit", "rerun", "cancel", "stop", "delete", "prune", "upload", "download", "init")
+_ACTING = ("create", "submit", "run", "rerun", "cancel", "stop", "delete", "prune", "upload", "download", "init")
 _SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
@@ -44,8 +44,9 @@ def process() -> None:
 def main() -> None:
     """Run the command line and exit with its code."""
     arguments = sys.argv[1:]
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments  # what follows is a user's command
     # An error may come before the option is parsed, and is JSON then too.
-    out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(arguments))
+    out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(ours))
     out.acts = next((word for word in arguments if not word.startswith("-")), "") in _ACTING
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

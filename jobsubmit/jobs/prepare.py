@@ -140,8 +140,8 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
         where = loaded.document.where(("code_dir",))
         hint = "a relative path is relative to the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
-    job_file = Path(loaded.document.source)
-    own = (*_own_folders(plan, settings), job_file, job_file.with_name(SCHEMA_NAME))
+    files = (loaded.file, loaded.file.with_name(SCHEMA_NAME)) if loaded.file else ()
+    own = (*_own_folders(plan, settings), *files)
     return scan(code_dir, own, load_known(settings.transfer_dir, code_dir))
 
 

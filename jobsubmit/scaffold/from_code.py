@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.agent.node_contract import LOCAL_RANK
-from jobsubmit.bundle.model import Bundle
+from jobsubmit.agent.node_contract import LOCAL_RANK, RANK
+from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
 from jobsubmit.check.program.modules import Program, load_program
@@ -16,43 +16,88 @@ from jobsubmit.common.file_reading import read_whole
 from jobsubmit.errors import BundleError
 from jobsubmit.scaffold.draft import JobDraft
 
-_TRAINS = re.compile(rb"torch\.distributed|torch\.multiprocessing|DistributedDataParallel|init_process_group")
+# What trains on several processes, and how people call it.
+_TRAINS: tuple[tuple[str, str], ...] = (
+    (r"torch\.distributed|torch\.multiprocessing|init_process_group|DistributedDataParallel", "torch.distributed"),
+    (r"init_device_mesh|fully_shard|FullyShardedDataParallel", "torch's FSDP or device meshes"),
+    (r"from accelerate|import accelerate", "Accelerate"),
+    (r"from (?:pytorch_)?lightning|import (?:pytorch_)?lightning", "Lightning"),
+    (
+        r"from transformers import[^#]*?\b(?:Seq2Seq)?Trainer\b|transformers\.(?:Seq2Seq)?Trainer\b",
+        "Hugging Face's Trainer",
+    ),
+    (r"from trl|import trl", "TRL"),
+    (r"import deepspeed|from deepspeed", "DeepSpeed"),
+    (r"import horovod|from horovod", "Horovod"),
+)
+_PATTERNS = [(re.compile(pattern.encode(), re.DOTALL), name) for pattern, name in _TRAINS]
+LOOKED_FOR = "torch.distributed, FSDP, Accelerate, Lightning, Hugging Face's Trainer, DeepSpeed"
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
+_NO_PROGRAMS = ("setup.py", "conftest.py")
 _MOST_CANDIDATES = 50
 
 
 def draft_from_code(root: Path) -> JobDraft | None:
     """Return how the code in a directory may be started; None where nothing in it trains on several processes."""
-    try:
-        bundle = scan(root)
-    except BundleError:
-        return None
-    programs = sorted(_programs(bundle), key=lambda program: _order(program.boot.path))
-    if not programs:
+    bundle = _scanned(root)
+    programs = list(_programs(bundle)) if bundle else []
+    if not bundle or not programs:
         return None
     program = programs[0]
-    fields, reason = _mode(program)
+    fields, reason = _mode(program, bundle)
     others = tuple(other.boot.path for other in programs[1:])
     return JobDraft({**fields, "boot_file": program.boot.path}, reason=reason, others=others)
 
 
+def find_scripts(root: Path) -> list[str]:
+    """Return the Python files of a directory that can be started, the likeliest first; none train by themselves."""
+    bundle = _scanned(root)
+    return [file.path for file in _scripts(bundle)] if bundle else []
+
+
+def takes_ranks_of_torch(program: Program) -> bool:
+    """Return whether a program finds its rank where torch's launchers put it, or leaves that to a library."""
+    texts = _texts(program)
+    libraries = ("accelerate", "lightning", "pytorch_lightning", "deepspeed", "transformers")
+    return bool({RANK, LOCAL_RANK} & texts) or program.imports(*libraries)
+
+
+def _scanned(root: Path) -> Bundle | None:
+    try:
+        return scan(root)
+    except BundleError:
+        return None
+
+
+def _scripts(bundle: Bundle) -> list[BundleFile]:
+    """Return the files that may be started: those that say so themselves before those that are named like it."""
+    found = []
+    for file in bundle.files:
+        name = file.path.rpartition("/")[2]
+        if name.endswith(".py") and name not in _NO_PROGRAMS and not name.startswith("test_"):
+            is_script = b"__main__" in read_whole(Path(file.source))
+            if is_script or _order(file.path)[1] < len(_FIRST_NAMES):
+                found.append((not is_script, *_order(file.path), file))
+    return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:-1])]
+
+
 def _programs(bundle: Bundle) -> Iterator[Program]:
-    """Yield the scripts that can be started and that train on several processes."""
-    scripts = [file for file in bundle.files if file.path.endswith(".py")]
-    found = 0
-    for file in sorted(scripts, key=lambda file: _order(file.path)):
-        data = read_whole(Path(file.source))
-        is_script = b"__main__" in data or _order(file.path)[1] < len(_FIRST_NAMES)
-        if not is_script or found >= _MOST_CANDIDATES:
-            continue
+    """Yield the scripts that train on several processes; one that another imports is a part of it."""
+    programs = []
+    for file in _scripts(bundle)[:_MOST_CANDIDATES]:
         program = load_program(bundle, file.path)
-        if program and any(_TRAINS.search(_source(bundle, module.path)) for module in program.modules.values()):
-            found += 1
-            yield program
+        if program and _trained_by(program, bundle):
+            programs.append(program)
+    parts = {module.path for program in programs for module in program.modules.values() if module is not program.boot}
+    yield from [program for program in programs if program.boot.path not in parts]
+    yield from [program for program in programs if program.boot.path in parts]
 
 
-def _source(bundle: Bundle, path: str) -> bytes:
-    return next(read_whole(Path(file.source)) for file in bundle.files if file.path == path)
+def _trained_by(program: Program, bundle: Bundle) -> str:
+    """Return what a program trains with, or nothing."""
+    sources = {file.path: file.source for file in bundle.files}
+    texts = [read_whole(Path(sources[module.path])) for module in program.modules.values()]
+    return next((name for pattern, name in _PATTERNS if any(pattern.search(text) for text in texts)), "")
 
 
 def _order(path: str) -> tuple[int, int, str]:
@@ -61,10 +106,16 @@ def _order(path: str) -> tuple[int, int, str]:
     return path.count("/"), first, path
 
 
-def _mode(program: Program) -> tuple[dict[str, Any], str]:
-    texts = {node.value for _, node in program.nodes if hasattr(node, "value") and isinstance(node.value, str)}
+def _texts(program: Program) -> set[str]:
+    return {node.value for _, node in program.nodes if hasattr(node, "value") and isinstance(node.value, str)}
+
+
+def _mode(program: Program, bundle: Bundle) -> tuple[dict[str, Any], str]:
+    texts = _texts(program)
     if any(name == SPAWN for _, _, name in program.calls):
         return {"mode": "spawn"}, "it calls mp.spawn"
-    if LOCAL_RANK not in texts and texts & {"--local_rank", "--local-rank"}:
+    if takes_ranks_of_torch(program):
+        return {"mode": "torchrun"}, f"it trains with {_trained_by(program, bundle)}"
+    if texts & {"--local_rank", "--local-rank"}:
         return {"mode": "launch", "local_rank": "argument"}, "it declares --local_rank and does not read LOCAL_RANK"
     return {"mode": "torchrun"}, "it takes its ranks from the environment"

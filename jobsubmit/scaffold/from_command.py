@@ -1,35 +1,84 @@
-"""A launcher's command line, as people have it in their shell scripts → the fields of a job file."""
+"""A command line, as people have it in their shell scripts → the fields of a job file."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.draft import JobDraft
+from jobsubmit.scaffold.launchers import Launch, parse_launch
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
 _HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
-_LAUNCHERS = {
-    "torch.distributed.launch": "launch",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launcher": "torchrun",
-}
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-# The launchers' options (torch.distributed.run --help), with `_` for `-`; those that take no value.
-_SWITCHES = ("use_env", "standalone", "module", "no_python", "run_path", "virtual_local_rank")
-_SHORT = {"m": "module", "r": "redirects", "t": "tee"}
-_UNDERSTOOD = ("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts")
-_NOT_NEEDED = ("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr")
+_UNDERSTOOD = (
+    *("nnodes", "nproc_per_node", "use_env", "standalone", "rdzv_backend", "max_restarts", "no_python"),
+    *("num_machines", "num_processes", "num_nodes", "num_gpus", "num_accelerators", "multi_gpu"),
+    *("nodes", "ntasks", "ntasks_per_node", "np", "H", "per_node", "x"),
+)
+_NOT_NEEDED = (
+    *("node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "local_addr"),
+    *("machine_rank", "main_process_ip", "main_process_port", "hostfile", "no_ssh", "same_network"),
+)
+_TORCHRUN = (
+    'exec python -m torch.distributed.run --nnodes="$NNODES" --node_rank="$NODE_RANK" '
+    '--nproc_per_node="$NPROC_PER_NODE" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
+)
+# What a scheduler tells each of its tasks, by what torch's launcher tells its processes.
+_TASKS: Mapping[str, Mapping[str, str]] = {
+    "srun": {
+        "SLURM_PROCID": "RANK",
+        "SLURM_LOCALID": "LOCAL_RANK",
+        "SLURM_NTASKS": "WORLD_SIZE",
+        "SLURM_NODEID": "GROUP_RANK",
+        "SLURM_NNODES": "GROUP_WORLD_SIZE",
+    },
+    "mpirun": {
+        "OMPI_COMM_WORLD_RANK": "RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+        "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
+    },
+}
+_BY_LAUNCHER_ALONE = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file", "tpu", "use_tpu", "dynamo_backend")
 
 
 def draft_from_command(text: str) -> JobDraft:
-    """Return the job that a command line means; raise UsageError where it is no launcher's."""
+    """Return the job that a command line most likely means; raise UsageError where it is none."""
+    return drafts_from_command(text)[0]
+
+
+def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
+    """Return the jobs that a command line may mean, the best first; raise UsageError where it is none.
+
+    Which of them runs depends on the code: the last one leaves most to the command itself.
+    """
+    env, launch = _parse(text)
+    own_words, notes = _without_secrets(launch.program[1:])
+    secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
+    if secrets:
+        notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
+    plain = {name: value for name, value in {**env, **launch.env}.items() if name not in secrets}
+    ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
+    more = {"env": plain, "secrets": secrets}
+    common = {name: value for name, value in more.items() if value}
+    stem = launch.program[0].rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
+    first = {"name": job_name(stem) or "job", "code_dir": "."}
+    return tuple(JobDraft({**first, **way.fields, **common}, (*notes, *way.notes)) for way in ways)
+
+
+def job_name(text: str) -> str:
+    """Return a text as the name of a job, as far as it may be one."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:64]
+
+
+def _parse(text: str) -> tuple[dict[str, str], Launch]:
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -37,47 +86,17 @@ def draft_from_command(text: str) -> JobDraft:
     if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
         raise UsageError(f"--from: {shell[0]} is the shell's", "give the launcher's command only")
     env, words = _environment(words)
-    mode, words = _launcher(words)
-    options, script = _options(words)
-    if not script or options.get("module") or options.get("no_python"):
-        raise UsageError("--from: names no Python file that the launcher starts", _HINT)
-    own_words, notes = _without_secrets(script[1:])
-    hyperparameters, args, own_notes = _arguments(own_words)
-    notes += own_notes
-    if mode == "spawn":
-        notes += _given_by_the_platform(hyperparameters)
-        if args:
-            raise UsageError(
-                f"--from: {args[0]}: in mode spawn a platform passes --name=value only, and no other words",
-                "start it by torchrun, or declare an option for it",
-            )
-    left = [name for name in options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
-    notes += [f"--{name} of the launcher is not carried over" for name in left]
-    if dropped := [name for name in options if name in _NOT_NEEDED]:
-        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
-    stem = script[0].rpartition("/")[2].removesuffix(".py")
-    fields: dict[str, Any] = {"name": job_name(stem) or "job", "mode": mode, "code_dir": "."}
-    fields["boot_file"] = script[0].removeprefix("./")
-    if mode == "launch" and not options.get("use_env"):
-        fields["local_rank"] = "argument"
-    if mode == "torchrun" and options.get("rdzv_backend") in ("static", "c10d"):
-        fields["rdzv_backend"] = options["rdzv_backend"]
-    fields["resources"] = {"nodes": 1} if mode == "spawn" else _resources(options)
-    if (restarts := str(options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
-        fields["restarts"] = int(restarts)
-    if secrets := {name: f"env:{name}" for name in env if _SECRET.search(name)}:
-        notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
-    if not str(options.get("nproc_per_node", "1")).isdecimal():
-        notes.append(f"--nproc_per_node={options['nproc_per_node']}: left out, then a node starts one per accelerator")
-    env = {name: value for name, value in env.items() if name not in secrets}
-    more = {"hyperparameters": hyperparameters, "args": args, "env": env, "secrets": secrets}
-    fields |= {name: value for name, value in more.items() if value}
-    return JobDraft(fields, tuple(notes))
+    launch = parse_launch(words)
+    if not launch.program:
+        raise UsageError("--from: names no program that is started", _HINT)
+    is_file = launch.program[0].endswith(".py") or launch.is_module
+    if launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed") and not is_file and not _no_python(launch):
+        raise UsageError(f"--from: {launch.program[0]}: names no Python file that the launcher starts", _HINT)
+    return env, launch
 
 
-def job_name(text: str) -> str:
-    """Return a text as the name of a job, as far as it may be one."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:64]
+def _no_python(launch: Launch) -> bool:
+    return bool(launch.options.get("no_python"))
 
 
 def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -93,45 +112,99 @@ def _environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return env, rest
 
 
-def _launcher(words: list[str]) -> tuple[str, list[str]]:
-    name = words[0].rpartition("/")[2] if words else ""
-    if name == "torchrun":
-        return "torchrun", words[1:]
-    if re.fullmatch(r"python[\d.]*", name) and "-m" in words[1:4]:
-        at = words.index("-m")
-        module = words[at + 1] if at + 1 < len(words) else ""
-        if module in _LAUNCHERS:
-            return _LAUNCHERS[module], words[at + 2 :]
-    if re.fullmatch(r"python[\d.]*", name) and "-m" not in words[1:4] and any(w.endswith(".py") for w in words[1:3]):
-        return "spawn", words[1:]
-    raise UsageError(
-        "--from: is neither torchrun, python -m torch.distributed.launch (or .run), nor python FILE", _HINT
-    )
+# ── a mode of ours ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Split the launcher's options from the script and its own words."""
-    rest, found = list(words), dict[str, Any]()
-    while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
-        name, separator, value = word.lstrip("-").partition("=")
-        name = _SHORT.get(name, name).replace("-", "_")
-        if name in _SWITCHES:
-            found[name] = True
-        elif separator:
-            found[name] = value
-        elif rest:
-            found[name] = rest.pop(0)
-    return found, rest
+def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
+    """Return the modes that start a file as the command does."""
+    if launch.is_module or _no_python(launch) or not launch.program[0].endswith(".py"):
+        return []
+    if any(launch.options.get(name) for name in _BY_LAUNCHER_ALONE):
+        return []
+    started = {"boot_file": launch.program[0].removeprefix("./")}
+    hyperparameters, args, notes = _arguments(own_words)
+    words = {"hyperparameters": hyperparameters, "args": args}
+    if launch.launcher == "python":
+        ranks = _given_by_the_platform(hyperparameters)
+        fields = {"mode": "spawn", **started, "resources": {"nodes": 1}, **_filled(words)}
+        spawn = [JobDraft(fields, (*notes, *ranks))] if not args else []
+        return spawn if ranks else []
+    mode = launch.launcher if launch.launcher == "launch" else "torchrun"
+    fields = {"mode": mode, **started}
+    if mode == "launch" and not launch.options.get("use_env"):
+        fields["local_rank"] = "argument"
+    if mode == "torchrun" and launch.options.get("rdzv_backend") in ("static", "c10d"):
+        fields["rdzv_backend"] = launch.options["rdzv_backend"]
+    fields |= {"resources": _resources(launch), **_filled(words)}
+    if (restarts := str(launch.options.get("max_restarts", "0"))) != "0" and restarts.isdecimal():
+        fields["restarts"] = int(restarts)
+    return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
 
 
-def _resources(options: dict[str, Any]) -> dict[str, Any]:
-    nodes = str(options.get("nnodes", "1"))
-    resources: dict[str, Any] = {"nodes": int(nodes) if nodes.isdecimal() else nodes}
-    nproc = str(options.get("nproc_per_node", "1"))  # both launchers' default
-    if nproc.isdecimal():
-        resources["nproc_per_node"] = int(nproc)
-    return resources
+def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:
+    """Return the draft of `python FILE` as one of mode spawn; None where it has words that no platform passes."""
+    if draft.fields.get("args"):
+        return None
+    fields = {name: value for name, value in draft.fields.items() if name != "command"}
+    return JobDraft({**fields, "mode": "spawn", "boot_file": boot_file, "resources": {"nodes": 1}}, draft.notes)
+
+
+def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _resources(launch: Launch) -> dict[str, Any]:
+    each = {} if launch.nproc is None else {"nproc_per_node": launch.nproc}
+    return {"nodes": launch.nodes, **each}
+
+
+def _of_launcher(launch: Launch) -> list[str]:
+    """Return notes on the options of a launcher."""
+    left = [name for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
+    notes = [f"--{name} of the launcher is not carried over" for name in left]
+    if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
+        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
+    if launch.nproc is None:
+        notes.append("the processes per node are left out: then a node starts one per accelerator")
+    return notes
+
+
+# ── a command of its own ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
+    """Return the command that starts a program as the launcher would, on each node."""
+    hyperparameters, args, notes = _arguments(own_words)
+    words = _filled({"hyperparameters": hyperparameters, "args": args})
+    program = launch.program[0]
+    module = ["-m"] if launch.is_module else []
+    if launch.launcher == "python":
+        command = [*launch.python, *module, program]
+    elif launch.launcher in ("torchrun", "launch", "deepspeed"):
+        flag = " --no-python" if _no_python(launch) else " -m" if launch.is_module else ""
+        command = ["bash", "-c", f'{_TORCHRUN}{flag} "$0" "$@"', program]
+    elif launch.launcher == "accelerate":
+        text = (
+            'exec accelerate launch --num_machines "$NNODES" --num_processes "$((NNODES * NPROC_PER_NODE))" '
+            '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" "$@"'
+        )
+        command = ["bash", "-c", text, "accelerate", *launch.own_words, *module, program]
+    elif launch.launcher in _TASKS:
+        told = " ".join(f"{name}=${source}" for name, source in _TASKS[launch.launcher].items())
+        text = f'{_TORCHRUN} --no-python bash -c \'{told} exec "$0" "$@"\' "$0" "$@"'
+        command = ["bash", "-c", text, *launch.python, *module, program]
+    else:
+        return [JobDraft({"command": _spelled(launch.program), "resources": {"nodes": 1, "nproc_per_node": 1}})]
+    fields = {"command": _spelled(command), "resources": _resources(launch), **words}
+    return [JobDraft(fields, (*notes, *_of_launcher(launch)))]
+
+
+def _spelled(words: Sequence[str]) -> str | list[str]:
+    """Return a command as a text where it reads the same without quotes, else as a list."""
+    return " ".join(words) if all(re.fullmatch(r"[\w./:=@%+,-]+", word) for word in words) else list(words)
+
+
+# ── the program's own words ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:

@@ -57,11 +57,12 @@ class Override:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A valid spec, what it was read from, and what the reader should be told."""
+    """A valid spec, what it was read from, and what the reader should be told; `file` is None where there is none."""
 
     spec: JobSpec
     document: Document
     notes: tuple[str, ...] = ()
+    file: Path | None = None
 
     def resolved_text(self) -> str:
         """Return a job file that says the same wherever it lies: flags applied, paths absolute."""
@@ -91,7 +92,7 @@ def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None
     for override in overrides:
         notes += _leave_other_backend(document, override)
         _apply(document, override)
-    return LoadedSpec(_validated(document, file.absolute().parent), document, notes)
+    return LoadedSpec(_validated(document, file.absolute().parent), document, notes, file)
 
 
 def load_mapping(

@@ -188,8 +188,14 @@ def test_init_writes_a_job_that_is_valid(mode: str, jobsubmit: Command, tmp_path
 def test_init_keeps_the_users_own_code(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/mine.py").write_text("pass\n")
-    jobsubmit("init")
-    assert [file.name for file in (tmp_path / "code").iterdir()] == ["mine.py"]
+    jobsubmit("init", code=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
+    jobsubmit("init", "--with-code")
+    assert (tmp_path / "code/mine.py").read_text() == "pass\n"
+    assert jobsubmit.json("validate", "job.yaml")["valid"]
+    (tmp_path / "code/torch_ddp.py").write_text("mine, too\n")
+    (tmp_path / "job.yaml").unlink()
+    assert "exists already, and is another file" in jobsubmit("init", "--with-code", code=2).stderr
 
 
 def test_schema_is_json(jobsubmit: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import yaml
 from command import Command
 
 from jobsubmit.common.resources import starter_job
+from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
+from jobsubmit.jobs.prepare import examine
+from jobsubmit.scaffold.choice import choose_draft
 from jobsubmit.scaffold.from_command import draft_from_command
 from jobsubmit.spec.job_spec import MODES
 from jobsubmit.spec.json_schema import json_schema
+from jobsubmit.spec.loader import load_mapping
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {
@@ -60,6 +65,46 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "hyperparameters": {"lr": 1},
         "resources": {"nodes": 1},
     },
+    "nohup python -u train.py --lr 0.1 data": {
+        "command": "python -u train.py",
+        "args": ["--lr", "0.1", "data"],
+        "resources": {"nodes": 1, "nproc_per_node": 1},
+    },
+    "A=b uv run python3.12 -m pkg.train --lr 1": {
+        "command": "python -m pkg.train",
+        "env": {"A": "b"},
+        "hyperparameters": {"lr": 1},
+    },
+    "accelerate launch --multi_gpu --num_processes 8 --num_machines 2 --mixed_precision bf16 --main_process_port 1 "
+    "train.py --steps 5": {
+        "mode": "torchrun",
+        "boot_file": "train.py",
+        "resources": {"nodes": 2, "nproc_per_node": 4},
+        "env": {"ACCELERATE_MIXED_PRECISION": "bf16"},
+        "hyperparameters": {"steps": 5},
+    },
+    "deepspeed --num_gpus=4 --num_nodes 2 --hostfile h train.py --deepspeed ds.json": {
+        "mode": "torchrun",
+        "boot_file": "train.py",
+        "resources": {"nodes": 2, "nproc_per_node": 4},
+        "hyperparameters": {"deepspeed": "ds.json"},
+    },
+    "srun -N2 --ntasks-per-node=4 -p gpu --label python -u train.py --lr 1": {
+        "mode": "torchrun",
+        "resources": {"nodes": 2, "nproc_per_node": 4},
+        "hyperparameters": {"lr": 1},
+    },
+    "srun --nodes 2 torchrun --nproc_per_node 8 --rdzv_backend c10d train.py": {
+        "mode": "torchrun",
+        "rdzv_backend": "c10d",
+        "resources": {"nodes": 2, "nproc_per_node": 8},
+    },
+    "mpirun -np 4 -H a:2,b:2 -x NCCL_DEBUG=INFO --allow-run-as-root -mca btl tcp python train.py": {
+        "mode": "torchrun",
+        "env": {"NCCL_DEBUG": "INFO"},
+        "resources": {"nodes": 2, "nproc_per_node": 2},
+    },
+    "bash scripts/run.sh fast": {"command": "bash scripts/run.sh fast"},
     "RANK=0 python -m torch.distributed.run --standalone --nproc_per_node=2 train.py --x=-1 --y -2.5": {
         "mode": "torchrun",
         "hyperparameters": {"x": -1, "y": -2.5},
@@ -78,16 +123,123 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
     "command",
     [
         "",
-        "python -m pkg.train",
-        "bash train.sh",
         "torchrun --nproc_per_node=2",
-        "torchrun -m pkg.train",
         "torchrun 'train.py",
+        "torchrun train.sh",
+        "accelerate launch",
+        "srun -N 2",
+        "python train.py | tee log",
     ],
 )
-def test_what_is_no_launchers_command_is_refused(command: str) -> None:
+def test_what_is_no_command_is_refused(command: str) -> None:
     with pytest.raises(UsageError, match="--from"):
         draft_from_command(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("torchrun --nnodes=2 --nproc_per_node=4 -m pkg.train --lr 1", ["-m", "pkg.train", "--lr=1"], "--nnodes=2"),
+        (
+            "accelerate launch --use_deepspeed --num_processes 2 t.py x",
+            ["--use_deepspeed", "t.py", "x"],
+            "--num_processes",
+        ),
+        ("srun -N 2 -n 4 ./program --a", ["./program", "--a"], "SLURM_PROCID=$RANK"),
+    ],
+)
+def test_a_launcher_that_no_mode_is_starts_as_a_command(command: str, words: list[str], said: str) -> None:
+    """Run the command with stand-ins for launcher and variables: every word reaches it."""
+    draft = draft_from_command(command)
+    started = draft.fields["command"]
+    assert "mode" not in draft.fields
+    text = started if isinstance(started, str) else " ".join(started)
+    assert said in text or said == "--nnodes=2"
+    if isinstance(started, list) and "srun" not in command:
+        extra = [f"--{name}={value}" for name, value in draft.fields.get("hyperparameters", {}).items()]
+        shown = 'python() { echo "$@"; }; accelerate() { echo "$@"; }; '
+        script = shown + started[2].replace("exec ", "")
+        environment = {"NNODES": "2", "NODE_RANK": "0", "NPROC_PER_NODE": "4", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+        done = subprocess.run(
+            ["bash", "-c", script, *started[3:], *extra, *draft.fields.get("args", [])],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        assert done.stdout.split()[-len(words) :] == words
+        assert said == "--num_processes" or said in done.stdout
+
+
+DDP = "import os\nimport torch.distributed as dist\ndist.init_process_group('gloo')\nprint(os.environ['LOCAL_RANK'])\n"
+SLURM = "import os\nimport torch.distributed as dist\nrank = int(os.environ['SLURM_PROCID'])\n"
+SLURM += "dist.init_process_group('gloo', rank=rank, world_size=int(os.environ['SLURM_NTASKS']))\n"
+SPAWNS = "import sys\nimport torch.multiprocessing as mp\nif __name__ == '__main__':\n    mp.spawn(print, nprocs=2)\n"
+PARSES = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "way"),
+    [
+        (DDP, "srun -N 2 --ntasks-per-node 2 python train.py", "torchrun"),
+        (SLURM, "srun -N 2 --ntasks-per-node 2 python train.py", "command"),
+        (SPAWNS, "python train.py", "spawn"),
+        (PARSES + SPAWNS, "python train.py --lr 1", "command"),  # it refuses what a platform adds in mode spawn
+        (SPAWNS, "python train.py data", "command"),
+        ("print(1)\n", "python train.py --lr 1", "command"),
+    ],
+)
+def test_the_code_decides_between_the_ways_to_start_it(text: str, command: str, way: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(text)
+    draft = choose_draft(command, tmp_path, load_settings())
+    assert draft.fields.get("mode", "command") == way
+    findings = examine(load_mapping(draft.fields, directory=tmp_path), load_settings()).findings
+    assert [finding for finding in findings if finding.level == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("from transformers import (\n    AutoModel,\n    Trainer,\n)\n", "torchrun"),
+        ("from accelerate import Accelerator\n", "torchrun"),
+        ("import lightning as L\n", "torchrun"),
+        ("import deepspeed\np.add_argument('--local_rank')\n", "torchrun"),
+        ("from torch.distributed.device_mesh import init_device_mesh\n", "torchrun"),
+        ("from torch.distributed.fsdp import fully_shard\n", "torchrun"),
+    ],
+)
+def test_what_trains_is_recognised(text: str, mode: str, jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "go.py").write_text(text + "if __name__ == '__main__':\n    pass\n")
+    (tmp_path / "trainer.py").write_text("import torch.distributed\n")  # is part of something, not to be started
+    jobsubmit("init")
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert (job["boot_file"], job["mode"]) == ("go.py", mode)
+
+
+def test_code_that_is_not_recognised_gets_no_sample(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text("import torch\nif __name__ == '__main__':\n    print(torch.ones(1))\n")
+    (tmp_path / "notes.txt").touch()
+    done = jobsubmit("init", code=2)
+    assert "no file in" in done.stderr
+    assert "looked for torch.distributed" in done.stderr
+    assert "scripts that could be started: fit.py" in done.stderr
+    assert '--from "python fit.py"' in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.py", "notes.txt"}
+    jobsubmit("init", "--with-code")
+    assert (tmp_path / "code" / "torch_ddp.py").exists()
+
+
+def test_a_command_is_submitted_without_a_job_file(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    done = jobsubmit(
+        "run", "--name", "quick", "--dry-run", "-o", "json", "--", "python", "train.py", "-o", "x", "--lr", "1"
+    )
+    document = json.loads(done.stdout)
+    assert "python train.py" in " ".join(document["script"]["text"].split())
+    assert "quick" in document["job_id"]
+    text = jobsubmit("run", "--dry-run", "--", "python", "train.py", "-o", "json").stdout
+    assert text.startswith("# ── bundle")
+    assert not (tmp_path / "job.yaml").exists()
 
 
 def test_from_writes_a_job_that_renders_the_same_words(jobsubmit: Command, tmp_path: Path) -> None:
