@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from jobsubmit.check.parsers.accepted import CommandLine, Option, Refusal
 from jobsubmit.common.finding import Finding
+from jobsubmit.spec.job_spec import Start
 
 _NO = ("false", "0", "no", "off", "none")
 
@@ -24,10 +26,11 @@ class Word(NamedTuple):
 
 
 _SHOWN = 8
+_AS_TYPED = ("args", "command")  # fields whose words are passed one by one
 _INJECTED = {"--local-rank": 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'}
 
 
-def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
+def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mode: Start) -> Iterator[Finding]:
     """Yield the words that the boot file refuses or misunderstands, and those that it misses."""
     for gap in line.gaps[:1]:
         yield Finding("unknown", "arguments", gap.where, f"which arguments it takes: {gap.why}")
@@ -35,15 +38,47 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str) ->
         yield from _unread(words, boot_file)
     if line.kind in ("none", "unknown"):
         return
-    for word in words:
-        if word.name and (word.field != "args" or "=" in word.text):
-            yield from _refused(line, word)
+    options, plain = _parted(line, words)
+    for word in options:
+        yield from _refused(line, word, mode)
     if line.gaps or not line.is_strict:
         return
-    yield from _missing(line, words)
+    yield from _missing(line, words, mode)
     for text in line.leftover([word.text for word in words]):
-        if any(word.text == text and word.field == "args" and "=" not in text for word in words):
-            yield Finding("error", "argument-unknown", "args", f"{text!r}: nothing in {line.parsed_at} takes this word")
+        for word in plain:
+            if word.text == text:
+                said = f"{text!r}: nothing in {line.parsed_at} takes this word"
+                yield Finding("error", "argument-unknown", word.field, said)
+
+
+def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[Word]]:
+    """Return the options with their values, also those that are given as two words, and the words that are none."""
+    options: list[Word] = []
+    plain: list[Word] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        following = _values_of(line, word, rest)
+        if not word.name:
+            if word.field in _AS_TYPED:
+                plain.append(word)
+        elif following is None or word.field not in _AS_TYPED or "=" in word.text:
+            options.append(word)
+        else:
+            text = f"{word.text}={following[0].text}" if len(following) == 1 else word.text
+            if len(following) <= 1:
+                options.append(word._replace(text=text))
+            del rest[: len(following)]
+    return options, plain
+
+
+def _values_of(line: CommandLine, word: Word, rest: Sequence[Word]) -> list[Word] | None:
+    """Return the words that follow an option as its values; None where that cannot be told."""
+    option = line.option(word.name) if word.name else None
+    given = list(takewhile(lambda other: not other.name, rest))
+    if option is None or option.settings.get("action", "store") not in ("store", "append"):
+        return given if option is None and word.name.startswith("--") else []
+    return given[:1] if option.settings.get("nargs") is None else given
 
 
 def _unread(words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
@@ -53,7 +88,7 @@ def _unread(words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
         yield Finding("unknown", "arguments", boot_file, f"who reads {names}: no argument parser was found")
 
 
-def _refused(line: CommandLine, word: Word) -> Iterator[Finding]:
+def _refused(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
     refusal = line.refusal(word.text)
     if refusal is None:
         option = line.option(word.name)
@@ -66,7 +101,7 @@ def _refused(line: CommandLine, word: Word) -> Iterator[Finding]:
                 "leave it out for False, or declare it with action=argparse.BooleanOptionalAction",
             )
     elif refusal.kind == "unknown":
-        yield from _unknown(line, word)
+        yield from _unknown(line, word, mode)
     elif refusal.option is not None and _is_certain(line, refusal.option):
         yield _wrong_value(refusal, refusal.option, word)
 
@@ -87,7 +122,7 @@ def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
     return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, hint)
 
 
-def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
+def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
     if line.gaps or not line.is_strict:
         return
     if not word.field:
@@ -100,16 +135,16 @@ def _unknown(line: CommandLine, word: Word) -> Iterator[Finding]:
         )
         return
     text = f"{line.parsed_at} does not know {word.name}"
-    yield Finding("error", "argument-unknown", word.field, text, _remedy(line, word.name))
+    yield Finding("error", "argument-unknown", word.field, text, _remedy(line, word.name, mode))
 
 
-def _remedy(line: CommandLine, name: str) -> str:
+def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     """Return what the program has instead of an option that it does not know."""
     import difflib
 
     bare = name.lstrip("-")
     if any(option.is_positional and bare in option.names for option in line.options):
-        return f"{bare} is a word of its own there, without `--`: give it in `args` (modes launch and torchrun)"
+        return f"{bare} is a word of its own there, without `--`: {_place_of_words(mode)}"
     names = {own.lstrip("-"): own for option in line.options for own in option.names if own.startswith("-")}
     same = [own for own in names if own.replace("_", "-") == bare.replace("_", "-")]
     if similar := same or difflib.get_close_matches(bare, names, 1):
@@ -118,12 +153,18 @@ def _remedy(line: CommandLine, name: str) -> str:
     return "remove it, or declare it there" + (f" (it has {', '.join(shown)} …)" if shown else "")
 
 
-def _missing(line: CommandLine, words: Sequence[Word]) -> Iterator[Finding]:
+def _place_of_words(mode: Start) -> str:
+    """Return where words that are no options are given: in mode spawn a platform passes none."""
+    if mode == "spawn":
+        return "mode spawn passes none, so start it with a `command:` of your own, or with torchrun and `args`"
+    return "give it in `args`"
+
+
+def _missing(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[Finding]:
     for option in line.missing([word.text for word in words]):
         if not option.is_sure:
             continue
         name = max(option.names, key=len)
-        field = "args" if option.is_positional else f"hyperparameters: {{{name.lstrip('-')}: …}}"
-        yield Finding(
-            "error", "argument-missing", option.where, f"{name} is required, and is not given", f"give it in {field}"
-        )
+        hint = f"give it in hyperparameters: {{{name.lstrip('-')}: …}}"
+        hint = _place_of_words(mode) if option.is_positional else hint
+        yield Finding("error", "argument-missing", option.where, f"{name} is required, and is not given", hint)

@@ -99,8 +99,8 @@ class Code:
 
     @cached_property
     def processes(self) -> int | None:
-        """Return how many processes a node has: in mode spawn, those that the boot file starts."""
-        if self.facts.mode != "spawn":
+        """Return how many processes a node has: without a launcher, those that the boot file starts."""
+        if self.facts.has_launcher:
             return self.facts.nproc
         if not self.starts_processes:
             return 1

@@ -5,35 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, argument, hides_arguments, is_ddp
+from jobsubmit.check.code import INIT, Code, argument, is_ddp
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.rank_zero import check_rank_zero
 from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
 _ALL_REDUCE = "torch.distributed.all_reduce"
-_COLLECTIVES = frozenset(
-    f"torch.distributed.{name}"
-    for name in (
-        "all_gather",
-        "all_gather_into_tensor",
-        "all_gather_object",
-        "all_reduce",
-        "all_to_all",
-        "barrier",
-        "broadcast",
-        "broadcast_object_list",
-        "gather",
-        "gather_object",
-        "monitored_barrier",
-        "reduce",
-        "reduce_scatter",
-        "scatter",
-    )
-)
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
-_RANKS = ("rank", "global_rank", "local_rank", "world_rank", "ddp_rank", "ddp_local_rank", "process_index")
-_MAIN = ("is_main_process", "is_master", "is_rank_zero", "is_main")
-_PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
 
 
 def check_collectives(code: Code) -> Iterator[Finding]:
@@ -42,7 +21,7 @@ def check_collectives(code: Code) -> Iterator[Finding]:
     yield from check_sampler(code)
     yield from _destroy(code)
     if code.world_size != 1:
-        yield from _rank_0_only(code)
+        yield from check_rank_zero(code)
 
 
 def _gradients(code: Code) -> Iterator[Finding]:
@@ -113,78 +92,3 @@ def _destroy(code: Code) -> Iterator[Finding]:
             "call torch.distributed.destroy_process_group() at the end",
         )
         return
-
-
-def _rank_0_only(code: Code) -> Iterator[Finding]:
-    for module, node in code.program.nodes:
-        if not isinstance(node, ast.If) or not code.reached.of(node, module) or not _is_rank_0(node.test, code, module):
-            continue
-        alone = next(_collectives(node.body, code, module), None)
-        if alone is None or any(True for _ in _collectives(node.orelse, code, module)):
-            continue
-        if _has_counterpart(node, code, module) or _goes_its_own_way(node, code, module):
-            continue
-        name = code.program.name_of(alone.func, module).rpartition(".")[2]
-        yield Finding(
-            "warning",
-            "rank-0-collective",
-            module.where(alone),
-            f"only rank 0 comes to this {name}(), which waits for all of them: the job would hang",
-            "take it out of the branch",
-        )
-
-
-def _is_rank_0(test: ast.AST, code: Code, module: Module) -> bool:
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-        sides = [test.left, test.comparators[0]]
-        zero = [side for side in sides if isinstance(side, ast.Constant) and side.value == 0]
-        return len(zero) == 1 and any(_is_rank(side, code, module) for side in sides if side not in zero)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _is_rank(test.operand, code, module)
-    if isinstance(test, ast.Call):
-        return ast.unparse(test.func).rpartition(".")[2] in _MAIN and not test.args
-    return False
-
-
-def _is_rank(node: ast.AST, code: Code, module: Module) -> bool:
-    if isinstance(node, ast.Call):
-        return code.program.name_of(node.func, module).rpartition(".")[2] == "get_rank" and not node.args
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return name in _RANKS
-
-
-def _collectives(body: list[ast.stmt], code: Code, module: Module) -> Iterator[ast.Call]:
-    for statement in body:
-        for node in _here(statement):
-            if isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _COLLECTIVES:
-                if argument(node, "group") is None and not hides_arguments(node) and len(node.args) <= _PLAIN_ARGUMENTS:
-                    yield node
-
-
-def _here(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is executed with a statement: not what is in a function that it defines."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _here(child)
-
-
-def _has_counterpart(node: ast.If, code: Code, module: Module) -> bool:
-    """Return whether the other ranks come to a collective in a branch of their own, or rank 0 alone goes on."""
-    for home, other in code.program.nodes:
-        if other is node or not isinstance(other, ast.If) or _is_rank_0(other.test, code, home):
-            continue
-        text = ast.unparse(other.test)
-        if any(rank in text for rank in _RANKS) or any(name in text for name in _MAIN):
-            leaves = any(isinstance(inner, (ast.Return, ast.Continue)) for inner in ast.walk(other))
-            if leaves or any(True for _ in _collectives(other.body, code, home)):
-                return True
-    return False
-
-
-def _goes_its_own_way(node: ast.If, code: Code, module: Module) -> bool:
-    """Return whether rank 0 leaves, or the others call something that may come to the same collective."""
-    leaves = any(isinstance(inner, (ast.Return, ast.Continue, ast.Break, ast.Raise)) for inner in ast.walk(node))
-    calls = [inner for statement in node.orelse for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
-    return leaves or any(code.program.definition(code.program.name_of(c.func, module)) for c in calls)

@@ -94,7 +94,7 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         why = f"world_size={spelled} is {size}, and the job has {expected} processes"
         hint = "world_size counts processes here"
-        if code.facts.mode == "spawn":
+        if not code.facts.has_launcher:
             hint += "; the argument --world_size counts nodes: multiply it by the processes of a node"
         else:
             hint += ": leave it out, it is in the environment"
@@ -142,7 +142,7 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 yield _fixed_master(
                     home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
                 )
-            elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.mode != "spawn":
+            elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.has_launcher:
                 yield _fixed_master(
                     home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
                 )

@@ -22,7 +22,7 @@ _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
 
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the ways to rank and processes."""
-    if code.facts.mode == "spawn":
+    if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code)
         yield from _no_processes(code)
     else:
@@ -141,22 +141,21 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
         name = _read_variable(code, module, node)
         if name in LAUNCHER_VARIABLES and name not in written and code.reached.is_sure(node, module):
             if not _is_guarded(node, module):
-                yield _unset(module.where(node), name)
+                yield _unset(code, module.where(node), name)
     for module, call in code.calls(INIT, least=Reach.SURELY):
         is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
         is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
         if is_from_environment and "RANK" not in written and not is_open:
-            yield _unset(module.where(call), "RANK")
+            yield _unset(code, module.where(call), "RANK")
 
 
-def _unset(where: str, name: str) -> Finding:
-    return Finding(
-        "error",
-        "rank-env",
-        where,
-        f"{name} is read from the environment, and in mode spawn nobody sets it",
-        "use mode: torchrun, or work it out from --rank, --world_size (they count nodes) and the number of the process",
-    )
+def _unset(code: Code, where: str, name: str) -> Finding:
+    how = "work it out from --rank, --world_size (they count nodes) and the number of the process"
+    if code.facts.mode == "command":
+        how = "start it with torchrun in `command`, or work it out from NODE_RANK and NNODES, which are set"
+    who = "in mode spawn nobody sets it" if code.facts.mode == "spawn" else "this command does not set it"
+    text = f"{name} is read from the environment, and {who}"
+    return Finding("error", "rank-env", where, text, f"use mode: torchrun, or {how}")
 
 
 def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:

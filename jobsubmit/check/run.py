@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,14 +21,17 @@ from jobsubmit.check.program.values import UNKNOWN, Facts
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.launchers import Launch, launch_of_command
 from jobsubmit.plan.processes import build_boot_words, expand
+from jobsubmit.spec.job_spec import Start
 
 
-def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
-    """Yield what is wrong with the code of a job, or cannot be told; a start command of the user's own is not read."""
+def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
+    """Yield what is wrong with the code of a job, or cannot be told; of a start command what it starts is judged."""
+    plan, own_words = _as_seen(job, bundle)
     found = list(check_boot_file(plan, bundle))
     yield from found
-    if plan.mode == "launch":
+    if plan.mode == "launch" and job.command is None:
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
@@ -37,15 +42,18 @@ def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     if program is None:
         return
     words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
+    words = (*(word._replace(field="command") for word in words[:own_words]), *words[own_words:])
+
+    is_module = "-m" in (job.command or ())  # its imports begin elsewhere
 
     @cache
     def code() -> Code:
         return look_at(program, _facts(plan, words), words)
 
     for name, check in (
-        ("imports", lambda: check_imports(code(), bundle)),
+        ("imports", lambda: () if is_module else check_imports(code(), bundle)),
         ("files", lambda: check_files(code(), bundle, words)),
-        ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file))),
+        ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("ranks", lambda: check_ranks(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
@@ -53,7 +61,46 @@ def check_code(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
         yield from _safely(name, check, plan.boot_file)
 
 
-def _safely(name: str, check: Callable[[], Iterator[Finding]], boot_file: str) -> list[Finding]:
+def _as_seen(job: LaunchPlan, bundle: Bundle) -> tuple[LaunchPlan, int]:
+    """Return a job as if its mode started what its command starts, and how many words of that are the command's.
+
+    The mode that is given counts, else that of the launcher which the command names.
+    """
+    launch = launch_of_command(job.command or ())
+    file = _file_of(launch, bundle)
+    if not file:
+        return job, 0
+    is_launcher = launch.launcher not in ("", "python")
+    mode: Start = job.mode
+    if mode == "command" and is_launcher:
+        mode = "launch" if launch.launcher == "launch" else "torchrun"
+    own = tuple(launch.program[1:])
+    seen = replace(
+        job,
+        mode=mode,
+        command=None,
+        boot_file=file,
+        nproc_per_node=launch.nproc if is_launcher and launch.nproc else job.nproc_per_node,
+        local_rank="env" if mode != "launch" or launch.options.get("use_env") else "argument",
+        arguments=(*own, *job.arguments),
+        args_from=len(own) + job.args_from,
+    )
+    return seen, len(own)
+
+
+def _file_of(launch: Launch, bundle: Bundle) -> str:
+    """Return the file that is started, if it can be told; a module is looked for among the files."""
+    if not launch.launcher:
+        return ""
+    program = launch.program[0] if launch.program else ""
+    if not launch.is_module:
+        return posixpath.normpath(program) if program.endswith(".py") and not program.startswith("/") else ""
+    base = program.replace(".", "/")
+    paths = {file.path for file in bundle.files}
+    return next((path for path in (f"{base}.py", f"{base}/__main__.py") if path in paths), "")
+
+
+def _safely(name: str, check: Callable[[], Iterable[Finding]], boot_file: str) -> list[Finding]:
     """Return what a check found: code that it cannot follow must not stop a submission."""
     try:
         return list(check())
@@ -80,7 +127,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
         name: UNKNOWN if value.is_open else value.text for name, value in expansion.environment.items()
     }
     environment |= dict.fromkeys((*node.environment, *node.processes[0].environment), UNKNOWN)
-    if plan.mode == "spawn":
+    if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)

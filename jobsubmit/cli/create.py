@@ -44,7 +44,8 @@ from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.spec.loader import load_mapping
 
 _LONGEST_LINE = 4000
-_SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "hint": "hint", "unknown": "cannot tell"}
+# In the order in which they are shown.
+_SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "unknown": "cannot tell", "hint": "hint"}
 
 
 def create(
@@ -299,7 +300,8 @@ def validate(
         if errors:
             raise typer.Exit(CheckError.code)
         return
-    _show_notes(found.notes, [f for f in found.findings if f.level != "error"], _SAID)
+    rest = sorted((f for f in found.findings if f.level != "error"), key=lambda f: tuple(_SAID).index(f.level))
+    _show_notes(found.notes, rest, _SAID)
     if errors:
         raise prepare.check_error(errors)
     files = "code that is uploaded already"

@@ -73,6 +73,11 @@ class LaunchPlan:
     notes: tuple[str, ...]
 
     @property
+    def has_launcher(self) -> bool:
+        """Return whether one of torch's launchers starts the boot file, once per process."""
+        return self.mode in ("launch", "torchrun") and self.command is None
+
+    @property
     def start(self) -> Start:
         """Return how the job is started: by its mode, or by a command of its own, whatever its mode."""
         return self.mode if self.command is None else "command"

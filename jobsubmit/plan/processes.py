@@ -142,7 +142,7 @@ def _shared(plan: LaunchPlan) -> Iterator[tuple[str, Value]]:
         yield contract.UNBUFFERED, Value("1", "jobsubmit")
     if plan.profile:
         yield contract.PROFILE, Value(plan.profile, "spec")
-    if plan.mode == "spawn" or plan.command is not None:
+    if not plan.has_launcher:
         yield contract.MASTER_ADDR, _host(0)._replace(origin="jobsubmit")
         yield contract.MASTER_PORT, _PORT
         return
@@ -184,7 +184,7 @@ def _node(plan: LaunchPlan, node: int) -> Node:
         contract.NODE_ADDR: _host(node)._replace(origin="jobsubmit"),
     }
     boot = [Value(word, "spec") for word in plan.command] if plan.command else [Value(str(plan.boot_file), "spec")]
-    if plan.mode == "spawn" or plan.command is not None:
+    if not plan.has_launcher:
         return Node(node, own, (Process(node, None, None, (*boot, *build_boot_words(plan, node)), {}),))
     each = plan.nproc_per_node or 1
     words = None if plan.mode == "launch" and plan.local_rank == "argument" else build_boot_words(plan, node)

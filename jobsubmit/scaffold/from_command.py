@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobsubmit.errors import UsageError
+from jobsubmit.plan.launchers import Launch, parse_launch
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.scaffold.launchers import Launch, parse_launch
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 

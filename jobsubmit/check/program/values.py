@@ -90,6 +90,11 @@ class Facts:
     environment: Mapping[str, Any]
     argv: tuple[str, ...]
 
+    @property
+    def has_launcher(self) -> bool:
+        """Return whether one of torch's launchers starts the processes, and gives each its ranks."""
+        return self.mode in ("launch", "torchrun")
+
 
 @dataclass(frozen=True)
 class Values:
@@ -226,7 +231,7 @@ class Values:
         if name == "torch.distributed.is_available":
             return True
         if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
-            nproc = None if self.facts.mode == "spawn" else self.facts.nproc
+            nproc = self.facts.nproc if self.facts.has_launcher else None
             return UNKNOWN if nproc is None else self.facts.nodes * nproc
         if name in _PATH_FUNCTIONS and not node.keywords:
             return _PATH_FUNCTIONS[name](*(self._known(item, module, depth) for item in node.args))

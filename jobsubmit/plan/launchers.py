@@ -6,6 +6,7 @@ The options are those of torch.distributed.run, accelerate launch, deepspeed, sr
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,6 +93,28 @@ def parse_launch(words: Sequence[str]) -> Launch:
     parse = {"torchrun": _torchrun, "deepspeed": _deepspeed, "ds": _deepspeed, "srun": _srun}.get(name)
     parse = _mpi if name in ("mpirun", "mpiexec", "mpiexec.hydra") else parse
     return parse(rest[1:]) if parse else Launch("", tuple(rest))
+
+
+def launch_of_command(command: Sequence[str]) -> Launch:
+    """Return what a start command starts, also where a shell is given it as one text."""
+    words = list(command)
+    if words[:1] and words[0].rpartition("/")[2] in ("bash", "sh") and words[1:2] == ["-c"]:
+        words = _words_of_shell("".join(words[2:3]), words[3:])
+    return parse_launch(words)
+
+
+def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
+    """Return the words of a shell's text with its arguments in their places; none where it is more than one command."""
+    if re.search(r"[;|&<>\n`]|\$\(", text.replace("$((", "")):
+        return []
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return []
+    given: list[str] = []
+    for word in words:
+        given += arguments[1:] if word == "$@" else [arguments[0]] if word == "$0" and arguments else [word]
+    return given
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

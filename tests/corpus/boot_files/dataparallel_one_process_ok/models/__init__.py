@@ -1,0 +1,2 @@
+from .small import *
+from .wide import *

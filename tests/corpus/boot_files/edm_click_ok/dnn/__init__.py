@@ -1,0 +1,3 @@
+from .util import EasyDict, format_time
+
+__all__ = ['EasyDict', 'format_time']

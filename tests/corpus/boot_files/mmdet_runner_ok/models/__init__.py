@@ -1,0 +1,3 @@
+from .detectors import RetinaLike, build_detector
+
+__all__ = ['RetinaLike', 'build_detector']

@@ -1,0 +1,5 @@
+from .build import build_loader as _build_loader
+
+
+def build_loader(config):
+    return _build_loader(config)

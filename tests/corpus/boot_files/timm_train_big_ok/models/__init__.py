@@ -1,0 +1,2 @@
+from .factory import create_model, list_models
+from .helpers import load_checkpoint, resume_checkpoint
