@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
@@ -15,75 +14,14 @@ from jobsubmit.check.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
-_DEVICE = re.compile(r"cuda:\d+")
-_FREE_DEVICE = re.compile(r"cuda:?({|%|$)")
 
 
 def check_fixed(code: Code) -> Iterator[Finding]:
-    """Yield what should not be fixed: device, world size, rank, meeting point, NCCL where there is no GPU."""
-    yield from _device(code)
+    """Yield what should not be fixed: world size, rank, meeting point, NCCL where there is no GPU."""
     for module, call in code.calls(INIT, least=Reach.SURELY):
         yield from _world(code, module, call)
         yield from _nccl(code, module, call)
         yield from _meeting(code, module, call)
-
-
-def _device(code: Code) -> Iterator[Finding]:
-    if (code.processes or 0) <= 1 or not code.is_distributed or code.has_framework or code.facts.gpus == 0:
-        return
-    if any("VISIBLE_DEVICES" in name for name in code.names) or _places_by_rank(code):
-        return
-    for module, call, name in code.reached.calls:
-        node = _device_of(call, name)
-        value = code.values.of(node, module) if node is not None else UNKNOWN
-        is_fixed = value is not UNKNOWN and (
-            bool(_DEVICE.fullmatch(str(value)))
-            or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-        )
-        if is_fixed and code.reached.is_sure(call, module):
-            yield Finding(
-                "error",
-                "fixed-device",
-                module.where(call),
-                f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}: "
-                f"{code.processes} processes of a node share one GPU",
-                "choose it by the local rank: torch.cuda.set_device(local_rank)",
-            )
-            return
-
-
-def _device_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the expression that chooses a device, if a call has one."""
-    if name in ("torch.device", "torch.cuda.set_device"):
-        return call.args[1] if len(call.args) > 1 else (call.args[0] if call.args else None)
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
-        return call.args[0] if call.args else argument(call, "device")
-    return None
-
-
-def _places_by_rank(code: Code) -> bool:
-    """Return whether any line chooses a device by something that is not written down."""
-    for module, node in code.program.nodes:
-        if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
-            return True
-        if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant):
-            if isinstance(node.left.value, str) and _FREE_DEVICE.match(node.left.value):
-                return True
-        if isinstance(node, ast.keyword) and node.arg in ("device_ids", "output_device"):
-            items = node.value.elts if isinstance(node.value, ast.List) else [node.value]
-            if not all(isinstance(item, ast.Constant) for item in items):
-                known = [code.values.of(item, module) for item in items]
-                if UNKNOWN in known and not all(ast.unparse(item) == "device" for item in items):
-                    return True
-        if isinstance(node, ast.Call):
-            chosen = _device_of(node, code.program.name_of(node.func, module))
-            name = ast.unparse(chosen) if chosen is not None else ""
-            is_written = isinstance(chosen, ast.Constant) or chosen is None
-            is_rank = "rank" in name or "gpu" in name or "device_id" in name or "local" in name
-            is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
-            if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):
-                return True
-    return "get_rank" in code.names and "device_count" in code.names
 
 
 def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:

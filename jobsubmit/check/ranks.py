@@ -10,7 +10,7 @@ from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, i
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN
+from jobsubmit.check.program.values import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
@@ -36,7 +36,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if not declared or contract.LOCAL_RANK in code.names or code.has_framework or code.line.gaps:
         return
     option = declared[0]
-    if option.default is UNKNOWN:
+    if option.default is UNKNOWN or isinstance(option.default, Several):
         return  # it may be told by something else
     if is_passed and (code.line.is_strict or any("--local-rank" in o.names for o in declared)):
         return

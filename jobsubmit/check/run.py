@@ -8,22 +8,26 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import check_boot_file
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
+from jobsubmit.check.devices import check_devices
 from jobsubmit.check.files import check_files
 from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program.modules import load_program
-from jobsubmit.check.program.values import UNKNOWN, Facts
+from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
 from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.job_spec import Start
+
+_SOME = 8
 
 
 def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
@@ -55,6 +59,7 @@ def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("ranks", lambda: check_ranks(code())),
+        ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
     ):
@@ -127,8 +132,28 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
         name: UNKNOWN if value.is_open else value.text for name, value in expansion.environment.items()
     }
     environment |= dict.fromkeys((*node.environment, *node.processes[0].environment), UNKNOWN)
+    environment |= {name: _as_text(ranks) for name, ranks in _ranks(plan).items()}
     if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
-    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv)
+    rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
+    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank)
+
+
+def _ranks(plan: LaunchPlan) -> dict[str, Any]:
+    """Return the numbers that differ from process to process, or from node to node."""
+    each = plan.nproc_per_node or _SOME  # as many as a node has accelerators
+    nodes = dict.fromkeys((contract.NODE_INDEX, contract.NODE_RANK), _numbers(plan.nodes))
+    if not plan.has_launcher:
+        return nodes
+    ranks = dict.fromkeys((contract.RANK, contract.ROLE_RANK), _numbers(plan.nodes * each))
+    return {**nodes, **ranks, contract.LOCAL_RANK: _numbers(each), contract.GROUP_RANK: _numbers(plan.nodes)}
+
+
+def _numbers(count: int) -> Any:
+    return several(sorted({0, count // 2, count - 1}))
+
+
+def _as_text(numbers: Any) -> Any:
+    return Several(tuple(map(str, numbers.values))) if isinstance(numbers, Several) else str(numbers)

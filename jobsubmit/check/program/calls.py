@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 from jobsubmit.check.program.modules import Function, Module, Program
 
 _DEEPEST_CLASS = 20
-_CALLS_WHAT_IT_GETS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+_SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+_CALLS_WHAT_IT_GETS = (*_SPAWNS, *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")))
 _CALLED_LATER = ("__post_init__", "__call__", "forward")
 
 Owner: TypeAlias = tuple[Module, ast.ClassDef]
@@ -51,6 +52,7 @@ class Callees:
         """Return the functions that a call enters, those that it is given, too."""
         name = self._name(call.func, call, module)
         self._remember_functions(name, call, module)
+        self._remember_of_process(name, call, module)
         found = self._meant(call.func, name, call, module, level)
         is_sure = name in _CALLS_WHAT_IT_GETS or name.endswith(".Process")
         passed = level if is_sure else min(level, Reach.PERHAPS)
@@ -86,6 +88,22 @@ class Callees:
         for parameter, node in by_name.items():
             if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
                 self.given[found[1], parameter] = self._name(node, call, module)
+
+    def _remember_of_process(self, name: str, call: ast.Call, module: Module) -> None:
+        """Remember the functions that a process gets: the `args` of Process, and those of mp.spawn after the first."""
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        is_process = name.endswith(".Process")
+        if not is_process and name not in _SPAWNS:
+            return
+        target = keywords.get("target") if is_process else keywords.get("fn", call.args[0] if call.args else None)
+        given = keywords.get("args", call.args[1] if not is_process and len(call.args) > 1 else None)
+        found = self.program.definition(self._name(target, call, module)) if target is not None else None
+        if found is None or isinstance(found[1], ast.ClassDef) or not isinstance(given, (ast.Tuple, ast.List)):
+            return
+        own = [*found[1].args.posonlyargs, *found[1].args.args][0 if is_process else 1 :]
+        for parameter, node in zip(own, given.elts, strict=False):
+            if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
+                self.given[found[1], parameter.arg] = self._name(node, call, module)
 
     def _by_name(self, name: str, level: Reach) -> list[Callee]:
         found = self.program.definition(name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.spec.job_spec import Start
@@ -21,7 +22,26 @@ class _Unknown:
 
 UNKNOWN: Final[Any] = _Unknown()
 
+
+class Several(NamedTuple):
+    """Values that an expression has in one process or another, as a rank does: the first, one amid, the last."""
+
+    values: tuple[Any, ...]
+
+
+def several(values: Iterable[Any]) -> Any:
+    """Return values as one where they are equal; UNKNOWN where one is not known, or they are too many."""
+    found = list(values)
+    if any(value is UNKNOWN for value in found):
+        return UNKNOWN
+    different = [value for index, value in enumerate(found) if value not in found[:index]]
+    if len(different) == 1:
+        return different[0]
+    return Several(tuple(different)) if 0 < len(different) <= _MOST_VALUES else UNKNOWN
+
+
 _DEEPEST = 12
+_MOST_VALUES = 9
 _LONGEST_RANGE = 10_000
 _LONGEST_TEXT = 1_000
 _LARGEST_NUMBER = 1 << 60
@@ -79,8 +99,9 @@ _TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
 class Facts:
     """What a job tells each of its processes.
 
-    `environment` maps a variable to its value, to UNKNOWN where that differs, and to None where nobody sets it;
-    `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
+    `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
+    None where nobody sets it; `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
+    `rank` is that of a process among all.
     """
 
     mode: Start
@@ -89,6 +110,7 @@ class Facts:
     gpus: int | None
     environment: Mapping[str, Any]
     argv: tuple[str, ...]
+    rank: Any = UNKNOWN
 
     @property
     def has_launcher(self) -> bool:
@@ -124,7 +146,9 @@ class Values:
             inner = self.truth(node.operand, module)
             return None if inner is None else not inner
         value = self.of(node, module)
-        return None if value is UNKNOWN else bool(value)
+        if isinstance(value, Several):
+            value = several(map(bool, value.values))
+        return None if value is UNKNOWN or isinstance(value, Several) else bool(value)
 
     def _of(self, node: ast.AST, module: Module, depth: int) -> Any:
         match node:
@@ -139,27 +163,26 @@ class Values:
                 return UNKNOWN if UNKNOWN in keys else dict.fromkeys(keys, UNKNOWN)
             case ast.Tuple() | ast.List() | ast.Set():
                 items = [self.of(item, module, depth) for item in node.elts]
-                return UNKNOWN if UNKNOWN in items else items
+                return UNKNOWN if any(_is_open(item) for item in items) else items
             case ast.UnaryOp():
                 return self._unary(node, module, depth)
             case ast.BoolOp():
                 return self._bool(node, module, depth)
             case ast.BinOp():
                 values = [self.of(side, module, depth) for side in (node.left, node.right)]
-                known = type(node.op) in _BINARY and all(_is_small(value) for value in values)
-                return _BINARY[type(node.op)](*values) if known else UNKNOWN
+                return _lifted(_BINARY[type(node.op)], *values) if type(node.op) in _BINARY else UNKNOWN
             case ast.Compare():
                 return self._compare(node, module, depth)
             case ast.IfExp():
-                test = self.of(node.test, module, depth)
-                return UNKNOWN if test is UNKNOWN else self.of(node.body if test else node.orelse, module, depth)
+                test = self.truth(node.test, module)
+                return UNKNOWN if test is None else self.of(node.body if test else node.orelse, module, depth)
             case ast.Call():
                 return self._call(node, module, depth)
             case ast.Subscript():
                 return self._subscript(node, module, depth)
             case ast.JoinedStr():
                 parts = [self.of(part, module, depth) for part in node.values]
-                return UNKNOWN if UNKNOWN in parts else "".join(map(str, parts))
+                return UNKNOWN if any(_is_open(part) for part in parts) else "".join(map(str, parts))
             case ast.FormattedValue():
                 return self.of(node.value, module, depth)
         return UNKNOWN
@@ -178,22 +201,22 @@ class Values:
                 return None
             places = module.stores.get((scope, node.id), ())
             if places:
-                parent = module.parents.get(places[0])
-                is_plain = len(places) == 1 and isinstance(parent, (ast.Assign, ast.AnnAssign))
-                return parent.value if is_plain and isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+                return _value_of(places[0], module) if len(places) == 1 else None
         return None
 
     def _unary(self, node: ast.UnaryOp, module: Module, depth: int) -> Any:
         value = self.of(node.operand, module, depth)
-        if value is UNKNOWN:
-            return UNKNOWN
-        return not value if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else UNKNOWN
+        operation = {ast.Not: operator.not_, ast.USub: operator.neg}.get(type(node.op))
+        return UNKNOWN if value is UNKNOWN or operation is None else _lifted(operation, value)
 
     def _bool(self, node: ast.BoolOp, module: Module, depth: int) -> Any:
         value = UNKNOWN
         for item in node.values:
             value = self.of(item, module, depth)
-            if value is UNKNOWN or bool(value) is isinstance(node.op, ast.Or):
+            truth = several(map(bool, value.values)) if isinstance(value, Several) else bool(value)
+            if _is_open(truth):
+                return UNKNOWN
+            if value is UNKNOWN or truth is isinstance(node.op, ast.Or):
                 return value
         return value
 
@@ -207,9 +230,9 @@ class Values:
         if isinstance(node.left, ast.Attribute) and node.left.attr == "grad" and isinstance(op, (ast.Is, ast.IsNot)):
             return isinstance(op, ast.IsNot)  # a parameter is taken to be trained
         left, right = self.of(node.left, module, depth), self.of(right_node, module, depth)
-        if UNKNOWN in (left, right):
+        if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
-        return _COMPARE[type(op)](left, right)
+        return _lifted(_COMPARE[type(op)], left, right)
 
     def _variable(self, node: ast.AST, module: Module, depth: int) -> Any:
         """Return whether a variable of the environment is set: None where it is not, something else where it is."""
@@ -230,6 +253,8 @@ class Values:
             return value
         if name == "torch.distributed.is_available":
             return True
+        if name == "torch.distributed.get_rank" and not node.args and not node.keywords:
+            return self.facts.rank
         if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
             nproc = self.facts.nproc if self.facts.has_launcher else None
             return UNKNOWN if nproc is None else self.facts.nodes * nproc
@@ -242,10 +267,12 @@ class Values:
             is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
             return list(range(*bounds)) if is_short else UNKNOWN
         values = [self.of(item, module, depth) for item in node.args]
-        if UNKNOWN in values or node.keywords:
+        if any(value is UNKNOWN for value in values) or node.keywords:
             return UNKNOWN
         if name in _CONVERT and len(values) == 1:
-            return _CONVERT[name](*values)
+            return _lifted(_CONVERT[name], *values)
+        if any(_is_open(value) for value in values):
+            return UNKNOWN
         if isinstance(node.func, ast.Attribute) and node.func.attr == "keys":
             mapping = self.of(node.func.value, module, depth)
             return list(mapping) if isinstance(mapping, dict) else UNKNOWN
@@ -329,11 +356,36 @@ class Values:
         return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
 
 
+def _is_open(value: Any) -> bool:
+    """Return whether a value is not one, and known."""
+    return value is UNKNOWN or isinstance(value, Several)
+
+
+def _lifted(operation: Callable[..., Any], *values: Any) -> Any:
+    """Return what an operation makes of values, each of which may be several."""
+    each = [value.values if isinstance(value, Several) else (value,) for value in values]
+    if any(not _is_small(item) for items in each for item in items if not isinstance(item, (list, dict, bool))):
+        return UNKNOWN
+    return several(operation(*chosen) for chosen in itertools.product(*each))
+
+
+def _value_of(target: ast.Name, module: Module) -> ast.expr | None:
+    """Return the expression that is assigned to a variable here, alone or as one of several."""
+    parent = module.parents.get(target)
+    if isinstance(parent, ast.Tuple):
+        above = module.parents.get(parent)
+        if isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
+            if len(parent.elts) == len(above.value.elts):
+                return above.value.elts[parent.elts.index(target)]
+        return None
+    return parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+
+
 def _is_small(value: Any) -> bool:
     """Return whether a value may be reckoned with: what a program makes large, it shall make large itself."""
-    if isinstance(value, str):
-        return len(value) < _LONGEST_TEXT
-    return isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER
+    if isinstance(value, (str, PurePosixPath)):
+        return len(str(value)) < _LONGEST_TEXT
+    return value is None or (isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER)
 
 
 def parameters(function: Function) -> set[str]:

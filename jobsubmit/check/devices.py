@@ -1,0 +1,264 @@
+"""Devices: all processes on one GPU, a GPU that a node does not have, GPUs where there are none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.agent import node_contract as contract
+from jobsubmit.check.code import Code, argument, is_ddp
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN, Several, parameters
+from jobsubmit.common.finding import Finding
+
+_DEVICE = re.compile(r"cuda:\d+")
+_FREE_DEVICE = re.compile(r"cuda:?({|%|$)")
+_NEEDS_GPU = frozenset(
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties")
+)
+_GET_RANK = ("torch.distributed.get_rank", "deepspeed.comm.get_rank")
+_DEEPEST = 6
+
+
+def check_devices(code: Code) -> Iterator[Finding]:
+    """Yield what would put processes on the wrong device, the first of each kind."""
+    if code.facts.gpus == 0:
+        yield from _without_gpus(code)
+        return
+    yield from _fixed(code)
+    yield from _by_global_rank(code)
+
+
+# ── nodes without GPUs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_gpus(code: Code) -> Iterator[Finding]:
+    for module, call, name in code.reached.calls:
+        used = _gpu_use(code, call, name, module)
+        if used and code.reached.is_sure(call, module):
+            yield Finding(
+                "error",
+                "cuda-on-cpu",
+                module.where(call),
+                f"{used} needs a GPU, and these nodes have none",
+                "choose nodes with GPUs, or put it under `if torch.cuda.is_available():`",
+            )
+            return
+
+
+def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return the words that need a GPU, if a call does."""
+    if name in _NEEDS_GPU:
+        return f"{name}()"
+    if isinstance(call.func, ast.Attribute) and not name.startswith("torch."):
+        if call.func.attr == "cuda" and not _is_own_method(code, "cuda"):
+            return ".cuda()"
+        if call.func.attr == "to" and (call.args or argument(call, "device")):
+            device = _device_text(code, call.args[0] if call.args else argument(call, "device"), module)
+            return f'.to("{device}")' if device.startswith("cuda") else ""
+    if is_ddp(name):
+        ids = argument(call, "device_ids", 1)
+        while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
+            ids = ids.body if truth else ids.orelse
+        if isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None:
+            return f"device_ids={ast.unparse(ids)}"
+    return ""
+
+
+def _is_own_method(code: Code, name: str) -> bool:
+    return name in code.program.methods
+
+
+def _device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0) -> str:
+    """Return a device as text, as far as it is known: `cuda`, `cuda:0`, `cuda:` with a number that is not."""
+    if node is None or depth > _DEEPEST:
+        return ""
+    value = code.values.of(node, module)
+    if isinstance(value, str):
+        return value
+    if isinstance(node, ast.IfExp):
+        truth = code.values.truth(node.test, module)
+        return "" if truth is None else _device_text(code, node.body if truth else node.orelse, module, depth + 1)
+    if isinstance(node, ast.Call) and code.program.name_of(node.func, module) == "torch.device" and node.args:
+        return _device_text(code, node.args[0], module, depth + 1)
+    if isinstance(node, ast.Call):
+        return _returned_device(code, code.program.name_of(node.func, module), depth)
+    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
+        return str(node.values[0].value)
+    if isinstance(node, ast.Name) and (assigned := code.values.assigned(node, module)) is not None:
+        return _device_text(code, assigned, module, depth + 1)
+    return ""
+
+
+def _returned_device(code: Code, name: str, depth: int) -> str:
+    """Return the GPU that a function of the program returns, if it is written down and the only one."""
+    found = code.program.definition(name)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return ""
+    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
+    texts = {_device_text(code, value, found[0], depth + 1) for value in returned if code.reached.of(value, found[0])}
+    known = texts - {"cpu"}
+    return known.pop() if len(known) == 1 else ""
+
+
+# ── one device for all ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fixed(code: Code) -> Iterator[Finding]:
+    if (code.processes or 0) <= 1 or code.has_framework or not (code.is_distributed or code.facts.has_launcher):
+        return
+    if any("VISIBLE_DEVICES" in name for name in code.names) or _places_by_rank(code):
+        return
+    for module, call, name in code.reached.calls:
+        node = _device_of(call, name)
+        value = code.values.of(node, module) if node is not None else UNKNOWN
+        is_fixed = value is not UNKNOWN and (
+            bool(_DEVICE.fullmatch(str(value)))
+            or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+        )
+        if is_fixed:
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "fixed-device",
+                module.where(call),
+                f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}: "
+                f"{code.processes} processes of a node share one GPU",
+                "choose it by the local rank: torch.cuda.set_device(local_rank)",
+            )
+            return
+
+
+def _device_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the expression that chooses a device, if a call has one."""
+    if name in ("torch.device", "torch.cuda.set_device"):
+        return call.args[1] if len(call.args) > 1 else (call.args[0] if call.args else None)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
+        return call.args[0] if call.args else argument(call, "device")
+    return None
+
+
+def _places_by_rank(code: Code) -> bool:
+    """Return whether any line chooses a device by something that is not written down."""
+    for module, node in code.program.nodes:
+        if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
+            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant):
+            if isinstance(node.left.value, str) and _FREE_DEVICE.match(node.left.value):
+                return True
+        if isinstance(node, ast.keyword) and node.arg in ("device_ids", "output_device"):
+            items = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+            if not all(isinstance(item, ast.Constant) for item in items):
+                known = [code.values.of(item, module) for item in items]
+                texts = [_device_text(code, item, module) for item in items]
+                is_open = any(value is UNKNOWN or isinstance(value, Several) for value in known)
+                is_written = all(_DEVICE.fullmatch(text) for text in texts)
+                if is_open and not is_written and not all(ast.unparse(item) == "device" for item in items):
+                    return True
+        if isinstance(node, ast.Call):
+            chosen = _device_of(node, code.program.name_of(node.func, module))
+            name = ast.unparse(chosen) if chosen is not None else ""
+            is_written = isinstance(chosen, ast.Constant) or chosen is None
+            is_rank = "rank" in name or "gpu" in name or "device_id" in name or "local" in name
+            is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
+            if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):
+                return True
+    return "get_rank" in code.names and "device_count" in code.names
+
+
+# ── the rank of all nodes as the number of a device of one ──────────────────────────────────────────────────────────
+
+
+def _by_global_rank(code: Code) -> Iterator[Finding]:
+    if not code.facts.has_launcher or code.facts.nodes == 1 or (code.processes or 0) <= 1:
+        return
+    for module, call, name in code.reached.calls:
+        for chosen in _numbers_of_devices(call, name):
+            if _is_global_rank(code, chosen, module):
+                last = code.facts.nodes * (code.processes or 1) - 1
+                yield Finding(
+                    "error" if code.reached.is_sure(call, module) else "warning",
+                    "rank-as-device",
+                    module.where(call),
+                    f"{ast.unparse(chosen)} is the rank among all processes, and is used as the number of a GPU of one "
+                    f"node: rank {last} would want cuda:{last}, and a node has {code.facts.gpus or code.processes}",
+                    'use the local rank: int(os.environ["LOCAL_RANK"])',
+                )
+                return
+
+
+def _numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
+    """Yield the expressions that a call takes as the number of a device."""
+    chosen = _device_of(call, name)
+    if isinstance(chosen, ast.JoinedStr) and chosen.values and isinstance(chosen.values[-1], ast.FormattedValue):
+        yield chosen.values[-1].value
+    elif isinstance(chosen, ast.BinOp) and isinstance(chosen.left, ast.Constant):
+        yield chosen.right
+    elif chosen is not None:
+        yield chosen
+    for keyword in call.keywords:
+        if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
+            yield from keyword.value.elts[:1]
+
+
+def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether an expression is the rank among the processes of all nodes."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.Call):
+        name = code.program.name_of(node.func, module)
+        if name in ("int", "str") and len(node.args) == 1:
+            return _is_global_rank(code, node.args[0], module, depth + 1)
+        if name in ("os.environ.get", "os.getenv") and node.args:
+            return bool(code.values.of(node.args[0], module) == contract.RANK)
+        return (name in _GET_RANK and not node.args and not node.keywords) or _returns_rank(code, name, depth)
+    if isinstance(node, ast.Subscript) and code.program.name_of(node.value, module) == "os.environ":
+        return bool(code.values.of(node.slice, module) == contract.RANK)
+    if isinstance(node, ast.Attribute):
+        stored = _stored(code, node.attr)
+        return bool(stored) and all(_is_global_rank(code, value, home, depth + 1) for home, value in stored)
+    if isinstance(node, ast.Name):
+        source = code.values.assigned(node, module)
+        home = module
+        if source is None and (given := _given(code, node, module)):
+            home, source = given
+        return source is not None and _is_global_rank(code, source, home, depth + 1)
+    return False
+
+
+def _returns_rank(code: Code, name: str, depth: int) -> bool:
+    found = code.program.definition(name)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return False
+    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
+    known = [value for value in returned if not isinstance(value, ast.Constant)]
+    return bool(known) and all(_is_global_rank(code, value, found[0], depth + 1) for value in known)
+
+
+def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
+    """Return the values that an attribute is set to, wherever that is, constants left out."""
+    found: list[tuple[Module, ast.expr]] = []
+    for module, node in code.program.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store):
+            parent = module.parents.get(node)
+            if not isinstance(parent, ast.Assign) or node not in parent.targets:
+                return []
+            if code.reached.of(parent, module) and not isinstance(parent.value, ast.Constant):
+                found.append((module, parent.value))
+    return found
+
+
+def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr] | None:
+    """Return what a parameter is given, of a function that is called in one place."""
+    for scope in module.above(name):
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if name.id not in parameters(scope):
+                continue
+            calls = code.program.calls_of.get(f"{module.name}.{scope.name}", ())
+            own = [arg.arg for arg in (*scope.args.posonlyargs, *scope.args.args)]
+            if len(calls) != 1 or name.id not in own:
+                return None
+            value = argument(calls[0][1], name.id, own.index(name.id))
+            return (calls[0][0], value) if value is not None else None
+    return None
