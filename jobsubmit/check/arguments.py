@@ -123,6 +123,9 @@ def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
 
 
 def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
+    if not line.gaps and not line.is_strict and word.field and (meant := _similar(line, word.name)):
+        text = f"{line.parsed_at} does not know {word.name}, and passes over it (parse_known_args)"
+        yield Finding("warning", "argument-ignored", word.field, text, f"it has {meant}")
     if line.gaps or not line.is_strict:
         return
     if not word.field:
@@ -140,17 +143,25 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
 
 def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     """Return what the program has instead of an option that it does not know."""
-    import difflib
-
     bare = name.lstrip("-")
     if any(option.is_positional and bare in option.names for option in line.options):
         return f"{bare} is a word of its own there, without `--`: {_place_of_words(mode)}"
+    if meant := _similar(line, name):
+        return f"it has {meant}"
+    names = [own for option in line.options for own in option.names if own.startswith("-")]
+    shown = [own for own in names if own.startswith("--") and own != "--help"][:_SHOWN]
+    return "remove it, or declare it there" + (f" (it has {', '.join(shown)} …)" if shown else "")
+
+
+def _similar(line: CommandLine, name: str) -> str:
+    """Return the option of a program that may be meant, if one is like it."""
+    import difflib
+
+    bare = name.lstrip("-")
     names = {own.lstrip("-"): own for option in line.options for own in option.names if own.startswith("-")}
     same = [own for own in names if own.replace("_", "-") == bare.replace("_", "-")]
-    if similar := same or difflib.get_close_matches(bare, names, 1):
-        return f"it has {names[similar[0]]}"
-    shown = [own for own in names.values() if own.startswith("--") and own != "--help"][:_SHOWN]
-    return "remove it, or declare it there" + (f" (it has {', '.join(shown)} …)" if shown else "")
+    found = same or difflib.get_close_matches(bare, names, 1)
+    return names[found[0]] if found else ""
 
 
 def _place_of_words(mode: Start) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterator
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, BundleFile
-from jobsubmit.check.program.modules import parsed
+from jobsubmit.check.program.modules import Program, parsed
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
+
+# Type statements, generics, f-strings (3.12), `except A, B`, t-strings (3.14), and what is not known yet.
+_NEWER = re.compile(r"^\s*type \w+|\b(def|class) \w+\[|\b[fFtT][rR]?[\"']|^\s*except\b[^:]*,|\blazy (import|from)\b")
 
 
 def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
@@ -52,15 +56,27 @@ def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
     try:
         parsed(file.source)
     except SyntaxError as error:
-        where = f"{file.path}:{error.lineno or 1}"
-        if is_this_python:
-            yield Finding("error", "boot-file", where, f"is not Python: {error.msg}")
-        else:
-            version = platform.python_version()
-            yield Finding(
-                "warning", "boot-file", where, f"is not Python {version}: {error.msg}", "do the nodes have a newer one?"
-            )
+        yield _not_python(file.path, error, is_this_python=is_this_python)
     except (RecursionError, MemoryError):
         yield Finding("unknown", "boot-file", file.path, "is nested too deeply to be looked at")
     except ValueError as error:
         yield Finding("error", "boot-file", file.path, f"is not Python: {error}")
+
+
+def broken_modules(program: Program, *, is_this_python: bool) -> Iterator[Finding]:
+    """Yield the files that the boot file imports and that are not Python."""
+    for path, error in program.broken.items():
+        yield _not_python(path, error, is_this_python=is_this_python)
+
+
+def _not_python(path: str, error: SyntaxError, *, is_this_python: bool) -> Finding:
+    where = f"{path}:{error.lineno or 1}"
+    if is_this_python or not _may_be_newer(error.text or ""):
+        return Finding("error", "boot-file", where, f"is not Python: {error.msg}")
+    text = f"is not Python {platform.python_version()}: {error.msg}"
+    return Finding("warning", "boot-file", where, text, "the nodes need a newer Python than this machine has")
+
+
+def _may_be_newer(line: str) -> bool:
+    """Return whether a line that this Python refuses has a form that a newer one may accept."""
+    return _NEWER.search(line) is not None

@@ -74,7 +74,7 @@ class _Search:
             return
         if missing := self._left_out(name):
             yield self._ignored(name, missing, where)
-        elif is_local or (self._is_local(top) and "." in name):
+        elif is_local or ("." in name and (self._is_local(top) or self._is_own_folder(top))):
             if not self.has_more_places and not self._defines(name) and not self._is_built(name):
                 yield Finding(
                     "error", "imports", where, f"there is no module {name} in {self.bundle.root}", "correct its name"
@@ -85,6 +85,12 @@ class _Search:
     def _member(self, base: str, name: str, where: str) -> Iterator[Finding]:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
+        owner = self.program.modules.get(base)
+        if owner is not None and name != "*" and not self._defines(full) and not self._is_module(full):
+            if not (self._left_out(full) or self._is_built(base)):
+                text = f"{owner.path} has no {name}"
+                yield Finding("error", "imports", where, text, self._similar(owner, name))
+                return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
             if (missing := self._left_out(full)) and not self._defines(full):
                 yield self._ignored(full, missing, where)
@@ -99,6 +105,17 @@ class _Search:
             how_to_bring_back(path, left_out),
         )
 
+    def _is_module(self, full: str) -> bool:
+        return bool(find_module(full, self.program.roots, self.paths)) or self._is_folder(full)
+
+    def _similar(self, owner: Module, name: str) -> str:
+        """Return which name of a module may be meant."""
+        import difflib
+
+        top = [node.id for node in owner.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        found = difflib.get_close_matches(name, [*owner.definitions, *owner.aliases, *top], 1)
+        return f"it has {found[0]}" if found else "correct the name, or define it there"
+
     def _is_local(self, top: str) -> bool:
         """Return whether a name is surely ours: a folder without __init__.py gives way to an installed package."""
         return bool(find_module(top, self.program.roots, self.paths))
@@ -106,13 +123,20 @@ class _Search:
     def _is_folder(self, name: str) -> bool:
         return any(root + name.replace(".", "/") in self.folders for root in self.program.roots)
 
+    def _is_own_folder(self, top: str) -> bool:
+        """Return whether a name is that of a folder with modules, and of no installed package."""
+        return self._is_folder(top) and not _installed(top)
+
     def _defines(self, full: str) -> bool:
         """Return whether a name may be an attribute of the module above it."""
         owner = self.program.modules.get(full.rpartition(".")[0])
         if owner is None:
             return False
         name = full.rpartition(".")[2]
-        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions
+        sets = ("globals", "exec", "setattr", "__import__", "locals", "vars")
+        calls = (n.func.id for n in owner.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions or any(name in sets for name in calls)
+        dynamic = dynamic or name.startswith("__")
         stored = any(isinstance(n, ast.Name) and n.id == name for n in owner.nodes)
         return dynamic or stored or name in owner.definitions or name in owner.aliases
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count
+from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import Module
@@ -18,16 +18,51 @@ LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
 _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
+_MAKE_GROUPS = (
+    "init_process_group",
+    "init_device_mesh",
+    "init_distributed",
+    "initialize_model_parallel",
+    "_init_distributed",
+)
 
 
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the ways to rank and processes."""
+    yield from _no_group(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code)
         yield from _no_processes(code)
     else:
         yield from _local_rank(code)
         yield from _spawns_inside(code)
+
+
+def _no_group(code: Code) -> Iterator[Finding]:
+    """Yield an error where DistributedDataParallel is used and no process group is made."""
+    if code.has_framework or _makes_group(code):
+        return
+    for module, call, name in code.reached.calls:
+        if is_ddp(name):
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "no-init",
+                module.where(call),
+                "DistributedDataParallel needs a process group, and init_process_group is never called",
+                'call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs, before it',
+            )
+            return
+
+
+def _makes_group(code: Code) -> bool:
+    """Return whether anything may make a process group: a function that is named nowhere does not."""
+    for module, node in code.program.nodes:
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in _MAKE_GROUPS:
+            function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
+            if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
+                return True
+    return False
 
 
 def _local_rank(code: Code) -> Iterator[Finding]:
@@ -92,6 +127,8 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
 
 
 def _spawns_inside(code: Code) -> Iterator[Finding]:
+    if code.facts.nproc == 1:
+        return  # the launcher starts one process on each node, which starts the others
     for module, call in code.calls(SPAWN, least=Reach.SURELY):
         if code.values.of(argument(call, "nprocs", 2), module) == 1:
             continue

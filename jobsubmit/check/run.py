@@ -11,7 +11,7 @@ from typing import Any
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
-from jobsubmit.check.boot_file import check_boot_file
+from jobsubmit.check.boot_file import broken_modules, check_boot_file
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.devices import check_devices
@@ -21,6 +21,7 @@ from jobsubmit.check.imports import check_imports
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
+from jobsubmit.check.recovery import check_recovery
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
@@ -54,6 +55,7 @@ def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     def code() -> Code:
         return look_at(program, _facts(plan, words), words)
 
+    yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     for name, check in (
         ("imports", lambda: () if is_module else check_imports(code(), bundle)),
         ("files", lambda: check_files(code(), bundle, words)),
@@ -62,6 +64,7 @@ def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
         ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
+        ("recovery", lambda: check_recovery(code(), job)),
     ):
         yield from _safely(name, check, plan.boot_file)
 

@@ -13,7 +13,12 @@ from jobsubmit.check.program.modules import Function, Module, Program
 
 _DEEPEST_CLASS = 20
 _SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-_CALLS_WHAT_IT_GETS = (*_SPAWNS, *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")))
+_RUNNERS = ("typer.run", "absl.app.run", "fire.Fire", "torch.distributed.elastic.multiprocessing.errors.record")
+_CALLS_WHAT_IT_GETS = (
+    *_SPAWNS,
+    *_RUNNERS,
+    *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")),
+)
 _CALLED_LATER = ("__post_init__", "__call__", "forward")
 
 Owner: TypeAlias = tuple[Module, ast.ClassDef]

@@ -105,12 +105,16 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The modules that a boot file leads to; `roots` are the folders its imports are looked up in."""
+    """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
+
+    `broken` are the files among them that are not Python, by path.
+    """
 
     boot: Module
     modules: Mapping[str, Module]
     roots: tuple[str, ...]
     paths: frozenset[str] = field(repr=False)
+    broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
 
     @cached_property
     def nodes(self) -> Sequence[tuple[Module, ast.AST]]:
@@ -230,6 +234,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." else f"{folder}/", *more_roots)
     modules: dict[str, Module] = {}
+    broken: dict[str, SyntaxError] = {}
     waiting = [(MAIN, boot_file)]
     while waiting and len(modules) < _MOST_MODULES:
         name, path = waiting.pop(0)
@@ -237,7 +242,10 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
             continue
         try:
             tree = parsed(sources[path])
-        except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        except SyntaxError as error:
+            broken[path] = error
+            continue
+        except (KeyError, ValueError, RecursionError, MemoryError, OSError):
             continue
         modules[name] = module = _module(name, path, tree)
         imports = (node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
@@ -247,7 +255,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    return Program(modules[MAIN], modules, roots, paths)
+    return Program(modules[MAIN], modules, roots, paths, broken)
 
 
 def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:

@@ -149,6 +149,8 @@ class _Walk:
     def _if(self, node: ast.If, module: Module, level: Reach) -> _Flow:
         self._expression(node.test, module, level)
         truth = self.values.truth(node.test, module)
+        if truth is None and _asks_for_group(node):
+            truth = False
         if truth is not None:
             return self._block(node.body if truth else node.orelse, module, level)
         flows = [self._block(body, module, min(level, Reach.PERHAPS)) for body in (node.body, node.orelse)]
@@ -197,6 +199,12 @@ class _Walk:
         for is_taken, branch in ((True, node.body), (False, node.orelse)):
             if truth in (None, is_taken):
                 self._expression(branch, module, perhaps if truth is None else level)
+
+
+def _asks_for_group(node: ast.If) -> bool:
+    """Return whether a branch returns where there is a process group already, as what makes one often begins."""
+    is_question = ast.unparse(node.test).endswith("is_initialized()") and not isinstance(node.test, ast.UnaryOp)
+    return is_question and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
 
 
 def _is_end(name: str) -> bool:

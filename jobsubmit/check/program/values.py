@@ -328,12 +328,11 @@ class Values:
         places = module.stores.get((scope, name), ())
         if len(places) != 1 or (isinstance(scope, ast.Module) and self.program.is_dynamic):
             return UNKNOWN
-        parent = module.parents.get(places[0])
-        if not isinstance(parent, (ast.Assign, ast.AnnAssign)) or parent not in scope.body or parent.value is None:
+        statement = next(node for node in module.above(places[0]) if isinstance(node, ast.stmt))
+        assigned = _value_of(places[0], module)
+        if statement not in scope.body or assigned is None:
             return UNKNOWN
-        if isinstance(parent, ast.Assign) and places[0] not in parent.targets:
-            return UNKNOWN
-        value = self.of(parent.value, module, depth)
+        value = self.of(assigned, module, depth)
         return UNKNOWN if isinstance(value, (list, dict)) and name in self.program.filled else value
 
     def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:

@@ -1,0 +1,68 @@
+"""What a job needs to go on after a restart, against what its code does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.agent import node_contract as contract
+from jobsubmit.check.code import Code
+from jobsubmit.common.finding import Finding
+from jobsubmit.plan.launch_plan import LaunchPlan
+
+_LOADS = frozenset(
+    [
+        *("load_state_dict", "load_state", "load_checkpoint", "load_from_checkpoint", "load_snapshot", "load_model"),
+        *("load_weights", "restore", "load_training_state", "async_load"),
+    ]
+)
+_LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
+_LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
+
+
+def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield a warning where restarts begin anew, or where no code reads the directory of checkpoints."""
+    if plan.restarts is not None and plan.restarts.max > 0 and not _loads(code):
+        yield Finding(
+            "warning",
+            "no-checkpoint",
+            "restarts",
+            "nothing in the code loads a checkpoint: each restart begins the training anew",
+            "save to checkpoint_dir now and then, and load what is there at the start; `jobsubmit init --sample checkpoint` "
+            "shows how",
+        )
+        return
+    for mount in plan.mounts:
+        is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in code.names
+        is_declared = any(f"--{mount.name}" in option.names for option in code.line.options) or bool(code.line.gaps)
+        if mount.kind == "checkpoint" and not is_given and not is_declared and f"--{mount.name}" not in code.names:
+            yield Finding(
+                "warning",
+                "no-checkpoint",
+                mount.field,
+                f"no code reads it: neither the variable {contract.CHECKPOINTS} nor an argument --{mount.name}",
+                f"declare --{mount.name}, or read the variable; or give the path as an argument of your own: "
+                "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
+            )
+
+
+def _loads(code: Code) -> bool:
+    """Return whether anything loads what an earlier attempt may have saved."""
+    for module, call, name in code.program.calls:
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
+        if name in _LOADING_FUNCTIONS and not _is_of_data(call):
+            return True
+        if last in _LOADS and module is not None:
+            return True
+        if any(keyword.arg in _LOADING_KEYWORDS for keyword in call.keywords if not _is_declared_only(call)):
+            return True
+    return False
+
+
+def _is_of_data(call: ast.Call) -> bool:
+    text = ast.unparse(call).lower()
+    return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "snapshot", "resume", "state"))
+
+
+def _is_declared_only(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("add_argument", "field")
