@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from jobsubmit.check.parsers.accepted import CommandLine, Option, Refusal
-from jobsubmit.common.finding import Finding
+from jobsubmit.common.finding import Finding, Level
 from jobsubmit.spec.job_spec import Start
 
 _NO = ("false", "0", "no", "off", "none")
@@ -138,7 +138,8 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
         )
         return
     text = f"{line.parsed_at} does not know {word.name}"
-    yield Finding("error", "argument-unknown", word.field, text, _remedy(line, word.name, mode))
+    level: Level = "warning" if line.may_have_more else "error"
+    yield Finding(level, "argument-unknown", word.field, text, _remedy(line, word.name, mode))
 
 
 def _remedy(line: CommandLine, name: str, mode: Start) -> str:

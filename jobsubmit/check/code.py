@@ -10,7 +10,7 @@ from functools import cached_property
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine
 from jobsubmit.check.parsers.find import find_command_line
-from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module, Program
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Facts, Values
@@ -91,6 +91,14 @@ class Code:
                     found.add(text)
         return frozenset(found)
 
+    @cached_property
+    def looks_up_names(self) -> bool:
+        """Return whether functions may be found by names that are put together."""
+        lookups = [
+            c for _, c, name in self.program.calls if name in ("getattr", "globals") or name.endswith("import_module")
+        ]
+        return any(not (len(c.args) > 1 and isinstance(c.args[1], ast.Constant)) for c in lookups)
+
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""
         for module, call, name in self.reached.calls:
@@ -144,16 +152,6 @@ def is_count(value: object) -> bool:
 def hides_arguments(call: ast.Call) -> bool:
     """Return whether a call has `*args` or `**kwargs`: then any argument may be given."""
     return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)
-
-
-def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
-    """Return an argument of a call, by name or by position."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    if position is not None and len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args):
-        return call.args[position]
-    return None
 
 
 def is_ddp(name: str) -> bool:

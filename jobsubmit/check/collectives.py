@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, argument, is_ddp
+from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.rank_zero import check_rank_zero
 from jobsubmit.check.sampler import check_sampler

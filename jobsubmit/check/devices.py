@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import Code, argument, is_ddp
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several, parameters
 from jobsubmit.common.finding import Finding

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
-from jobsubmit.check.code import Code, argument, hides_arguments
+from jobsubmit.check.code import Code, hides_arguments
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, Code, argument, is_count
-from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.code import INIT, Code, is_count
+from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.check.ranks import uses_environment

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from jobsubmit.check.code import Code, argument, hides_arguments
+from jobsubmit.check.code import Code, hides_arguments
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 

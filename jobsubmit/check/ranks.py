@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, SPAWN, Code, argument, hides_arguments, is_count, is_ddp
+from jobsubmit.check.code import INIT, SPAWN, Code, hides_arguments, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.program.calls import Reach
+from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
@@ -62,7 +62,7 @@ def _makes_group(code: Code) -> bool:
             function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
             if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
                 return True
-    return False
+    return code.looks_up_names
 
 
 def _local_rank(code: Code) -> Iterator[Finding]:

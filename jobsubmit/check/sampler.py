@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code, argument, hides_arguments, is_ddp
+from jobsubmit.check.code import Code, hides_arguments, is_ddp
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -62,7 +63,7 @@ def _sets_epochs(code: Code) -> bool:
             function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
             if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
                 return True
-    return False
+    return code.looks_up_names
 
 
 def _has_epochs(code: Code) -> bool:

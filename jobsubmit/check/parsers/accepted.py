@@ -12,6 +12,16 @@ from typing import Any, NamedTuple, NoReturn
 
 from jobsubmit.check.program.values import UNKNOWN
 
+
+def _yes_no(text: str) -> bool:
+    """Return what a word means to the functions that people write for this; raise ValueError for other words."""
+    if text.lower() in ("yes", "true", "t", "y", "1", "on"):
+        return True
+    if text.lower() in ("no", "false", "f", "n", "0", "off", "none"):
+        return False
+    raise ValueError(text)
+
+
 # What a `type` of the standard library does with a word; any other is taken to accept every word.
 CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
@@ -20,6 +30,7 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "bool": bool,
     "complex": complex,
     "json.loads": json.loads,
+    "yes_no": _yes_no,
 }
 _KINDS = {"ambiguous": "unknown", "ignored explicit argument": "flag", "invalid choice": "choice"}
 
@@ -66,7 +77,8 @@ _NONE = Refusal("", "", None)
 class CommandLine:
     """What a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
 
-    `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed.
+    `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed. Where it
+    `may_have_more`, some options are those of a library, which may have others in another version.
     """
 
     kind: str
@@ -76,6 +88,7 @@ class CommandLine:
     gaps: tuple[Gap, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
+    may_have_more: bool = False
 
     def option(self, name: str) -> Option | None:
         """Return the option of a name."""

@@ -3,50 +3,122 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
 
+_HARMLESS = ("click.pass_context", "click.pass_obj", "click.help_option")
 _TYPES = {"click.INT": "int", "click.FLOAT": "float", "click.STRING": "str"}
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
-    """Return what a program with one click command accepts; None if it has none."""
+    """Return what the click command that is started accepts, with the one of its subcommands that is named."""
     commands = list(_commands(program))
     if not commands:
         return None
-    module, function = commands[0]
-    where = module.where(function)
-    if len(commands) > 1 or any(_is(d, program, module, "click.group") for d in function.decorator_list):
-        return CommandLine("click", gaps=(Gap(where, "it has subcommands"),))
+    started = [found for found in commands if _is_started(*found, program, reached)]
+    module, function = (started or commands)[0]
+    if len(started) != 1 and len(commands) > 1:
+        text = "several click commands, and which of them is started cannot be seen"
+        return CommandLine("click", gaps=(Gap(module.where(function), text),))
+    if not _is_group(function, program, module):
+        return _line_of(module, function, program, values)
+    group = _line_of(module, function, program, values)
+    named = {_name_of_command(*found, program, values): found for found in _subcommands(function, program, commands)}
+    chosen = next((word for word in values.facts.argv if word in named), None)
+    if chosen is None or group.gaps:
+        text = f"which of its subcommands is meant ({', '.join(sorted(filter(None, named)))})"
+        return replace(group, gaps=(*group.gaps, Gap(module.where(function), text)))
+    own = _line_of(*named[chosen], program, values)
+    command = Option(("COMMAND",), module.where(function), {"choices": [chosen]})
+    options = (command, *own.options, *group.options)
+    return replace(own, options=options, is_strict=own.is_strict and group.is_strict)
+
+
+def _line_of(module: Module, function: Function, program: Program, values: Values) -> CommandLine:
     options: list[Option] = []
     gaps: list[Gap] = []
     is_lenient = False
     for decorator in function.decorator_list:
         name = _called(decorator, program, module)
-        if name == "click.command" and isinstance(decorator, ast.Call):
-            is_lenient = any(k.arg in ("context_settings", "cls", None) for k in decorator.keywords)
+        last = name.rpartition(".")[2]
+        if last in ("command", "group") and isinstance(decorator, ast.Call):
+            is_lenient = is_lenient or any(k.arg in ("context_settings", "cls", None) for k in decorator.keywords)
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
             found = _option(decorator, name == "click.argument", module, values)
             if found is None:
                 gaps.append(Gap(module.where(decorator), "the name of an option is put together here"))
             else:
                 options += found
-        elif name != "click.command":
+        elif name == "click.version_option":
+            options.append(Option(("--version",), module.where(decorator), {"action": "store_true"}, is_sure=False))
+        elif last not in ("command", "group") and name not in _HARMLESS:
             gaps.append(Gap(module.where(decorator), f"{name or 'a decorator'} may add options"))
     settings = {"allow_abbrev": False}
-    return CommandLine("click", tuple(options), not is_lenient, where, tuple(gaps), settings)
+    return CommandLine("click", tuple(options), not is_lenient, module.where(function), tuple(gaps), settings)
 
 
 def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
-    for module, node in program.nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if any(_is(d, program, module, "click.command", "click.group") for d in node.decorator_list):
+    """Yield what is a command: decorated by click, or by a group of the program's."""
+    groups: set[str] = set()
+    functions = [
+        (module, node) for module, node in program.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    for module, node in functions:
+        if _is_group(node, program, module):
+            groups.add(node.name)
+    for module, node in functions:
+        for decorator in node.decorator_list:
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            of_group = isinstance(target, ast.Attribute) and ast.unparse(target.value) in groups
+            if _is(decorator, program, module, "click.command", "click.group") or of_group:
                 yield module, node
+                break
+
+
+def _is_group(function: Function, program: Program, module: Module) -> bool:
+    return any(_is(decorator, program, module, "click.group") for decorator in function.decorator_list)
+
+
+def _is_started(module: Module, function: Function, program: Program, reached: Reached) -> bool:
+    """Return whether a command is called, and not by another one."""
+    return any(
+        name == f"{module.name}.{function.name}" and not any(isinstance(n, ast.FunctionDef) for n in home.above(call))
+        for home, call, name in reached.calls
+    )
+
+
+def _subcommands(
+    group: Function, program: Program, commands: Sequence[tuple[Module, Function]]
+) -> Iterator[tuple[Module, Function]]:
+    """Yield the commands of a group: decorated by it, or added to it."""
+    added = {
+        program.name_of(call.args[0], module)
+        for module, call, _ in program.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_command" and call.args
+    }
+    for module, function in commands:
+        targets = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+        if f"{module.name}.{function.name}" in added or any(
+            isinstance(target, ast.Attribute) and ast.unparse(target.value) == group.name for target in targets
+        ):
+            yield module, function
+
+
+def _name_of_command(module: Module, function: Function, program: Program, values: Values) -> str:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and _called(decorator, program, module).rpartition(".")[2] == "command":
+            given = decorator.args[0] if decorator.args else argument(decorator, "name")
+            name = values.of(given, module) if given is not None else UNKNOWN
+            if isinstance(name, str):
+                return name
+    return function.name.replace("_", "-").removesuffix("-command").removesuffix("-cmd")
 
 
 def _called(node: ast.AST, program: Program, module: Module) -> str:

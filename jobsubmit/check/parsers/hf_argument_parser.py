@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
+from jobsubmit.check.parsers.training_arguments import KNOWN_CLASSES
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
 
 _CLASSES = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
 _PARSES = "parse_args_into_dataclasses"
+_FROM_FILE = ("parse_json_file", "parse_yaml_file")
+_SETTINGS = {"return_remaining_strings", "look_for_args_file"}
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -28,16 +33,44 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         gaps += _fields_of(program.name_of(item, module), item, module, values, options)
     if not classes:
         gaps.append(Gap(module.where(call), "its dataclasses are not told here"))
-    parses = [(m, c) for m, c, _ in reached.calls if isinstance(c.func, ast.Attribute) and c.func.attr == _PARSES]
-    strict = [(m, c) for m, c in parses if reached.is_sure(c, m) and not c.args and not c.keywords]
-    if not strict:
+    sure = [
+        (m, c, c.func.attr) for m, c, _ in reached.calls if isinstance(c.func, ast.Attribute) and reached.is_sure(c, m)
+    ]
+    parses = [
+        (m, c) for m, c, name in sure if name == _PARSES and not c.args and {k.arg for k in c.keywords} <= _SETTINGS
+    ]
+    from_file = [(m, c) for m, c, name in sure if name in _FROM_FILE]
+    if from_file and not parses:  # its one word is the file
+        where = from_file[0][0].where(from_file[0][1])
+        return CommandLine("HfArgumentParser", (Option(("file",), where),), is_strict=True, parsed_at=where)
+    if not parses:
         gaps.append(Gap(module.where(call), "it is not sure that the command line is parsed"))
-    place = strict[0] if strict else (module, call)
-    return CommandLine("HfArgumentParser", tuple(options), bool(strict), place[0].where(place[1]), tuple(gaps))
+    place = parses[0] if parses else (module, call)
+    rest = argument(place[1], "return_remaining_strings")
+    is_strict = bool(parses) and (rest is None or values.of(rest, place[0]) is False)
+    is_partial = any(known in _names(classes, program, module) for known in KNOWN_CLASSES)
+    line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
+    return replace(line, may_have_more=is_partial)
+
+
+def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set[str]:
+    """Return the names of classes and of those that they are derived from, each without its package."""
+    found: set[str] = set()
+    for item in classes:
+        name = program.name_of(item, module)
+        found.add(name.rpartition(".")[2])
+        definition = program.definition(name)
+        if definition and isinstance(definition[1], ast.ClassDef):
+            found |= _names(definition[1].bases, program, definition[0])
+    return found
 
 
 def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options: list[Option]) -> Iterator[Gap]:
     found = values.program.definition(name)
+    known = KNOWN_CLASSES.get(name.rpartition(".")[2], {})
+    if found is None and known:
+        options.extend(option for field, kind in known.items() for option in _known(field, kind, module.where(node)))
+        return
     if found is None or not isinstance(found[1], ast.ClassDef):
         yield Gap(module.where(node), f"the options of {name or 'a class'} are not in the code directory")
         return
@@ -58,6 +91,15 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
                 )
 
 
+def _known(field: str, kind: str, where: str) -> Iterator[Option]:
+    """Yield the options of a field of a library's class."""
+    names = tuple(dict.fromkeys((f"--{field}", f"--{field.replace('_', '-')}")))
+    settings = {"nargs": {"bool": "?", "several": "*"}[kind]} if kind in ("bool", "several") else {}
+    yield Option(names, where, settings, kind if kind in ("int", "float") else "")
+    if kind == "bool":
+        yield Option((f"--no_{field}", f"--no-{field}"), where, {"action": "store_true"}, is_sure=False)
+
+
 def _option(item: ast.AnnAssign, name: str, home: Module, values: Values) -> Option:
     names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
     kind = ast.unparse(item.annotation).strip("'\"")
@@ -76,8 +118,29 @@ def _option(item: ast.AnnAssign, name: str, home: Module, values: Values) -> Opt
     elif item.value is not None:
         default = values.of(item.value, home)
     settings: dict[str, object] = {"required": is_required}
-    if isinstance(choices, list):
+    choices = choices if isinstance(choices, list) else _choices(item.annotation, home, values)
+    if choices:
         settings["choices"] = choices
+        return Option(names, home.where(item), settings, "", default)
     if kind not in ("int", "float", "str"):
         settings["nargs"], kind = "*" if "ist" in kind else "?", ""
     return Option(names, home.where(item), settings, kind, default)
+
+
+def _choices(annotation: ast.expr, home: Module, values: Values) -> list[str]:
+    """Return the words that a field of a Literal or of an enumeration takes; none where it may take others."""
+    if isinstance(annotation, ast.Subscript):
+        kind = values.program.name_of(annotation.value, home).rpartition(".")[2]
+        items = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        if kind == "Optional":
+            return _choices(items[0], home, values)
+        words = [values.of(item, home) for item in items] if kind == "Literal" else []
+        return [word for word in words if isinstance(word, str)] if all(isinstance(w, str) for w in words) else []
+    found = values.program.definition(values.program.name_of(annotation, home))
+    if not found or not isinstance(found[1], ast.ClassDef):
+        return []
+    bases = {values.program.name_of(base, found[0]).rpartition(".")[2] for base in found[1].bases}
+    if not {"Enum", "StrEnum", "ExplicitEnum"} & bases:
+        return []
+    members = [values.of(item.value, found[0]) for item in found[1].body if isinstance(item, ast.Assign)]
+    return [str(member) for member in members] if all(isinstance(member, str) for member in members) else []

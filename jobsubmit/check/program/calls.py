@@ -181,6 +181,16 @@ class Callees:
                 yield from self._line(above, depth + 1)
 
 
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """Return an argument of a call, by name or by position."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is not None and len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args):
+        return call.args[position]
+    return None
+
+
 def _is_super(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 

@@ -92,6 +92,7 @@ _PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "pathlib.Path.cwd": PurePosixPath,
 }
 _PATH_METHODS = ("resolve", "absolute", "expanduser", "as_posix")
+_TYPES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict)}
 _TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
 
 
@@ -120,12 +121,16 @@ class Facts:
 
 @dataclass(frozen=True)
 class Values:
-    """Tell what expressions are worth; `arguments` are parsed ones, held by variables of these `namespaces`."""
+    """Tell what expressions are worth; `arguments` are parsed ones, held by variables of these `namespaces`.
+
+    `bound` are variables of a loop, in one pass of it.
+    """
 
     program: Program
     facts: Facts
     arguments: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
+    bound: Mapping[str, ast.expr] = field(default_factory=dict)
 
     def of(self, node: ast.AST | None, module: Module, depth: int = 0) -> Any:
         """Return the value of an expression, or UNKNOWN."""
@@ -266,9 +271,11 @@ class Values:
             bounds = [self.of(item, module, depth) for item in node.args]
             is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
             return list(range(*bounds)) if is_short else UNKNOWN
-        values = [self.of(item, module, depth) for item in node.args]
+        values = [self.of(item, module, depth) for item in (node.args[:1] if name == "isinstance" else node.args)]
         if any(value is UNKNOWN for value in values) or node.keywords:
             return UNKNOWN
+        if name == "isinstance" and len(node.args) > 1:
+            return _is_instance(values[0], node.args[1])
         if name in _CONVERT and len(values) == 1:
             return _lifted(_CONVERT[name], *values)
         if any(_is_open(value) for value in values):
@@ -305,6 +312,8 @@ class Values:
             return module.name
         if node.id == "__file__":
             return module.path
+        if node.id in self.bound:
+            return self.of(self.bound[node.id], module, depth)
         for scope in module.above(node):
             if isinstance(scope, ast.Lambda) and any(arg.arg == node.id for arg in scope.args.args):
                 return UNKNOWN
@@ -353,6 +362,14 @@ class Values:
             return self.of(given[name], home, depth)
         defaults = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
         return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
+
+
+def _is_instance(value: Any, kinds: ast.expr) -> Any:
+    """Return whether a value is of one of the built-in types that are named."""
+    named = {ast.unparse(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])}
+    if not named <= set(_TYPES) or _is_open(value):
+        return UNKNOWN
+    return isinstance(value, tuple(_TYPES[name] for name in named))
 
 
 def _is_open(value: Any) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
-from jobsubmit.check.parsers.argparse.search import ADDS, LENIENT, STRICT, Search
+from jobsubmit.check.parsers.argparse.search import ADDS, KNOWN_ADDERS, LENIENT, STRICT, Search
 from jobsubmit.check.program.modules import Module
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
@@ -21,12 +21,12 @@ def gaps(search: Search) -> Iterator[Gap]:
         yield Gap(module.where(call), "the parser comes from elsewhere")
     yield from _of_argv(search)
     for module, call in search.adds:
-        if not search.has_plain_name(call, module):
+        if not search.has_plain_name(call, module) and search.loops(call, module) is None:
             yield Gap(module.where(call), "the name of an option is put together here")
     for module, call, name in search.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers":
             yield Gap(module.where(call), "it has subcommands")
-        if _is_given_away(search, call, name, module):
+        if name not in KNOWN_ADDERS and _is_given_away(search, call, name, module):
             yield Gap(module.where(call), f"{name or 'a function'} may add options")
     for module, call, _ in search.parses:
         if why := _foreign(search, call, module):
@@ -95,7 +95,7 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
             name = search.reached.names.get(node, search.program.name_of(node.func, module))
             is_ours = search.program.definition(name) is not None or _is_inner(node, module)
             is_method = isinstance(node.func, ast.Attribute) and not _is_package(node.func, module)
-            if not is_ours and not is_method and not search.makes_parser(name):
+            if not is_ours and not is_method and not search.makes_parser(name) and name not in KNOWN_ADDERS:
                 return f"{name or 'something else'} makes the parser"
     return ""
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.parsers.argparse.search import Search
+from jobsubmit.check.parsers.argparse.loops import Pass, type_name
+from jobsubmit.check.parsers.argparse.search import KNOWN_ADDERS, Search
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN
 
@@ -19,6 +20,16 @@ _VALUES = {
     "argparse.ONE_OR_MORE": "+",
     "argparse.BooleanOptionalAction": "boolean",
 }
+_YES_NO = (
+    "str2bool",
+    "str_to_bool",
+    "strtobool",
+    "string_to_bool",
+    "boolean_string",
+    "bool_flag",
+    "strbool",
+    "to_bool",
+)
 _ACTIONS = ("store", "store_const", "store_true", "store_false", "append", "append_const", "count", "extend")
 
 
@@ -26,18 +37,27 @@ def options(search: Search) -> Iterator[Option]:
     """Yield the options whose names are known."""
     for module, call in search.adds:
         if search.has_plain_name(call, module):
-            yield _option(search, tuple(search.values.of(item, module) for item in call.args), call, module)
+            yield _option(search, call, module)
+        for one in search.loops(call, module) or ():
+            yield _option(search, call, module, one)
+    for module, call, name in search.calls:
+        for option, takes_value in KNOWN_ADDERS.get(name, ()):
+            settings = {} if takes_value else {"action": "store_true"}
+            yield Option((option,), module.where(call), settings, default=None if takes_value else False)
 
 
-def _option(search: Search, names: tuple[str, ...], call: ast.Call, module: Module) -> Option:
+def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = None) -> Option:
+    values = one.values if one else search.values
+    names = tuple(values.of(item, module) for item in call.args)
     settings: dict[str, Any] = {}
     kind, default = "", UNKNOWN
     is_sure = search.reached.is_sure(call, module) and search.is_one_parser
     for keyword in call.keywords:
-        value = _VALUES.get(search.program.name_of(keyword.value, module)) or search.values.of(keyword.value, module)
+        value = _VALUES.get(search.program.name_of(keyword.value, module)) or values.of(keyword.value, module)
         match keyword.arg:
             case "type":
-                kind = search.program.name_of(keyword.value, module) or "?"
+                kind = type_name(one, keyword.value, module) if one else search.program.name_of(keyword.value, module)
+                kind = _known_kind(kind or "?")
             case "default":
                 default = value
             case "action":
@@ -51,6 +71,11 @@ def _option(search: Search, names: tuple[str, ...], call: ast.Call, module: Modu
     if "default" not in {k.arg for k in call.keywords}:
         default = {"store_true": False, "store_false": True}.get(settings.get("action", ""))
     return Option(names, module.where(call), settings, kind, default, is_sure)
+
+
+def _known_kind(name: str) -> str:
+    """Return the name of a type; functions that read yes and no are all taken for one."""
+    return "yes_no" if name.rpartition(".")[2].lower() in _YES_NO else name
 
 
 def _translate_action(settings: dict[str, Any]) -> bool:

@@ -7,12 +7,20 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from jobsubmit.check.parsers.argparse.loops import Pass, passes
 from jobsubmit.check.program.modules import Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
 
 CREATES = "argparse.ArgumentParser"
 ADDS = ("add_argument",)
+# Functions of libraries that add options, each with its name and whether it takes a value.
+KNOWN_ADDERS = {
+    "deepspeed.add_config_arguments": (
+        *(("--deepspeed", False), ("--deepspeed_config", True), ("--deepspeed_mpi", False)),
+        *(("--deepscale", False), ("--deepscale_config", True)),
+    )
+}
 STRICT = ("parse_args", "parse_intermixed_args")
 LENIENT = ("parse_known_args", "parse_known_intermixed_args")
 _PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
@@ -87,6 +95,14 @@ class Search:
         """Return whether the names of an option are known."""
         names = [self.values.of(item, module) for item in call.args]
         return bool(names) and all(isinstance(name, str) for name in names)
+
+    def loops(self, call: ast.Call, module: Module) -> list[Pass] | None:
+        """Return each pass of a loop in which a call adds an option; None where it stands in none that is known."""
+        if self.has_plain_name(call, module):
+            return None
+        found = passes(self.values, call, module)
+        named = all(isinstance(one.values.of(item, module), str) for one in found or () for item in call.args)
+        return found if found and call.args and named else None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the parser; of several, what they have in common."""

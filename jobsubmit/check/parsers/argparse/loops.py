@@ -1,0 +1,180 @@
+"""Options that a loop adds: one for each entry of a sequence or a mapping that is written down."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN, Values, parameters
+
+_DEEPEST = 8
+_MOST_ENTRIES = 500
+
+Pair: TypeAlias = tuple[ast.expr, ast.expr]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a loop that adds an option: the call, the values in it, and what was assigned before it."""
+
+    call: ast.Call
+    values: Values
+    assigned: Mapping[str, ast.expr]
+
+
+def passes(values: Values, call: ast.Call, module: Module) -> list[Pass] | None:
+    """Return each pass of the loop around a call that comes to it; None where they are not written down."""
+    loop = next((node for node in module.above(call) if isinstance(node, (ast.For, ast.FunctionDef, ast.Lambda))), None)
+    if not isinstance(loop, ast.For):
+        return None
+    entries = _entries(values, loop.iter, module)
+    if entries is None or len(entries) > _MOST_ENTRIES:
+        return None
+    found: list[Pass] = []
+    for entry in entries:
+        bound = _bound(loop.target, entry)
+        if bound is None:
+            return None
+        with_entry = replace(values, bound={**values.bound, **bound})
+        found += _reaching(loop.body, call, with_entry, module, {})
+    return found
+
+
+def type_name(one: Pass, node: ast.expr, module: Module) -> str:
+    """Return the name of the type that an expression is, in one pass of a loop."""
+    if isinstance(node, ast.Name) and node.id in one.assigned:
+        return type_name(one, one.assigned[node.id], module)
+    if isinstance(node, ast.Name) and node.id in one.values.bound:
+        return type_name(one, one.values.bound[node.id], module)
+    if isinstance(node, ast.Call) and one.values.program.name_of(node.func, module) == "type" and node.args:
+        value = one.values.of(node.args[0], module)
+        return "?" if value is UNKNOWN else type(value).__name__
+    return one.values.program.name_of(node, module) or "?"
+
+
+def _reaching(
+    body: Sequence[ast.stmt], call: ast.Call, values: Values, module: Module, assigned: dict[str, ast.expr]
+) -> Iterator[Pass]:
+    for statement in body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            assigned[statement.targets[0].id] = statement.value
+        elif isinstance(statement, ast.If):
+            truth = values.truth(statement.test, module)
+            branches = (
+                [statement.body, statement.orelse] if truth is None else [statement.body if truth else statement.orelse]
+            )
+            for branch in branches:
+                yield from _reaching(branch, call, values, module, assigned)
+        elif any(node is call for node in ast.walk(statement)):
+            yield Pass(call, values, dict(assigned))
+
+
+def _bound(target: ast.expr, entry: ast.expr) -> dict[str, ast.expr] | None:
+    """Return the variables of a loop with what they hold in one pass."""
+    if isinstance(target, ast.Name):
+        return {target.id: entry}
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(entry, (ast.Tuple, ast.List)):
+        if len(target.elts) == len(entry.elts) and all(isinstance(item, ast.Name) for item in target.elts):
+            return {
+                item.id: value
+                for item, value in zip(target.elts, entry.elts, strict=True)
+                if isinstance(item, ast.Name)
+            }
+    return None
+
+
+def _entries(values: Values, node: ast.expr, module: Module, depth: int = 0) -> list[ast.expr] | None:
+    """Return what a loop goes through, each as an expression."""
+    if depth > _DEEPEST:
+        return None
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return list(node.elts)
+    if isinstance(node, ast.Name) and (assigned := values.assigned(node, module)) is not None:
+        found = _entries(values, assigned, module, depth + 1)
+        if found is not None:
+            return found
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args
+    if is_method and node.func.attr in ("items", "keys"):  # type: ignore[attr-defined]
+        pairs = _pairs(values, node.func.value, module, 0)  # type: ignore[attr-defined]
+        if pairs is None:
+            return None
+        keys_only = node.func.attr == "keys"  # type: ignore[attr-defined]
+        return [key if keys_only else ast.Tuple([key, value], ast.Load()) for key, value in pairs]
+    pairs = _pairs(values, node, module, 0)
+    return None if pairs is None else [key for key, _ in pairs]
+
+
+def _pairs(values: Values, node: ast.expr | None, module: Module, depth: int) -> list[Pair] | None:
+    """Return the keys of a mapping with their values, as far as all of it is written down; the last of a key counts."""
+    if node is None or depth > _DEEPEST:
+        return None
+    if isinstance(node, ast.Dict):
+        parts = [
+            _pairs(values, value, module, depth + 1) if key is None else [(key, value)]
+            for key, value in zip(node.keys, node.values, strict=True)
+        ]
+        return _joined(parts)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _joined([_pairs(values, side, module, depth + 1) for side in (node.left, node.right)])
+    if isinstance(node, ast.Call):
+        return _pairs_of_call(values, node, module, depth)
+    if isinstance(node, ast.Name):
+        return _pairs_of_name(values, node, module, depth)
+    return None
+
+
+def _pairs_of_call(values: Values, call: ast.Call, module: Module, depth: int) -> list[Pair] | None:
+    name = values.program.name_of(call.func, module)
+    if name == "dict":
+        parts = [_pairs(values, item, module, depth + 1) for item in call.args]
+        for keyword in call.keywords:
+            is_whole = keyword.arg is None
+            own = [(ast.Constant(keyword.arg), keyword.value)]
+            parts.append(_pairs(values, keyword.value, module, depth + 1) if is_whole else own)  # type: ignore[arg-type]
+        return _joined(parts)
+    found = values.program.definition(name)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return)]
+    return _pairs(values, returned[0], found[0], depth + 1) if len(returned) == 1 else None
+
+
+def _pairs_of_name(values: Values, name: ast.Name, module: Module, depth: int) -> list[Pair] | None:
+    scope = next((n for n in module.above(name) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    if scope is not None and name.id in parameters(scope):
+        return _pairs_of_parameter(values, name.id, scope, module, depth)
+    assigned = values.assigned(name, module)
+    parts = [_pairs(values, assigned, module, depth + 1)]
+    for node in ast.walk(scope or module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == name.id:
+                given = node.args[0] if node.args else ast.Call(ast.Name("dict", ast.Load()), [], node.keywords)
+                parts.append(_pairs(values, given, module, depth + 1))
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0]
+            if isinstance(target.value, ast.Name) and target.value.id == name.id:
+                parts.append([(target.slice, node.value)])
+    return _joined(parts)
+
+
+def _pairs_of_parameter(
+    values: Values, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module, depth: int
+) -> list[Pair] | None:
+    """Return what a parameter holds in all calls of its function together."""
+    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    calls = values.program.calls_of.get(f"{module.name}.{function.name}", ())
+    given: list[list[Pair] | None] = []
+    for home, call in calls:
+        by_name = {**dict(zip(own, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+        given.append(_pairs(values, by_name.get(name), home, depth + 1))
+    return _joined(given) if calls else None
+
+
+def _joined(parts: Sequence[list[Pair] | None]) -> list[Pair] | None:
+    if any(part is None for part in parts):
+        return None
+    by_key = {ast.dump(key): (key, value) for part in parts if part is not None for key, value in part}
+    return list(by_key.values())
