@@ -41,9 +41,11 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mo
     options, plain = _parted(line, words)
     for word in options:
         yield from _refused(line, word, mode)
-    if line.gaps or not line.is_strict:
+    if line.gaps:
         return
     yield from _missing(line, words, mode)
+    if not line.is_strict:
+        return
     for text in line.leftover([word.text for word in words]):
         for word in plain:
             if word.text == text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,6 +39,8 @@ _FRAMEWORKS = (
     "trl",
 )
 INIT = "torch.distributed.init_process_group"
+INIT_RPC = "torch.distributed.rpc.init_rpc"
+_ARGUMENTS = re.compile(r"(self\.)?_?(args|opts?|flags|cfg|conf|config|hparams|namespace|ns)\b", re.IGNORECASE)
 SPAWN = "torch.multiprocessing.spawn"
 _SPAWN_POSITION = 2
 _STARTERS = frozenset(
@@ -94,10 +97,13 @@ class Code:
     @cached_property
     def looks_up_names(self) -> bool:
         """Return whether functions may be found by names that are put together."""
-        lookups = [
-            c for _, c, name in self.program.calls if name in ("getattr", "globals") or name.endswith("import_module")
-        ]
-        return any(not (len(c.args) > 1 and isinstance(c.args[1], ast.Constant)) for c in lookups)
+        for _, call, name in self.program.calls:
+            is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+            if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
+                return True
+            if name.endswith("import_module"):
+                return True
+        return False
 
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""
@@ -130,16 +136,18 @@ class Code:
     @cached_property
     def is_distributed(self) -> bool:
         """Return whether the processes train together."""
-        return any(name == INIT or is_ddp(name) for _, _, name in self.reached.calls)
+        return any(name in (INIT, INIT_RPC) or is_ddp(name) for _, _, name in self.reached.calls)
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Read a program: first without its arguments, then knowing what they are."""
     blank = Values(program, facts)
-    line = find_command_line(program, explore(program, blank), blank)
+    first = explore(program, blank)
+    line = find_command_line(program, first, blank)
     told = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
     told = {name: value for name, value in told.items() if name not in program.stored_attributes}
-    values = replace(blank, arguments=told, namespaces=line.namespaces)
+    dead = frozenset(call for module, call, _ in program.calls if not first.of(call, module))
+    values = replace(blank, arguments=told, namespaces=line.namespaces, dead=dead)
     reached = explore(program, values)
     return Code(program, facts, find_command_line(program, reached, values), reached, values)
 

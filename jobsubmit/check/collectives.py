@@ -12,6 +12,7 @@ from jobsubmit.check.rank_zero import check_rank_zero
 from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
+_DEEPEST = 3
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
@@ -26,7 +27,9 @@ def check_collectives(code: Code) -> Iterator[Finding]:
 
 
 def _gradients(code: Code) -> Iterator[Finding]:
-    reduced = [(module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0))]
+    reduced = [
+        (module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0), module)
+    ]
     wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
         return
@@ -52,11 +55,30 @@ def _gradients(code: Code) -> Iterator[Finding]:
         )
 
 
-def _is_gradient(node: ast.AST | None) -> bool:
-    while isinstance(node, ast.Attribute):
-        if node.attr == "grad":
+def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
+    """Return whether a tensor is a gradient, or is put together from gradients in the same function."""
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        if inner.attr == "grad":
             return True
-        node = node.value
+        inner = inner.value
+    scope = (
+        next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+        if node
+        else None
+    )
+    if not isinstance(node, ast.Name) or scope is None or depth > _DEEPEST:
+        return False
+    for statement in ast.walk(scope):
+        if isinstance(statement, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == node.id for t in statement.targets
+        ):
+            parts = list(ast.walk(statement.value))
+            if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
+                return True
+            others = [part for part in parts if isinstance(part, ast.Name) and part.id != node.id]
+            if any(_is_gradient(part, module, depth + 1) for part in others):
+                return True
     return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_ddp
@@ -38,15 +39,23 @@ def check_devices(code: Code) -> Iterator[Finding]:
 def _without_gpus(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         used = _gpu_use(code, call, name, module)
-        if used and code.reached.is_sure(call, module):
+        is_sure = code.reached.is_sure(call, module)
+        if used and (is_sure or _is_unconditional(call, module)):
             yield Finding(
-                "error",
+                "error" if is_sure else "warning",
                 "cuda-on-cpu",
                 module.where(call),
                 f"{used} needs a GPU, and these nodes have none",
                 "choose nodes with GPUs, or put it under `if torch.cuda.is_available():`",
             )
             return
+
+
+def _is_unconditional(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is always executed where the method that it is in is."""
+    above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
+    in_method = any(isinstance(node, ast.ClassDef) for node in module.above(call))
+    return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
 
 
 def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
@@ -74,23 +83,26 @@ def _is_own_method(code: Code, name: str) -> bool:
 
 def _device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0) -> str:
     """Return a device as text, as far as it is known: `cuda`, `cuda:0`, `cuda:` with a number that is not."""
-    if node is None or depth > _DEEPEST:
-        return ""
     value = code.values.of(node, module)
     if isinstance(value, str):
         return value
-    if isinstance(node, ast.IfExp):
-        truth = code.values.truth(node.test, module)
-        return "" if truth is None else _device_text(code, node.body if truth else node.orelse, module, depth + 1)
-    if isinstance(node, ast.Call) and code.program.name_of(node.func, module) == "torch.device" and node.args:
-        return _device_text(code, node.args[0], module, depth + 1)
-    if isinstance(node, ast.Call):
-        return _returned_device(code, code.program.name_of(node.func, module), depth)
     if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
         return str(node.values[0].value)
-    if isinstance(node, ast.Name) and (assigned := code.values.assigned(node, module)) is not None:
-        return _device_text(code, assigned, module, depth + 1)
-    return ""
+    source = _source_of_device(code, node, module)
+    if source is not None and depth < _DEEPEST:
+        return _device_text(code, source, module, depth + 1)
+    is_call = isinstance(node, ast.Call) and depth < _DEEPEST
+    return _returned_device(code, code.program.name_of(node.func, module), depth) if is_call else ""  # type: ignore[union-attr]
+
+
+def _source_of_device(code: Code, node: ast.AST | None, module: Module) -> ast.expr | None:
+    """Return the expression that a device is taken from, if there is one."""
+    if isinstance(node, ast.IfExp):
+        truth = code.values.truth(node.test, module)
+        return None if truth is None else node.body if truth else node.orelse
+    if isinstance(node, ast.Call) and code.program.name_of(node.func, module) == "torch.device" and node.args:
+        return node.args[0]
+    return code.values.assigned(node, module) if isinstance(node, ast.Name) else None
 
 
 def _returned_device(code: Code, name: str, depth: int) -> str:
@@ -161,11 +173,14 @@ def _places_by_rank(code: Code) -> bool:
             chosen = _device_of(node, code.program.name_of(node.func, module))
             name = ast.unparse(chosen) if chosen is not None else ""
             is_written = isinstance(chosen, ast.Constant) or chosen is None
+            is_written = is_written or _DEVICE.fullmatch(_device_text(code, chosen, module)) is not None
             is_rank = "rank" in name or "gpu" in name or "device_id" in name or "local" in name
             is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
             if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):
                 return True
-    return "get_rank" in code.names and "device_count" in code.names
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" in ast.unparse(node.left).lower():
+            return True
+    return False
 
 
 # ── the rank of all nodes as the number of a device of one ──────────────────────────────────────────────────────────
@@ -205,36 +220,40 @@ def _numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
 
 def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether an expression is the rank among the processes of all nodes."""
-    if depth > _DEEPEST:
-        return False
-    if isinstance(node, ast.Call):
-        name = code.program.name_of(node.func, module)
-        if name in ("int", "str") and len(node.args) == 1:
-            return _is_global_rank(code, node.args[0], module, depth + 1)
-        if name in ("os.environ.get", "os.getenv") and node.args:
-            return bool(code.values.of(node.args[0], module) == contract.RANK)
-        return (name in _GET_RANK and not node.args and not node.keywords) or _returns_rank(code, name, depth)
     if isinstance(node, ast.Subscript) and code.program.name_of(node.value, module) == "os.environ":
         return bool(code.values.of(node.slice, module) == contract.RANK)
+    if isinstance(node, ast.Call):
+        name = code.program.name_of(node.func, module)
+        if name in ("os.environ.get", "os.getenv") and node.args:
+            return bool(code.values.of(node.args[0], module) == contract.RANK)
+        if name in _GET_RANK:
+            return not node.args and not node.keywords
+    sources = _sources_of_rank(code, node, module) if depth < _DEEPEST else []
+    return bool(sources) and all(_is_global_rank(code, source, home, depth + 1) for home, source in sources)
+
+
+def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.expr]]:
+    """Return the expressions that a number is taken from: what it is converted from, set to, given or returned by."""
+    if isinstance(node, ast.Call):
+        name = code.program.name_of(node.func, module)
+        is_conversion = name in ("int", "str") and len(node.args) == 1
+        return [(module, node.args[0])] if is_conversion else _returned(code, name)
     if isinstance(node, ast.Attribute):
-        stored = _stored(code, node.attr)
-        return bool(stored) and all(_is_global_rank(code, value, home, depth + 1) for home, value in stored)
-    if isinstance(node, ast.Name):
-        source = code.values.assigned(node, module)
-        home = module
-        if source is None and (given := _given(code, node, module)):
-            home, source = given
-        return source is not None and _is_global_rank(code, source, home, depth + 1)
-    return False
+        return _stored(code, node.attr)
+    if not isinstance(node, ast.Name):
+        return []
+    assigned = code.values.assigned(node, module)
+    given = _given(code, node, module) if assigned is None else (module, assigned)
+    return [given] if given else []
 
 
-def _returns_rank(code: Code, name: str, depth: int) -> bool:
+def _returned(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
+    """Return what a function of the program returns, constants left out."""
     found = code.program.definition(name)
     if found is None or isinstance(found[1], ast.ClassDef):
-        return False
+        return []
     returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
-    known = [value for value in returned if not isinstance(value, ast.Constant)]
-    return bool(known) and all(_is_global_rank(code, value, found[0], depth + 1) for value in known)
+    return [(found[0], value) for value in returned if not isinstance(value, ast.Constant)]
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:

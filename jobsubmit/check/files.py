@@ -47,7 +47,9 @@ _READERS = frozenset(
 )
 _READING_METHODS = ("open", "read_text", "read_bytes", "iterdir")
 _WITH_MODE = ("open", "memmap", "File", "open_memmap")
-_INPUT = re.compile(r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml")
+_INPUT = re.compile(
+    r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
+)
 _ANY = "*"
 _MOST = 20
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, Code, is_count
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.check.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
+_RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 
 
@@ -22,13 +25,26 @@ def check_fixed(code: Code) -> Iterator[Finding]:
         yield from _world(code, module, call)
         yield from _nccl(code, module, call)
         yield from _meeting(code, module, call)
+    for module, call in code.calls(INIT):
+        if not code.reached.is_sure(call, module):
+            literal = isinstance(argument(call, "world_size", 3), ast.Constant)
+            found = [*(_world(code, module, call) if literal else ()), *_nccl(code, module, call)]
+            found += [finding for finding in _meeting(code, module, call) if code.facts.nodes > 1]
+            yield from (replace(finding, level="warning") for finding in found)
+    calls = list(code.calls(INIT_RPC))
+    for module, call in calls:
+        yield from _world(code, module, call)
+    if calls and not any(True for _ in code.calls(INIT)):
+        yield from _meeting(code, *calls[0])
+    for module, call in code.calls(_RPC_OPTIONS):
+        yield from _address(code, module, call, argument(call, "init_method", 2))
 
 
 def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     size = code.values.of(argument(call, "world_size", 3), module)
     rank = argument(call, "rank", 4)
     expected = code.world_size
-    if is_count(size) and size > 0 and expected not in (None, size):
+    if is_count(size) and size > 0 and expected not in (None, 0, size):
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         why = f"world_size={spelled} is {size}, and the job has {expected} processes"
         hint = "world_size counts processes here"
@@ -60,22 +76,27 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
 
 
 def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
-    method = code.values.of(argument(call, "init_method", 1), module)
-    if isinstance(method, str) and method.startswith("tcp://") and code.facts.nodes > 1:
-        if method.removeprefix("tcp://").rpartition(":")[0] in _HERE:
-            yield _fixed_master(module.where(call), f"each node would meet itself at {method}")
-    if not uses_environment(code, module, call):
+    is_rpc = code.program.name_of(call.func, module) == INIT_RPC
+    if not is_rpc:
+        yield from _address(code, module, call, argument(call, "init_method", 1))
+    if is_rpc and argument(call, "rpc_backend_options") is not None:
+        return
+    if not is_rpc and not uses_environment(code, module, call):
         return
     for home, node in code.program.nodes:
-        if not isinstance(node, ast.Assign) or not code.reached.is_sure(node, home):
+        if not isinstance(node, ast.Assign) or not code.reached.of(node, home):
             continue
+        is_sure = code.reached.is_sure(node, home)
+        if not is_sure and code.facts.has_launcher:
+            continue  # it may be for a start by hand
         for target in node.targets:
             if not isinstance(target, ast.Subscript) or code.program.name_of(target.value, home) != "os.environ":
                 continue
             name = code.values.of(target.slice, home)
             value = code.values.of(node.value, home)
             if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
-                yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself")
+                level: Level = "error" if is_sure else "warning"
+                yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself", level)
             elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
                 yield _fixed_master(
                     home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
@@ -84,6 +105,33 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 yield _fixed_master(
                     home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
                 )
+
+
+def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None) -> Iterator[Finding]:
+    """Yield an error where all nodes would meet at an address of their own."""
+    text = _beginning(code, method, module)
+    if (
+        code.facts.nodes > 1
+        and text.startswith("tcp://")
+        and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
+    ):
+        yield _fixed_master(module.where(call), f"each node would meet itself at {text}")
+
+
+def _beginning(code: Code, node: ast.AST | None, module: Module) -> str:
+    """Return a text, or as much of its beginning as is written down."""
+    value = code.values.of(node, module)
+    if isinstance(value, str):
+        return value
+    if isinstance(node, ast.BinOp):
+        return _beginning(code, node.left, module).partition("%")[0]
+    if isinstance(node, ast.JoinedStr) and node.values:
+        return _beginning(code, node.values[0], module)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _beginning(code, node.func.value, module).partition("{")[0]
+    if isinstance(node, ast.Name) and (assigned := code.values.assigned(node, module)) is not None:
+        return _beginning(code, assigned, module)
+    return ""
 
 
 def _fixed_master(where: str, text: str, level: Level = "error") -> Finding:

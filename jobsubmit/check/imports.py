@@ -67,6 +67,8 @@ class _Search:
         base = origin(node, module)
         if base and node.module:
             yield from self._absolute(base, module, where, is_local=True)
+            for alias in node.names:
+                yield from self._member(base, alias.name, where)
 
     def _absolute(self, name: str, module: Module, where: str, *, is_local: bool = False) -> Iterator[Finding]:
         top = name.partition(".")[0]

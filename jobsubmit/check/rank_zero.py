@@ -174,7 +174,7 @@ def _after(node: ast.If, module: Module) -> list[ast.stmt]:
     """Return the statements that follow one in its block."""
     parent = module.parents[node]
     for name in ("body", "orelse", "finalbody"):
-        block: list[ast.stmt] = getattr(parent, name, [])
+        block = getattr(parent, name, None)
         if isinstance(block, list) and node in block:
             return block[block.index(node) + 1 :]
     return []

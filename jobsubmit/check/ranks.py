@@ -203,7 +203,9 @@ def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
     if method is None:
         return True
     value = code.values.of(method, module)
-    return value is not UNKNOWN and (value is None or str(value).startswith("env://"))
+    if value is UNKNOWN:  # an argument, whose default and whatever else it is set to are this
+        return isinstance(method, ast.Attribute) and "env://" in code.names
+    return value is None or str(value).startswith("env://")
 
 
 def _written(code: Code) -> set[str]:

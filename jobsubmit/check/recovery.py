@@ -28,8 +28,8 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             "no-checkpoint",
             "restarts",
             "nothing in the code loads a checkpoint: each restart begins the training anew",
-            "save to checkpoint_dir now and then, and load what is there at the start; `jobsubmit init --sample checkpoint` "
-            "shows how",
+            "save to checkpoint_dir now and then, and load what is there at the start; "
+            "`jobsubmit init --sample torchrun` shows how",
         )
         return
     for mount in plan.mounts:

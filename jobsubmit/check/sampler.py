@@ -19,10 +19,11 @@ _LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoad
 # Words of programs that give each process its own part in another way.
 _PARTS = frozenset(
     [
-        *("IterableDataset", "IterDataPipe", "split_dataset_by_node", "split_by_node", "num_shards", "shard", "shards"),
+        *("IterableDataset", "IterDataPipe", "split_dataset_by_node", "split_by_node"),
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )
+_SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
 
@@ -178,7 +179,12 @@ def _has_parts_by_rank(code: Code) -> bool:
             return True
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).rpartition(".")[2]
+            if name == "shard" or any(keyword.arg in _SHARDS for keyword in node.keywords):
+                return True
             by_rank = bool(_RANK.search(" ".join(map(ast.unparse, node.args))))
-            if by_rank and (name in ("manual_seed", "seed", "seed_everything", "set_seed") or "ataset" in name):
+            if by_rank and (
+                name in ("manual_seed", "seed", "seed_everything", "set_seed", "slice", "islice", "range")
+                or "ataset" in name
+            ):
                 return True
     return False

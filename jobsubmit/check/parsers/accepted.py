@@ -32,6 +32,8 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "json.loads": json.loads,
     "yes_no": _yes_no,
 }
+# Converters that leave a word what it is, but for its case; classes of enumerations by the names of their libraries.
+_KEEP_WORDS = ("str.lower", "str.upper", "str.strip", "transformers.SchedulerType", "transformers.IntervalStrategy")
 _KINDS = {"ambiguous": "unknown", "ignored explicit argument": "flag", "invalid choice": "choice"}
 
 
@@ -187,8 +189,12 @@ def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, i
     if takes_value:
         if is_checked and option.type in CONVERTERS:
             settings["type"] = CONVERTERS[option.type]
-        if "choices" in settings and (not is_checked or (option.type and option.type not in CONVERTERS)):
-            del settings["choices"]
+        choices = settings.pop("choices", None)
+        if choices is not None and is_checked and option.type in ("", *CONVERTERS):
+            settings["choices"] = choices
+        elif choices is not None and is_checked and option.type in _KEEP_WORDS:
+            settings["type"] = str.lower
+            settings["choices"] = [str(choice).lower() for choice in choices]
     if option.is_positional:
         settings.pop("required", None)
         settings.pop("dest", None)

@@ -14,7 +14,13 @@ from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
 
 _HARMLESS = ("click.pass_context", "click.pass_obj", "click.help_option")
-_TYPES = {"click.INT": "int", "click.FLOAT": "float", "click.STRING": "str"}
+_TYPES = {
+    "click.INT": "int",
+    "click.IntRange": "int",
+    "click.FLOAT": "float",
+    "click.FloatRange": "float",
+    "click.STRING": "str",
+}
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -147,6 +153,8 @@ def _option(call: ast.Call, is_argument: bool, module: Module, values: Values) -
         return [Option((flag.strip(),), where, {"action": "store_true"}, is_sure=False) for flag in split]
     kind, choices = _type(given.get("type"), module, values)
     is_required = is_required is True and not {"envvar", "prompt"} & set(given)
+    if kind == "" and not choices and type(told.get("default")) in (int, float):
+        kind = type(told["default"]).__name__  # click takes the type from the default
     settings = {"required": is_required, **({"choices": choices} if choices else {})}
     if isinstance(given.get("type"), (ast.Tuple, ast.List)):
         settings["nargs"] = len(given["type"].elts)  # type: ignore[attr-defined]

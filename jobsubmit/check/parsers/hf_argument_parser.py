@@ -136,11 +136,17 @@ def _choices(annotation: ast.expr, home: Module, values: Values) -> list[str]:
             return _choices(items[0], home, values)
         words = [values.of(item, home) for item in items] if kind == "Literal" else []
         return [word for word in words if isinstance(word, str)] if all(isinstance(w, str) for w in words) else []
-    found = values.program.definition(values.program.name_of(annotation, home))
+    return enumerated(values.program.name_of(annotation, home), values.program)
+
+
+def enumerated(name: str, program: Program) -> list[str]:
+    """Return the values of an enumeration of the program whose values are words; none for anything else."""
+    found = program.definition(name)
     if not found or not isinstance(found[1], ast.ClassDef):
         return []
-    bases = {values.program.name_of(base, found[0]).rpartition(".")[2] for base in found[1].bases}
+    bases = {program.name_of(base, found[0]).rpartition(".")[2] for base in found[1].bases}
     if not {"Enum", "StrEnum", "ExplicitEnum"} & bases:
         return []
-    members = [values.of(item.value, found[0]) for item in found[1].body if isinstance(item, ast.Assign)]
-    return [str(member) for member in members] if all(isinstance(member, str) for member in members) else []
+    values = [item.value for item in found[1].body if isinstance(item, ast.Assign)]
+    words = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return words if len(words) == len(values) else []

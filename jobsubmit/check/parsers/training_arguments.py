@@ -7,7 +7,8 @@ from __future__ import annotations
 
 _INT = (
     "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size per_gpu_eval_batch_size "
-    "gradient_accumulation_steps eval_accumulation_steps torch_empty_cache_steps max_steps warmup_steps save_total_limit "
+    "gradient_accumulation_steps eval_accumulation_steps torch_empty_cache_steps max_steps warmup_steps "
+    "save_total_limit "
     "seed data_seed local_rank tpu_num_cores dataloader_num_workers dataloader_prefetch_factor past_index "
     "neftune_noise_alpha ddp_bucket_cap_mb ddp_timeout fsdp_min_num_params hub_retry"
 )

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
+from jobsubmit.check.parsers.hf_argument_parser import enumerated
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import UNKNOWN, Values
@@ -16,15 +18,22 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if not program.imports("typer"):
         return None
     commands = list(dict.fromkeys(_commands(program)))
-    if len(commands) != 1 or _is_nested(program):
+    named = {_name_of(*found, values): found for found in commands}
+    chosen = next((word for word in values.facts.argv if word in named), None) if len(commands) > 1 else None
+    if not commands or _is_nested(program) or (len(commands) > 1 and chosen is None):
         where = commands[0][0].where(commands[0][1]) if commands else program.boot.path
-        return CommandLine("typer", gaps=(Gap(where, "it has several commands, or none that was found"),))
-    module, function = commands[0]
+        text = (
+            f"which of its commands is meant ({', '.join(sorted(named))})" if commands else "no typer command was found"
+        )
+        return CommandLine("typer", gaps=(Gap(where, text),))
+    module, function = named[chosen] if chosen else commands[0]
     own = function.args
     positional = [*own.posonlyargs, *own.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(own.defaults)) + list(own.defaults)
     parameters = [*zip(positional, defaults, strict=True), *zip(own.kwonlyargs, own.kw_defaults, strict=True)]
     options = tuple(found for arg, default in parameters for found in _options(arg, default, module, values))
+    if chosen:
+        options = (Option(("COMMAND",), module.where(function), {"choices": [chosen]}), *options)
     is_plain = own.vararg is None and own.kwarg is None
     gaps = () if is_plain else (Gap(module.where(function), "it takes what it is not told of"),)
     return CommandLine("typer", options, is_plain, module.where(function), gaps, {"allow_abbrev": False})
@@ -41,6 +50,17 @@ def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
                 target = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if isinstance(target, ast.Attribute) and target.attr in ("command", "callback"):
                     yield module, node
+
+
+def _name_of(module: Module, function: Function, values: Values) -> str:
+    """Return what a command is called: as its decorator says, or as its function is."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
+            given = decorator.args[0] if decorator.args else argument(decorator, "name")
+            name = values.of(given, module) if decorator.func.attr == "command" and given is not None else None
+            if isinstance(name, str):
+                return name
+    return function.name.replace("_", "-")
 
 
 def _is_nested(program: Program) -> bool:
@@ -80,6 +100,10 @@ def _options(arg: ast.arg, default: ast.expr | None, module: Module, values: Val
         yield from (Option((part,), where, {"action": "store_true"}, is_sure=False) for part in parts)
         return
     value = values.of(plain, module) if plain is not None else UNKNOWN
+    choices = enumerated(kind, values.program)
+    if choices:
+        yield Option(names, where, {"required": is_required, "choices": choices}, "", value)
+        return
     yield Option(names, where, {"required": is_required}, kind if kind in ("int", "float", "str") else "", value)
 
 

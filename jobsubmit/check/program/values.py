@@ -123,7 +123,7 @@ class Facts:
 class Values:
     """Tell what expressions are worth; `arguments` are parsed ones, held by variables of these `namespaces`.
 
-    `bound` are variables of a loop, in one pass of it.
+    `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached.
     """
 
     program: Program
@@ -131,6 +131,7 @@ class Values:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
     bound: Mapping[str, ast.expr] = field(default_factory=dict)
+    dead: frozenset[ast.Call] = frozenset()
 
     def of(self, node: ast.AST | None, module: Module, depth: int = 0) -> Any:
         """Return the value of an expression, or UNKNOWN."""
@@ -347,6 +348,7 @@ class Values:
     def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
         calls = self.program.calls_of.get(f"{module.name}.{function.name}", ())
+        calls = [place for place in calls if place[1] not in self.dead]
         if (
             len(calls) != 1
             or (function, name) in module.stores

@@ -54,7 +54,11 @@ class Search:
             if not isinstance(call.func, ast.Attribute) or call.func.attr not in (*STRICT, *LENIENT):
                 continue
             is_local = self.program.definition(name) is not None
-            if not is_local and not self._is_own_method(call.func, module):
+            if (
+                not is_local
+                and not self._is_own_method(call.func, module)
+                and not self._is_of_object(call.func, module)
+            ):
                 yield module, call, call.func.attr
 
     @cached_property
@@ -126,6 +130,11 @@ class Search:
     @cached_property
     def _has_subparsers(self) -> bool:
         return any(isinstance(c.func, ast.Attribute) and c.func.attr == "add_subparsers" for _, c, _ in self.calls)
+
+    def _is_of_object(self, target: ast.Attribute, module: Module) -> bool:
+        """Return whether `x.parse_args` is a method that a class of the program has, and x no parser."""
+        is_name = isinstance(target.value, ast.Name) and target.value.id not in self.parser_names(module)
+        return is_name and target.attr in self.program.methods
 
     def _is_own_method(self, target: ast.Attribute, module: Module) -> bool:
         """Return whether `x.parse_args` is a method of a class of the program, and not a parser's."""
