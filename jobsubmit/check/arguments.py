@@ -27,7 +27,8 @@ class Word(NamedTuple):
 
 _SHOWN = 8
 _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
-_INJECTED = {"--local-rank": 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'}
+_BOTH = 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'
+_INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH}
 
 
 def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mode: Start) -> Iterator[Finding]:

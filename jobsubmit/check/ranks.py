@@ -67,13 +67,13 @@ def _makes_group(code: Code) -> bool:
 
 def _local_rank(code: Code) -> Iterator[Finding]:
     declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
-    is_passed = any(word.startswith("--local-rank=") for word in code.facts.argv)
+    passed = [word.partition("=")[0] for word in code.facts.argv if word.startswith(("--local-rank=", "--local_rank="))]
     if not declared or contract.LOCAL_RANK in code.names or code.has_framework or code.line.gaps:
         return
     option = declared[0]
     if option.default is UNKNOWN or isinstance(option.default, Several):
         return  # it may be told by something else
-    if is_passed and (code.line.is_strict or any("--local-rank" in o.names for o in declared)):
+    if passed and (code.line.is_strict or any(passed[0] in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
     if used and "local_rank" not in code.program.stored_attributes:

@@ -14,10 +14,16 @@ from jobsubmit.common.finding import Finding
 
 _LONGEST = 4 << 20  # bytes of a file that are looked at
 _BINARY = 8192
+_MOST_OF_A_KIND = 3
+_KEY_IDS = ("an AWS access key", "a temporary AWS access key")
 _EXAMPLE = re.compile(
-    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:(?:my)?pass|:(?:my)?(?:password|secret)@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo",
+    rb"example|sample|dummy|placeholder|changeme|change_me|your[-_]|user(?:name)?:(?:my)?pass|:(?:my)?(?:password|secret)@|xxxx|\*\*\*|<[^>]+>|\$[a-z_{(]|%\(|\{[a-z_]|fake|redacted|todo"
+    rb"|replace|insert[-_ ]|change[-_ ]|enter[-_ ]|goes[-_ ]?here|[-_ ]here\b|not[-_ ]?a[-_ ]|some[-_]|dont[-_]"
+    rb"|12345|abcdef|foobar",
     re.I,
 )
+# An id in front of it says that it is the address of something that was signed; the id itself signs nothing.
+_SIGNED_ADDRESS = re.compile(rb"(?:X-Amz-Credential|AWSAccessKeyId|AccessKeyId|Credential)(?:=|%3D)$", re.I)
 
 
 # The name of a variable, a path, a name given as its own password: what a key would not be.
@@ -35,13 +41,15 @@ class Rule(NamedTuple):
     is_lower: bool = False
 
 
+_PEM_HEADERS = rb"(?:(?:\\n|[\s\"'+,])*[A-Za-z-]+: [^\n\"']{0,100})*"
+_PEM_BODY = rb"(?:\\n|[\s\"'+,|>-])*[A-Za-z0-9+/=]{40,}"
 _ASSIGNED = rb"[\"'\])]*\s*[:=]\s*[\"']?"
 _SECRET_KEY_NAMES = (b"secret_access_key", b"secretaccesskey", b"secret_key", b"secretkey", b"obs_sk")
 _PASSWORD_NAMES = (b"password", b"passwd", b"api_key", b"apikey", b"auth_token", b"access_token", b"client_secret")
 _MIXED = rb"(?=[^\"']*[0-9])(?=[^\"']*[a-z])[a-z0-9/+_.!@#%^&-]{20,}"
 
 RULES = (
-    Rule("a private key", rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"),
+    Rule("a private key", rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----" + _PEM_HEADERS + _PEM_BODY),
     Rule("an AWS access key", rb"AKIA[A-Z2-7]{16}(?![A-Z0-9])"),
     Rule("a temporary AWS access key", rb"ASIA[A-Z2-7]{16}(?![A-Z0-9])"),
     *(
@@ -80,7 +88,8 @@ RULES = (
 )
 _DOTENV = Rule(
     "a secret of an .env file",
-    rb"(?m)^\s*(?:export\s+)?(?:[a-z0-9_]*_)?(?:key|token|secret|password|passwd|credentials?)\s*=\s*[\"']?[^\s\"'#]{6,}",
+    rb"(?m)^\s*(?:export\s+)?(?:[a-z0-9_]*_)?(?:key|token|secret|password|passwd|credentials?)"
+    rb"[ \t]*=[ \t]*[\"']?[^\s\"'#]{6,}",
     is_lower=True,
 )
 _TEMPLATES = (".example", ".sample", ".template", ".dist")
@@ -131,12 +140,18 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
         return  # it vanished: the upload says so
     if b"\0" in data[:_BINARY]:
         return
+    found: dict[str, list[int]] = {}
     for number, kind in _found_in(data, _rules_for(file.path)):
+        found.setdefault(kind, []).append(number)
+    places = [(number, kind, len(found[kind])) for kind in found for number in found[kind][:_MOST_OF_A_KIND]]
+    for number, kind, count in sorted(places):
+        is_last = number == found[kind][:_MOST_OF_A_KIND][-1] and count > _MOST_OF_A_KIND
+        more = f" (and {count - _MOST_OF_A_KIND:,} more in this file)" if is_last else ""
         yield Finding(
             "error",
             "secret",
             f"{file.path}:{number}",
-            f"looks like {kind}: it would be uploaded with the code",
+            f"looks like {kind}: it would be uploaded with the code{more}",
             "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
             "if it is none, name the file in `allow_secrets`",
         )
@@ -159,6 +174,8 @@ def _found_in(data: bytes, rules: tuple[Rule, ...]) -> Iterator[tuple[int, str]]
         for match in re.finditer(rule.pattern, lower if rule.is_lower else data):
             number = data.count(b"\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
             found = data[match.start() : match.end()]
+            if rule.kind in _KEY_IDS and _SIGNED_ADDRESS.search(data[max(0, match.start() - 40) : match.start()]):
+                continue
             if number not in seen and not _EXAMPLE.search(found) and not _NO_SECRET.search(found):
                 seen.add(number)
                 yield number, rule.kind

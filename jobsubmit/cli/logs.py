@@ -65,7 +65,7 @@ def logs(
         with ExitStack() as open_files:
             show = _writer(download, open_files, timestamps) if download else _printer(timestamps, raw=raw)
             found = following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record))
-            is_exact = raw or out.json or download
+            is_exact = raw or out.json or download or not (follow or sys.stdout.isatty())
             for line in found if is_exact else lines_to_show(found, folded=follow):
                 show(line)
                 lines += 1

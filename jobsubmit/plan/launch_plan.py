@@ -52,6 +52,7 @@ class LaunchPlan:
     requirements: str | None
     allow_secrets: tuple[str, ...]
     local_rank: LocalRank
+    torch_version: str | None
     rdzv: Rendezvous | None
     env: tuple[tuple[str, str], ...]
     secrets: tuple[tuple[str, str], ...]
@@ -71,6 +72,11 @@ class LaunchPlan:
     faults: tuple[Fault, ...]
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def local_rank_option(self) -> str:
+        """Return how torch.distributed.launch passes the local rank: with an underscore before torch 2.0."""
+        return "--local_rank" if (self.torch_version or "").startswith("1.") else "--local-rank"
 
     @property
     def has_launcher(self) -> bool:
@@ -108,6 +114,7 @@ def build_plan(
         requirements=spec.requirements,
         allow_secrets=spec.allow_secrets,
         local_rank=spec.local_rank if isinstance(spec, LaunchSpec) else "env",
+        torch_version=spec.torch_version,
         rdzv=choose_rendezvous(spec),
         env=tuple(spec.env.items()),
         secrets=tuple((name, ref.removeprefix("env:")) for name, ref in spec.secrets.items()),

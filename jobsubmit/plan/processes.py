@@ -91,7 +91,7 @@ def build_boot_words(plan: LaunchPlan, node: int = 0, local_rank: int = 0) -> li
     if plan.command is not None:
         return words
     if plan.mode == "launch" and plan.local_rank == "argument":
-        return [Value(f"--local-rank={local_rank}", "launcher"), *words]
+        return [Value(f"{plan.local_rank_option}={local_rank}", "launcher"), *words]
     if plan.mode == "spawn":
         words.append(Value(f"--init_method=tcp://{_host(0).text}:{_PORT.text}", "platform", is_open=True))
         if plan.nodes > 1:

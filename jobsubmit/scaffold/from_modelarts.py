@@ -12,6 +12,7 @@ from typing import Any
 from jobsubmit.agent.node_contract import AGENT_REQUEST
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.draft import JobDraft
+from jobsubmit.spec.job_spec import MODES
 
 _RANKS = ("world_size", "rank")
 _SOME_BOOT_FILE = "train.py"
@@ -131,7 +132,7 @@ def _mode(algorithm: Mapping[str, Any]) -> str:
     """Return the mode of a job in an image; only one of ours says it."""
     with suppress(ValueError, AttributeError):
         told = json.loads((algorithm.get("environments") or {}).get(AGENT_REQUEST) or "{}")
-        return str(told.get("mode") or "torchrun")
+        return str(told["mode"]) if told.get("mode") in MODES else "torchrun"
     return "torchrun"
 
 

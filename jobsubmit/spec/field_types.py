@@ -70,7 +70,8 @@ def matching(pattern: str, rule: str, *numbers: type) -> BeforeValidator:
             raise wrong(rule)
         return text
 
-    return BeforeValidator(check, json_schema_input_type=Annotated[str, text_schema(pattern)])
+    text = Annotated[str, text_schema(pattern)]
+    return BeforeValidator(check, json_schema_input_type=text | float if numbers == (float,) else text)
 
 
 def _unless(problem_of: Callable[[str], str]) -> AfterValidator:
@@ -230,7 +231,7 @@ Endpoint = Annotated[
 StoreUri = Annotated[
     Location, _unless(store_uri_problem), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
 ]
-TorchVersion = Annotated[str, matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"')]
+TorchVersion = Annotated[str, matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"', float)]
 Timeout = Annotated[int, _duration(1), _duration_schema(1)]
 Pause = Annotated[int, _duration(0), _duration_schema(0)]
 NodeCount = Annotated[

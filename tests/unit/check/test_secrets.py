@@ -23,6 +23,8 @@ UPPER = string.ascii_uppercase + "234567"
 HEX = string.hexdigits.lower()[:16]
 PLANTED = {
     "private key": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + some(64),
+    "locked key": "-----BEGIN RSA " + "PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES,0A\n\n" + some(64),
+    "key in json": '"key": "-----BEGIN ' + "PRIVATE KEY-----\\n" + some(64) + '\\n"',
     "openssh key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----\n" + some(64),
     "aws access key": "key = 'AK" + "IA" + some(16, UPPER) + "'",
     "aws secret key": "aws_secret_" + "access_key = " + some(40),
@@ -69,6 +71,12 @@ password = "/run/secrets/db_password_v1_for_team"
 remote = "https://x-access-token:%(token)s@host.invalid/repo"
 proxy = "http://postgres:postgres@localhost"
 line = f"machine host.invalid login me password {api_key}"
+url = "https://b.invalid/x?X-Amz-Credential=AK«IAABCDEFGHIJKLMNOP%2F20260101&X-Amz-Signature=0a"
+old = "https://b.invalid/x?AWSAccessKeyId=AK«IAABCDEFGHIJKLMNOP&Signature=0a"
+pem = "-----BEGIN PRIVATE« KEY-----"
+fixture = "-----BEGIN RSA PRIVATE« KEY-----\\nnot a key\\n-----END RSA PRIVATE KEY-----"
+api_key = "replace-this-with-the-key-0123"
+auth_token = "insert_the_token_of_2024_here"
 cfg.MSG.TRAINING_PARAMETERS.LEARNING_RATE_SCHEDULE = 1
 """
 
@@ -87,14 +95,15 @@ def test_each_kind_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
 
 def test_an_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
-        "TOKENIZER_NAME=bert-base\nKEYBOARD=us-international\nHF_TOKEN=$MY_TOKEN\nexport DB_PASSWORD=hunter2hunter2\n"
+        "TOKENIZER_NAME=bert-base\nKEYBOARD=us-international\nHF_TOKEN=$MY_TOKEN\nWANDB_API_KEY=\nSEED=123456\n"
+        "export DB_PASSWORD=hunter2hunter2\n"
     )
     (tmp_path / ".env.example").write_text("DB_PASSWORD=hunter2hunter2\n")
-    assert places(tmp_path) == [".env:4"]
+    assert places(tmp_path) == [".env:6"]
 
 
 def test_harmless_lines_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HARMLESS)
+    (tmp_path / "train.py").write_text(HARMLESS.replace("«", ""))
     (tmp_path / "weights.bin").write_bytes(b"\0" + PLANTED["github token"].encode())
     assert places(tmp_path) == []
 
@@ -132,7 +141,7 @@ def test_nothing_is_uploaded_and_nothing_is_shown(jobsubmit: Command, tmp_path: 
             assert text.splitlines()[0] not in done.stdout + done.stderr
             assert f"file{number}.py:2" in done.stdout + done.stderr
     allowed = jobsubmit("bundle", "job.yaml", "--set", 'allow_secrets=["*.py"]')
-    assert "25 files" in allowed.stdout
+    assert f"{len(PLANTED)} files" in allowed.stdout
 
 
 def test_what_would_be_uploaded_is_shown(jobsubmit: Command, tmp_path: Path) -> None:
@@ -179,3 +188,10 @@ def test_a_secret_is_found_after_a_submission_without_one(jobsubmit: Command, tm
     done = jobsubmit("create", "job.yaml", "--no-check", "--set", "allow_secrets=[]", code=3)
     for place in (".env:1", "train.py:2", "allowed.pem:1"):
         assert place in done.stderr
+
+
+def test_many_secrets_of_a_kind_in_a_file_are_three_findings(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{PLANTED['stripe key']}\n" * 50 + f"{PLANTED['aws access key']}\n")
+    found = list(check_secrets(scan(tmp_path), ()))
+    assert [finding.where for finding in found] == ["train.py:1", "train.py:2", "train.py:3", "train.py:51"]
+    assert "(and 47 more in this file)" in found[2].text

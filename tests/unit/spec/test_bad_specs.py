@@ -162,7 +162,6 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "nodes is true": (GOOD + "resources: {nodes: true}\n", 5, "must be a whole number"),
     "nproc is negative": (GOOD + "resources: {nproc_per_node: -1}\n", 5, "must be ≥ 1"),
     "resources is a list": (GOOD + "resources: [2]\n", 5, "must be a mapping"),
-    "torch_version unquoted": (GOOD + "torch_version: 2.10\n", 5, "quote it"),
     "torch_version a word": (GOOD + "torch_version: latest\n", 5, 'must look like "2.9"'),
     "code_dir is a bucket": (GOOD.replace("code_dir: .", "code_dir: s3://bucket"), 3, "must name a folder in a bucket"),
     "code_dir on the web": (GOOD.replace("code_dir: .", "code_dir: https://x/y"), 3, "unknown scheme"),

@@ -344,6 +344,19 @@ def test_a_command_needs_no_mode(tmp_path: Path) -> None:
         load(write(tmp_path, "name: a\ncode_dir: .\ncommand: x\nboot_file: y.py\n"))
 
 
+@pytest.mark.parametrize(
+    ("text", "version"), [("2.10", "2.10"), ("2.1", "2.1"), ("'2.9.1'", "2.9.1"), ("2.10.1", "2.10.1")]
+)
+def test_a_version_is_taken_as_it_is_written(text: str, version: str, tmp_path: Path) -> None:
+    file = write(tmp_path, f"name: a\nmode: torchrun\ncode_dir: .\nboot_file: t.py\ntorch_version: {text}\n")
+    assert load(file).spec.torch_version == version
+    changed = load(file, [Override.from_assignment(f"torch_version={text}")])
+    assert changed.spec.torch_version == version
+    assert (build_plan(changed.spec, BUILT_IN).rdzv or pytest.fail()).backend == (
+        "static" if version == "2.1" else "c10d"
+    )
+
+
 def test_a_mode_beside_a_command_stays(tmp_path: Path) -> None:
     file = write(tmp_path, "name: a\nmode: launch\ncode_dir: .\ncommand: [bash, run.sh]\n")
     assert load(file).spec.mode == "launch"
