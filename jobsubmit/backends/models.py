@@ -92,6 +92,11 @@ class JobPhase:
     end: float | None = None
     attempt: int = 0
 
+    @property
+    def title(self) -> str:
+        """Return what people call it."""
+        return "launcher, rendezvous" if self.name == "rendezvous" else self.name.replace("_", " ")
+
 
 @dataclass(frozen=True)
 class Recovery:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.console import readable, without_steering
-from jobsubmit.cli.log_folding import short_paths
+from jobsubmit.common.code_paths import short_paths
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord
 
@@ -133,7 +133,7 @@ def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]
     unfinished = "never" if status.state.is_final else "…"
     return [
         (
-            step.name + (f" (restart {step.attempt})" if step.attempt else ""),
+            step.title + (f" (restart {step.attempt})" if step.attempt else ""),
             f"{step.start - origin:.2f} s",
             f"{step.end - step.start:.2f} s" if step.end else unfinished,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from jobsubmit.backends.models import LogLine
+from jobsubmit.common.code_paths import short_paths
 
 # What torch.distributed.run says when it gets the SIGTERM that ends every node.
 _TOLD_TO_END = re.compile(r"torch[./]distributed[./]elastic.*(Got termination signal|Received .*death signal)")
@@ -14,12 +15,6 @@ _LAST = re.compile(r"SignalException: Process \d+ got signal: \d+")
 _TRACEBACK = "Traceback (most recent call last):"
 _BETWEEN = ("During handling of", "The above exception", _TRACEBACK)
 _MOST = 120  # lines of it; what is longer says more
-_CODE_PATH = re.compile(r"/[^\s\"'():,;=]*/nodes/\d+/(?=[^/\s]+/)")
-
-
-def short_paths(text: str) -> str:
-    """Return a text in which paths of a node's code begin with the name of the code directory."""
-    return _CODE_PATH.sub("", text) if "/nodes/" in text else text
 
 
 def lines_to_show(lines: Iterable[LogLine], *, folded: bool) -> Iterator[LogLine]:

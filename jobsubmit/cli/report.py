@@ -147,7 +147,7 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
 
     yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
     yield table(("per step", ">median", ">95%", ">ranks, from", ">to"), metric_rows(sync))
-    steps = sync.by_step["step"]
+    steps = sync.step_medians
     yield f"step time, over time: {sparkline(steps)} at most {seconds_text(max(steps))}"
     yield from _ranks(sync)
     if sync.bucket_medians:

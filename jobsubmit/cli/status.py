@@ -86,7 +86,7 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     }
     for name, fact in facts.items():
         out.stdout.print(f"{name:<9} {fact}")
-    out.stdout.print(console.table(("step", ">began after", ">took"), formatting.step_rows(record, now)))
+    out.stdout.print(console.table(("phase", ">began after", ">took"), formatting.step_rows(record, now)))
 
 
 def describe(job: JobName) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from jobsubmit.backends.models import State
+from jobsubmit.common.code_paths import short_paths
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.common.sizes import bytes_text
@@ -91,6 +92,45 @@ def _view(report: Report) -> dict[str, Any]:
         ],
         "syncs": [_sync_view(sync, begin) for sync in report.syncs],
         "notes": report.notes,
+        "failure": _failure(report),
+        "origin": [(name, value) for name, value in _origin(report).items() if value],
+        "papers": report.papers,
+    }
+
+
+def _failure(report: Report) -> dict[str, Any] | None:
+    """Return who failed first, its last words, and what they mean."""
+    failure = report.status.failure
+    if failure is None:
+        return None
+    ranks = ", ".join(map(str, failure.victims))
+    return {
+        "title": f"Where {failure.quoted} was" if report.status.reason == "HANG" else f"Last words of {failure.quoted}",
+        "lines": short_paths("\n".join(failure.last_lines)),
+        "meaning": failure.meaning,
+        "hint": failure.hint,
+        "victims": f"ended because of it: rank{'s' * (len(failure.victims) > 1)} {ranks}" if ranks else "",
+    }
+
+
+def _origin(report: Report) -> dict[str, str]:
+    """Return what a job was made of, and where it ran."""
+    record, details = report.record, report.status.details
+    git = record.revision or {}
+    uncommitted = len(git.get("uncommitted", ()))
+    commit = str(git.get("commit", ""))
+    if commit and uncommitted:
+        commit += f", and {uncommitted} path{'s' * (uncommitted != 1)} not in it"
+    return {
+        "handle": record.handle,
+        "commit": commit,
+        "branch": str(git.get("branch", "")),
+        "code": record.code,
+        "digest": record.digest or "",
+        "rerun of": record.rerun_of,
+        "nodes": ", ".join(map(str, details.get("addresses", ())[:_MOST_RANKS])),
+        "last step": str(details.get("last_step") or ""),
+        "checkpoints": str(details.get("checkpoint_dir", "")),
     }
 
 
@@ -130,7 +170,7 @@ def _sync_view(sync: Sync, begin: float) -> dict[str, Any]:
         "legend": [{"kind": kind, "label": known[kind]} for kind in _PARTS if kind in known],
         "parts": _parts(known, medians, medians["step"]),
         "metrics": metric_rows(sync),
-        "plot": _plot(sync.by_step["step"], sync.timeline, begin),
+        "plot": _plot(sync.step_medians, sync.timeline, begin),
         "columns": list(known.values()),
         "ranks": [_rank_view(sync, rank, known, longest) for rank in shown],
         "left_out": f"{len(shown)} of {len(sync.ranks)} ranks: those that come last most often, and least"

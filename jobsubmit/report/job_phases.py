@@ -11,7 +11,6 @@ from jobsubmit.backends.models import JobPhase, JobStatus, State
 from jobsubmit.report.timing_files import Process
 
 _FIRST, _TRAINING, _EXIT = "first_output", "training", "exit"  # as backends call them
-_NAMES = {"rendezvous": "launcher, rendezvous"}
 FIRST_STEP, TRAINING, CHECKPOINT = "first step", "training", "checkpoint"
 
 
@@ -78,7 +77,7 @@ def _phase(step: JobPhase, steps: Sequence[JobPhase], ended: float | None) -> Ph
     end = step.end
     if end is None and ended is not None:
         end = min([later.start for later in steps if later.start > step.start], default=max(ended, step.start))
-    return Phase(_NAMES.get(step.name, step.name.replace("_", " ")), ((step.start, end),), step.attempt)
+    return Phase(step.title, ((step.start, end),), step.attempt)
 
 
 class _Life:

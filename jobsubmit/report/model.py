@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.job_phases import Mark, Phase
 from jobsubmit.report.statistics import Ratio
 from jobsubmit.report.steps import Sync
+
+
+class Paper(NamedTuple):
+    """A text that is kept of a job, as it is."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,7 @@ class Report:
     marks: tuple[Mark, ...]
     syncs: tuple[Sync, ...]
     notes: tuple[str, ...]
+    papers: tuple[Paper, ...] = ()
 
     @property
     def begin(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, UsageError
@@ -13,7 +15,7 @@ from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.plan.plan_file import read_plan
 from jobsubmit.report.job_phases import find_marks, find_phases
-from jobsubmit.report.model import Comparison, Report
+from jobsubmit.report.model import Comparison, Paper, Report
 from jobsubmit.report.statistics import compare_medians
 from jobsubmit.report.steps import METRICS, WARM_UP, Sync, measure_syncs
 from jobsubmit.report.straggler import FEWEST_STEPS
@@ -33,7 +35,27 @@ def report(record: JobRecord, settings: Settings) -> Report:
         find_marks(status),
         found,
         tuple(notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final)),
+        _papers(JobDirectory(settings.job_dir(record.id))),
     )
+
+
+def _papers(files: JobDirectory) -> tuple[Paper, ...]:
+    """Return what is kept of a job and explains it: its file, and where each rank was when it hung."""
+    found = []
+    stacks = sorted(Path(files.stacks).glob("rank-*.txt"), key=lambda file: (len(file.name), file.name))[:_MOST_STACKS]
+    named = [("job.yaml", Path(files.path) / "job.yaml")]
+    named += [(f"stacks of {file.stem.replace('-', ' ')}", file) for file in stacks]
+    for name, file in named:
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")[:_MOST_LETTERS]
+        except OSError:
+            continue
+        if text.strip():
+            found.append(Paper(name, text))
+    return tuple(found)
+
+
+_MOST_STACKS, _MOST_LETTERS = 16, 40_000
 
 
 def _ended(status: JobStatus) -> float | None:
@@ -121,6 +143,8 @@ def _sync_notes(sync: Sync) -> Iterator[str]:
         )
     if sync.device != "cpu":
         yield f"{name}: in a step that is timed torch waits for the GPU, which is not among the timing's own costs"
+    if sync.world > 1:
+        yield f"{name}: median and 95% are of all steps of all ranks together; `ranks` are each rank's own medians"
     yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import chain
 from statistics import median
 from typing import NamedTuple
 
 _RESAMPLES = 1000
 _MOST_VALUES = 1000
+_MOST_RANKS = 8
 _FEWEST_VALUES = 10  # below that an interval would only look exact
 
 
 class Spread(NamedTuple):
-    """Median and 95th percentile of the steps' means over all ranks, and the least and greatest rank's median."""
+    """Median and 95th percentile of all steps of all ranks together, and the least and greatest rank's median."""
 
     median: float
     p95: float
@@ -36,35 +38,42 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def measure_spread(by_step: Sequence[float], by_rank: Sequence[Sequence[float]]) -> Spread:
-    """Return how values lie, given as each step's mean, and as each rank's own."""
+def measure_spread(by_rank: Sequence[Sequence[float]]) -> Spread:
+    """Return how values lie, given by rank; the median of all is never less or greater than that of every rank."""
     medians = [median(values) for values in by_rank if values]
-    return Spread(median(by_step), percentile(by_step, 0.95), min(medians), max(medians))
+    together = [value for values in by_rank for value in values]
+    return Spread(median(together), percentile(together, 0.95), min(medians), max(medians))
 
 
-def compare_medians(first: Sequence[float], second: Sequence[float]) -> Ratio | None:
-    """Return median(second) / median(first); None where there are too few steps, or the first takes no time.
+def compare_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio | None:
+    """Return the ratio of two medians, second to first; None for too few steps, or where the first takes no time.
 
-    The interval is a bootstrap over blocks of neighbouring steps, for neighbours are alike; always with the same seed.
+    Each is given as its steps, and each step as the values of its ranks; the medians are those of measure_spread. The
+    interval is a bootstrap over blocks of neighbouring steps, for neighbours are alike; always with the same seed.
     """
-    if min(len(first), len(second)) < _FEWEST_VALUES or median(first) <= 0:
+    one, other = (median(chain.from_iterable(steps)) if any(steps) else 0.0 for steps in (first, second))
+    if min(len(first), len(second)) < _FEWEST_VALUES or one <= 0:
         return None
     first, second = _thinned(first), _thinned(second)
     draw = random.Random(0)
     pairs = [(median(_drawn(first, draw)), median(_drawn(second, draw))) for _ in range(_RESAMPLES)]
-    found = sorted(other / one if one else math.inf for one, other in pairs)
-    value = median(second) / median(first) if median(first) else math.inf
-    return Ratio(value, found[int(0.025 * _RESAMPLES)], found[int(0.975 * _RESAMPLES) - 1])
+    found = sorted(later / earlier if earlier else math.inf for earlier, later in pairs)
+    value = other / one
+    low, high = found[int(0.025 * _RESAMPLES)], found[int(0.975 * _RESAMPLES) - 1]
+    return Ratio(value, min(low, value), max(high, value))
 
 
-def _thinned(values: Sequence[float]) -> Sequence[float]:
-    return values[:: math.ceil(len(values) / _MOST_VALUES)]
+def _thinned(steps: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    """Return fewer steps, and of each fewer ranks, so that they can be drawn often."""
+    ranks = max(1, math.ceil(max(map(len, steps)) / _MOST_RANKS))
+    few = [values[::ranks] for values in steps]
+    return few[:: math.ceil(sum(map(len, few)) / _MOST_VALUES)]
 
 
-def _drawn(values: Sequence[float], draw: random.Random) -> list[float]:
-    length = max(1, math.isqrt(len(values)))
-    found: list[float] = []
-    while len(found) < len(values):
-        start = draw.randrange(len(values) - length + 1)
-        found += values[start : start + length]
-    return found[: len(values)]
+def _drawn(steps: Sequence[Sequence[float]], draw: random.Random) -> list[float]:
+    length = max(1, math.isqrt(len(steps)))
+    found: list[Sequence[float]] = []
+    while len(found) < len(steps):
+        start = draw.randrange(len(steps) - length + 1)
+        found += steps[start : start + length]
+    return [value for values in found[: len(steps)] for value in values]

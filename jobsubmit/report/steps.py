@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import median
 
 from jobsubmit.report.statistics import Spread, measure_spread
 from jobsubmit.report.straggler import Step, Straggler, find_straggler, last_rank
@@ -33,7 +33,7 @@ class Sync:
     """How one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
 
     `spreads` has an entry a metric; `wire` is how long a step's communication takes of which nobody waits for anybody.
-    `by_step` has the mean over the ranks of each step, `timeline` (end, duration) of each step of the first rank.
+    `by_step` has the values of the ranks of each step, `timeline` (end, duration) of each step of the first rank.
     """
 
     what: str
@@ -55,8 +55,13 @@ class Sync:
     ranks: tuple[RankTimes, ...]
     straggler: Straggler | None
     timeline: Sequence[tuple[float, float]] = field(repr=False)
-    by_step: Mapping[str, Sequence[float]] = field(repr=False)
+    by_step: Mapping[str, Sequence[Sequence[float]]] = field(repr=False)
     bucket_medians: tuple[tuple[int, int, float], ...] = ()
+
+    @property
+    def step_medians(self) -> list[float]:
+        """Return the duration of each step, the median over its ranks."""
+        return [median(values) for values in self.by_step["step"]]
 
     @property
     def by_hand(self) -> bool:
@@ -102,9 +107,8 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         return None
     nodes = {process.rank: process.node for process, _ in group}
     together = _together(by_rank)
-    by_step = {name: [fmean(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS}
     own = {name: [[getattr(step, name) for step in steps] for steps in by_rank.values()] for name in METRICS}
-    spreads = {name: measure_spread(by_step[name], own[name]) for name in METRICS}
+    spreads = {name: measure_spread(own[name]) for name in METRICS}
     size = sum(last.buckets) or last.size
     wire = _wire([series for _, series in group], last, together)
     communication = sum(step.communication for steps in by_rank.values() for step in steps)
@@ -130,9 +134,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
         ranks=tuple(_rank_times(rank, nodes[rank], by_rank[rank], lasts, len(together)) for rank in by_rank),
         straggler=find_straggler(together, nodes, lasts, spreads["step"].median),
         timeline=[(step.end, step.step) for step in by_rank[min(by_rank)]],
-        by_step={
-            name: [median(getattr(step, name) for step in steps) for steps in _steps(by_rank)] for name in METRICS
-        },
+        by_step={name: [[getattr(step, name) for step in steps] for steps in _steps(by_rank)] for name in METRICS},
         bucket_medians=_bucket_medians([series for _, series in group]),
     )
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import Command
 from timing_files import Times, timing_file
 
-from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
+from jobsubmit.backends.models import Failure, JobPhase, JobStatus, Recovery, State
 from jobsubmit.common.sizes import bytes_text
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
-from jobsubmit.report.model import Report
+from jobsubmit.report.model import Paper, Report
 from jobsubmit.report.report import compare, notes
-from jobsubmit.report.statistics import compare_medians
+from jobsubmit.report.statistics import compare_medians, measure_spread
 from jobsubmit.report.steps import Sync, measure_syncs
 from jobsubmit.report.text import percent_text, ratio_rows, seconds_text, straggler_text
 from jobsubmit.report.timing_files import parse_processes
@@ -39,8 +40,8 @@ def test_the_parts_of_a_step_are_told() -> None:
     assert found.steps == 17  # of 20, the first 3 do not count
     assert found.spreads["step"].median == pytest.approx(0.010)
     assert found.spreads["forward"].median == pytest.approx(0.001)
-    assert found.spreads["exposed"].median == pytest.approx(0.00215)  # the mean of the ranks
-    assert found.spreads["rest"].median == pytest.approx(0.010 - 0.001 - 0.004 - 0.00215)
+    assert found.spreads["exposed"].median == pytest.approx(0.0022)  # the middle of all ranks
+    assert found.spreads["rest"].median == pytest.approx(0.010 - 0.001 - 0.004 - 0.0022)
     assert found.overlap == pytest.approx(1000 / 3150, rel=0.01)
     assert found.wire is None  # of several buckets only their own times tell
     assert found.own == pytest.approx(0.001)
@@ -181,19 +182,36 @@ def test_what_never_ended_ends_with_the_job() -> None:
     assert {phase.name: phase for phase in find_phases(steps, [])}["first output"].end is None
 
 
+def alone(values: list[float]) -> list[list[float]]:
+    """Return steps of one rank."""
+    return [[value] for value in values]
+
+
 def test_a_ratio_has_an_interval_that_holds_it() -> None:
     first = [1.0 + 0.1 * (step % 7) for step in range(100)]
-    found = compare_medians(first, [2 * value for value in first])
+    found = compare_medians(alone(first), alone([2 * value for value in first]))
     assert found is not None
     assert found.value == pytest.approx(2.0)
     assert found.low <= 2.0 <= found.high
     assert found.high - found.low < 0.5
-    assert compare_medians(first, []) is None
-    assert compare_medians(first, first[:9]) is None  # too few for an interval
-    assert compare_medians([0.0] * 20, [1.0] * 20) is None
-    often_nothing = compare_medians([0.0] * 9 + [1.0] * 11, [1.0] * 20)
+    assert compare_medians(alone(first), []) is None
+    assert compare_medians(alone(first), alone(first[:9])) is None  # too few for an interval
+    assert compare_medians(alone([0.0] * 20), alone([1.0] * 20)) is None
+    often_nothing = compare_medians(alone([0.0] * 9 + [1.0] * 11), alone([1.0] * 20))
     assert often_nothing is not None
     assert often_nothing.value == 1.0
+
+
+def test_the_ratio_is_that_of_the_medians_beside_it_and_they_lie_among_the_ranks() -> None:
+    """Ranks that take turns: the mean of a step is in no rank's range."""
+    first = [[0.010, 0.030] if step % 3 else [0.030, 0.012] for step in range(600)]
+    second = [[2.5 * value for value in step] for step in first]
+    one, other = (measure_spread(list(zip(*steps, strict=True))) for steps in (first, second))
+    found = compare_medians(first, second)
+    assert one.least_rank <= one.median <= one.greatest_rank
+    assert found
+    assert found.value == pytest.approx(other.median / one.median)
+    assert found.low <= found.value <= found.high
 
 
 def report_of(job_id: str, files: list[bytes], name: str = "job", message: str = "") -> Report:
@@ -289,3 +307,42 @@ def test_a_job_that_was_not_timed_says_how_to(jobsubmit: Command, tmp_path: Path
     assert jobsubmit.json("report", "plain-1")["syncs"] == []
     assert "nothing to compare" in jobsubmit("report", "plain-1", "plain-1", code=2).stderr
     assert "cannot be written" in jobsubmit("report", "plain-1", "--html", "no/such/out.html", code=2).stderr
+
+
+def test_the_page_of_a_failed_job_says_who_failed_why_and_from_what() -> None:
+    found = report_of("a", [])
+    failure = Failure(
+        1,
+        3,
+        1,
+        None,
+        "node 1, rank 3 failed first",
+        "rank 3",
+        ('  File "/s/jobs/a/nodes/1/code/train.py", line 7', "ValueError: <bad>"),
+        "the data is bad",
+        "mend it",
+        (0, 2),
+    )
+    revision = {"commit": "c0ffee", "branch": "main", "uncommitted": ["train.py"]}
+    papers = (Paper("job.yaml", "name: a\n"), Paper("stacks of rank 3", "Thread 0x1"))
+    found = replace(
+        found,
+        status=replace(found.status, failure=failure),
+        record=replace(found.record, revision=revision),
+        papers=papers,
+    )
+    page = render_page([found], version="1")
+    for text in (
+        "Last words of rank 3",
+        "code/train.py&#34;, line 7",
+        "ValueError: &lt;bad&gt;",
+        "the data is bad",
+        "mend it",
+        "ranks 0, 2",
+        "c0ffee, and 1 path not in it",
+        "name: a",
+        "stacks of rank 3",
+        "Thread 0x1",
+    ):
+        assert text in page, text
+    assert "/s/jobs" not in page
