@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import importlib.metadata
 import os
 import platform
 import shlex
@@ -25,6 +24,7 @@ from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.node_contract import DEFAULT_PORT
 from jobsubmit.agent.supervisor.network import lease_port
 from jobsubmit.agent.supervisor.node_scope import find_gpus
+from jobsubmit.backends.local.python import ChosenPython, choose_python, version_of
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
@@ -54,7 +54,8 @@ class Line(NamedTuple):
 def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
     """Yield how everything is that a job needs; with a job file, its own store, backend and code."""
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield _torch()
+    python = choose_python(getattr(loaded.spec.backend, "python", None) if loaded else None)
+    yield _torch(python)
     yield _tools()
     yield _state(settings)
     yield _port()
@@ -66,12 +67,15 @@ def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
         yield from _job(loaded, settings)
 
 
-def _torch() -> Line:
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        step = "only the local backend needs it here: pip install 'jobsubmit[train]'"
-        return Line("torch", "warn", "is not installed for this Python", step)
+def _torch(python: ChosenPython | None) -> Line:
+    if python is None:
+        return Line("torch", "warn", "there is no `python` on PATH", "activate the environment your training runs in")
+    where = f"for {python.program} ({python.why}), which local jobs run"
+    version = version_of(python, "torch")
+    if not version:
+        step = f"only the local backend needs it here: {python.program} -m pip install torch, or name backend.python"
+        return Line("torch", "warn", f"is not installed {where}", step)
+    version = f"{version} {where}"
     gpus = find_gpus(os.environ)
     if not gpus:
         return Line("torch", "ok", f"{version}; no GPU here: local jobs train on CPUs with Gloo")

@@ -113,6 +113,7 @@ class AgentRequest(TypedDict):
     hang_after: float
     faults: list[Fault]
     rank_exit_ends_job: bool
+    python: NotRequired[str]
 
 
 class FetchScript(TypedDict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery
 
@@ -45,6 +45,17 @@ class Delivery:
     code_store: ObjectStore
     code: CodeRef
     script: Script
+
+
+@runtime_checkable
+class KnowsPython(Protocol):
+    """A backend that knows before the start which Python its nodes run."""
+
+    def python(self, plan: LaunchPlan) -> str:
+        """Return the program, and in brackets why it is that one; empty where there is none. MUST NOT raise."""
+
+    def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
+        """Return which of these top-level modules that Python does not find; MUST import none, and MUST NOT raise."""
 
 
 class Backend(Protocol):

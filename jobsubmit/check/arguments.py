@@ -28,7 +28,15 @@ class Word(NamedTuple):
 _SHOWN = 8
 _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
 _BOTH = 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'
-_INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH}
+_RANKS = "declare --world_size and --rank, and use them (they count nodes): a parse_known_args() that passes over them "
+_RANKS += "would have each node train alone"
+_INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH, "--world_size": _RANKS, "--rank": _RANKS}
+_WHO = {
+    "spawn": "the platform",
+    "launch": "torch.distributed.launch",
+    "torchrun": "the launcher",
+    "command": "jobsubmit",
+}
 
 
 def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mode: Start) -> Iterator[Finding]:
@@ -136,8 +144,8 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
             "error",
             "injected-argument",
             line.parsed_at,
-            f"it refuses {word.name}, which is added on every node (unrecognized arguments)",
-            _INJECTED.get(word.name, f"declare {word.name}, or use parse_known_args(): a platform may add more"),
+            f"it refuses {word.name}, which {_WHO[mode]} adds on every node (unrecognized arguments)",
+            _INJECTED.get(word.name, f"declare {word.name}, or use parse_known_args()"),
         )
         return
     text = f"{line.parsed_at} does not know {word.name}"

@@ -46,7 +46,8 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     expected = code.world_size
     if is_count(size) and size > 0 and expected not in (None, 0, size):
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
-        why = f"world_size={spelled} is {size}, and the job has {expected} processes"
+        known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"
+        why = f"{known}, and the job has {expected} processes"
         hint = "world_size counts processes here"
         if not code.facts.has_launcher:
             hint += "; the argument --world_size counts nodes: multiply it by the processes of a node"

@@ -5,14 +5,31 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.modules import MAIN, Module, find_module, origin
 from jobsubmit.common.finding import Finding
+
+FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
+_OURS = ("jobsubmit",)
+# Modules whose package has another name.
+_OTHER_NAMES = {
+    **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
+    **{
+        "OpenSSL": "pyopenssl",
+        "attr": "attrs",
+        "bs4": "beautifulsoup4",
+        "dateutil": "python_dateutil",
+        "git": "gitpython",
+    },
+    **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
+    **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
+}
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
@@ -29,6 +46,28 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
                 if finding.text not in seen:
                     seen.add(finding.text)
                     yield finding
+
+
+def check_packages(
+    code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None
+) -> Iterator[Finding]:
+    """Yield an error for each package of others that is surely imported, and that the nodes' Python does not have."""
+    if find_missing is None:
+        return
+    search = _Search(code, bundle)
+    places: dict[str, str] = {}
+    for module in code.program.modules.values():
+        for node in module.nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_optional(node, module):
+                if code.reached.is_sure(node, module):
+                    for top in search.packages(node):
+                        places.setdefault(top, module.where(node))
+    for top in sorted(find_missing(places)) if places else ():
+        if not search.is_in_file(requirements, top):
+            hint = (
+                "name it in `requirements`, a file of packages that each node installs, or install it for that Python"
+            )
+            yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
 
 
 class _Search:
@@ -52,6 +91,30 @@ class _Search:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield from self._member(node.module or "", alias.name, where)
+
+    def packages(self, node: ast.Import | ast.ImportFrom) -> list[str]:
+        """Return the top names of an import that are neither the user's own nor Python's."""
+        if isinstance(node, ast.ImportFrom):
+            names = [] if node.level else [node.module or ""]
+        else:
+            names = [alias.name for alias in node.names]
+        tops = {name.partition(".")[0] for name in names}
+        others = (top for top in tops if top not in sys.stdlib_module_names and top not in _OURS)
+        return [
+            top for top in others if not self._is_local(top) and not self._is_folder(top) and not self._left_out(top)
+        ]
+
+    def is_in_file(self, requirements: str | None, top: str) -> bool:
+        """Return whether a package of this name, or one whose name is not its module's, may be installed first."""
+        if requirements is None or self.has_more_places:
+            return self.has_more_places
+        text = next(
+            (Path(file.source).read_text(errors="replace") for file in self.bundle.files if file.path == requirements),
+            "",
+        )
+        is_open = any(line.strip().startswith(("-r", "-e", ".", "git+", "http")) for line in text.splitlines())
+        names = {re.split(r"[^a-z0-9_.-]", line.strip().lower())[0].replace("-", "_") for line in text.splitlines()}
+        return is_open or top.lower() in names or _OTHER_NAMES.get(top, "") in names
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding]:
         if module.name == MAIN:

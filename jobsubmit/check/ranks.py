@@ -78,6 +78,9 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     used = next(_device_uses(code, option), "")
     if used and "local_rank" not in code.program.stored_attributes:
         hint = 'read it: int(os.environ["LOCAL_RANK"])'
+        result = f"and all of a node use one device ({used})"
+        if option.default == -1:
+            result = f"-1, as if it were alone ({used})"
         if code.facts.mode == "launch" and "--local-rank" in option.names:
             hint += ", or set `local_rank: argument` in the job file"
         elif code.facts.mode == "launch":
@@ -86,8 +89,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
             "error",
             "local-rank",
             option.where,
-            f"{option.names[0]} is never given in mode {code.facts.mode}, so every process takes its default "
-            f"and all of a node use one device ({used})",
+            f"{option.names[0]} is never given in mode {code.facts.mode}, so every process takes its default, {result}",
             hint,
         )
 

@@ -17,7 +17,7 @@ from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.devices import check_devices
 from jobsubmit.check.files import check_files
 from jobsubmit.check.hardcoded import check_fixed
-from jobsubmit.check.imports import check_imports
+from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
@@ -31,8 +31,11 @@ from jobsubmit.spec.job_spec import Start
 _SOME = 8
 
 
-def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
-    """Yield what is wrong with the code of a job, or cannot be told; of a start command what it starts is judged."""
+def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
+    """Yield what is wrong with the code of a job, or cannot be told; of a start command what it starts is judged.
+
+    `find_missing` says which modules the nodes' Python lacks, where that is known.
+    """
     plan, own_words = _as_seen(job, bundle)
     found = list(check_boot_file(plan, bundle))
     yield from found
@@ -58,6 +61,7 @@ def check_code(job: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     for name, check in (
         ("imports", lambda: () if is_module else check_imports(code(), bundle)),
+        ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("ranks", lambda: check_ranks(code())),

@@ -163,7 +163,9 @@ out = Output()
 
 def show_error(error: JobSubmitError) -> None:
     """Show an error once for people, and with -o json once for programs."""
-    out.talk(f"error: {error.message}", "red")
+    for line in error.message.split("\n"):
+        is_more = line.startswith(" ")
+        out.talk(line if is_more else f"error: {line}", "" if is_more else "red")
     if error.hint:
         out.talk(f"  hint: {error.hint}")
     if out.json:

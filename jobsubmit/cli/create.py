@@ -209,6 +209,8 @@ def _submit(
         out.talk(
             f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
         )
+    if prepared.python:
+        out.talk(f"python of the nodes: {prepared.python}")
     if prepared.plan.profile:
         out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
     if sys.stdout.isatty() if follow is None else follow:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.backends.models import JobPhase
-from jobsubmit.backends.protocol import Backend, Request
+from jobsubmit.backends.protocol import Backend, KnowsPython, Request
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.bundle.git import Revision, UnknownRevisionError, read_revision
 from jobsubmit.bundle.left_out import left_out_notes
@@ -67,6 +67,7 @@ class Prepared:
     notes: tuple[str, ...]
     revision: Mapping[str, object] | None
     rerun_of: str = ""
+    python: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     script = render(plan)
     with clock.step("check"):
         findings = list(_uncommitted(origin)) if demands.is_clean else []
-        findings += _findings(plan, bundle, settings, demands)
+        findings += _findings(plan, bundle, settings, demands, backend)
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
@@ -114,7 +115,9 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend, findings), *map(str, missing_secrets(loaded, plan)))
     notes += tuple(left_out_notes(bundle)) if bundle else ()
     revision = origin.revision.document() if origin.revision else None
-    return Prepared(loaded, plan, bundle, placed, script, code, request, tuple(clock.steps), notes, revision)
+    python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
+    steps = tuple(clock.steps)
+    return Prepared(loaded, plan, bundle, placed, script, code, request, steps, notes, revision, python=python)
 
 
 def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
@@ -123,13 +126,16 @@ def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | Non
     return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
 
 
-def _findings(plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands) -> Iterator[Finding]:
+def _findings(
+    plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands, backend: Backend
+) -> Iterator[Finding]:
     if bundle is not None:
         clean = load_clean(settings.transfer_dir, bundle.root, RULES_DIGEST)
         yield from check_secrets(bundle, plan.allow_secrets, clean)
     yield from check_data(plan)
     if demands.checks and bundle is not None:
-        yield from check_code(plan, bundle)
+        find_missing = partial(backend.missing_modules, plan) if isinstance(backend, KnowsPython) else None
+        yield from check_code(plan, bundle, find_missing)
 
 
 def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:
@@ -203,7 +209,7 @@ def check_error(errors: Sequence[Finding]) -> CheckError:
     """Return the error that lists what was found wrong, each with what to do."""
     if len(errors) == 1:
         return CheckError(str(errors[0]), errors[0].hint, errors[0].where)
-    lines = [f"{error}\n    {error.hint}" if error.hint else str(error) for error in errors]
+    lines = [f"{error}\n  hint: {error.hint}" if error.hint else str(error) for error in errors]
     return CheckError("\n".join(lines), "", errors[0].where)
 
 

@@ -56,6 +56,7 @@ _FORM = {
     "rerun_of?": str,
     "checkpoints_of?": str,
     "warnings?": [str],
+    "python?": str,
 }
 _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -65,7 +66,8 @@ class JobRecord:
     """A job: what it was, and where it went. `handle` is empty until a backend has accepted it.
 
     `problem` says why none has; `is_unsure` if one may have, and did not say so. `warnings` are those that stay true of
-    the job. `damage` says why the record cannot be read: then all else is a guess.
+    the job; `python` is what its nodes run, where that is known. `damage` says why the record cannot be read: then all
+    else is a guess.
     """
 
     id: str
@@ -88,6 +90,7 @@ class JobRecord:
     rerun_of: str = ""
     checkpoints_of: str = ""
     warnings: tuple[str, ...] = ()
+    python: str = ""
     damage: str = ""
 
     @property

@@ -20,7 +20,7 @@ from jobsubmit.check.secrets import RULES_DIGEST, clean_digests
 from jobsubmit.common.finding import IGNORED
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
-from jobsubmit.jobs.missing_file import left_out_text
+from jobsubmit.jobs.missing import left_out_text
 from jobsubmit.jobs.monitor import with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
@@ -182,5 +182,6 @@ def _record(prepared: Prepared) -> JobRecord:
         rerun_of=prepared.rerun_of,
         revision=prepared.revision,
         checkpoints_of=prepared.plan.checkpoints_of,
+        python=prepared.python,
         warnings=tuple(str(finding) for finding in prepared.findings if finding.check == IGNORED),
     )

@@ -50,6 +50,7 @@ class LaunchPlan:
     args_from: int
     mounts: tuple[Mount, ...]
     requirements: str | None
+    setup: str | None
     allow_secrets: tuple[str, ...]
     local_rank: LocalRank
     torch_version: str | None
@@ -112,6 +113,7 @@ def build_plan(
         args_from=len(build_hyperparameter_words(spec)),
         mounts=find_mounts(spec),
         requirements=spec.requirements,
+        setup=spec.setup,
         allow_secrets=spec.allow_secrets,
         local_rank=spec.local_rank if isinstance(spec, LaunchSpec) else "env",
         torch_version=spec.torch_version,

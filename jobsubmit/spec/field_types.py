@@ -231,6 +231,15 @@ Endpoint = Annotated[
 StoreUri = Annotated[
     Location, _unless(store_uri_problem), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
 ]
+ShellLines = Annotated[
+    str, matching(r"[^\x00]*\S[^\x00]*", "must be shell lines: one text, with `|` if they are several")
+]
+PythonProgram = Annotated[
+    str,
+    matching(
+        r"[^\x00-\x1f]*/[^\x00-\x1f]*", "must be a path: that of the program, or of a virtual environment's folder"
+    ),
+]
 TorchVersion = Annotated[str, matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"', float)]
 Timeout = Annotated[int, _duration(1), _duration_schema(1)]
 Pause = Annotated[int, _duration(0), _duration_schema(0)]

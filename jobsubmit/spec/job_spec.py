@@ -24,6 +24,7 @@ from jobsubmit.spec.field_types import (
     RestartCondition,
     ScalarText,
     SecretRef,
+    ShellLines,
     StoreUri,
     Timeout,
     TorchVersion,
@@ -266,6 +267,12 @@ class _CommonSpec(FrozenModel):
         None,
         description="File of Python packages, relative to code_dir, that each node installs before its first start.",
         examples=["requirements.txt"],
+    )
+    setup: ShellLines | None = Field(
+        None,
+        description="Shell lines that each node runs once in the code directory, before its first start; bash ends at "
+        "the first that fails.",
+        examples=["pip install -e .", "make extensions\npython prepare_data.py"],
     )
     allow_secrets: tuple[Location, ...] = Field(
         (),

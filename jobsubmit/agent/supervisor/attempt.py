@@ -25,6 +25,7 @@ from .job import Job
 SETTLE_SECONDS = 0.2
 SETTLE_UNCLEAR_SECONDS = 5.5
 _LATECOMER_SECONDS = 10.0
+SETUP_FAILED = 79  # the exit code of a start script whose setup failed
 _UNEXPLAINED = "a process failed"
 _OWN_LINES = 10  # at most, of a start script
 
@@ -282,6 +283,8 @@ class Attempt:
         failure = rank_failure.report_failure(self.job, first)
         failure["victims"] = sorted(other.rank for other in others if other.rank is not None)
         reason = "EXIT_CODE" if first.code > 0 else "SIGNAL"
+        if first.rank is None and first.code == SETUP_FAILED and not self.table.ranks_of(first.node):
+            reason, failure["message"] = "SETUP_FAILED", "node %d could not be set up" % first.node
         if first.rank is None and first.code == -signal.SIGKILL:
             reason = "NODE_FAILED"
         if first.code == -signal.SIGKILL and self.memory.has_struck():

@@ -12,6 +12,7 @@ from .. import events, node_contract, processes, protocol, status_file
 from ..atomic_write import is_full, make_private, when_there_is_room
 from ..job_directory import STREAMS, JobDirectory
 from ..logs.writing import IndexWriter
+from ..python_folder import folder_of
 from ..recovery.outcome import Outcome
 from . import process_group
 from .environment import NodeEnvironments
@@ -77,6 +78,13 @@ class Job:
         """Find port and addresses, make the directories; whatever fails here is the submitter's error."""
         port, addresses = self.scope.find_peers()
         self.environments = NodeEnvironments(self.assignment, self.files, self.scope, addresses, port)
+        python = self.request.get("python")
+        if python and not self.assignment["python_folder"]:
+            try:
+                self.assignment["python_folder"] = folder_of(python, self.dir)
+            except OSError as error:
+                text = "backend.python: %s: %s" % (error.filename or python, error.strerror)
+                raise Outcome("FAILED", "START_FAILED", text) from error
         self.phases.begin_attempt(self.status["attempt"])
         for folder in (self.files.logs, self.files.stacks):
             make_private(folder)

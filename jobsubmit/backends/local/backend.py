@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +19,13 @@ from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.isolated_python import agent_command
 from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
+from jobsubmit.agent.python_folder import folder_of
 from jobsubmit.agent.status_file import read_status
 from jobsubmit.agent.supervisor import process_group
 from jobsubmit.backends.local.liveness import find_watcher
 from jobsubmit.backends.local.orphan_processes import find_survivors, find_watchers
+from jobsubmit.backends.local.python import ChosenPython, choose_python, find_missing
+from jobsubmit.backends.local.spec import LocalBackendSpec
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_request
@@ -48,13 +49,6 @@ if TYPE_CHECKING:
 _MOST_PER_CORE = 64
 _KILL_SECONDS = 5.0
 _END_SECONDS = 5.0  # a supervisor needs a moment after it has written that the job is over
-# Looks where the nodes will look, and imports nothing from there.
-_FINDS_TORCH = """
-import importlib.util, os, site, sys
-from importlib.machinery import PathFinder
-places = [site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-sys.exit(not (importlib.util.find_spec("torch") or PathFinder.find_spec("torch", places)))
-"""
 
 
 class LocalBackend:
@@ -83,20 +77,37 @@ class LocalBackend:
         """Raise BackendError where this machine cannot start the job (see Backend)."""
         if shutil.which("bash") is None:
             raise BackendError("there is no bash on PATH", "install bash: the start script needs it")
-        _python_folder(needs_torch=plan.command is None and plan.mode != "spawn")
+        python = _required_python(_given_python(plan))
+        if plan.has_launcher and find_missing(python, ["torch"]):
+            raise BackendError(
+                f"{python.program} ({python.why}) has no torch, and the launcher is part of torch",
+                "activate the environment your training runs in, name its Python in backend.python, or: "
+                "pip install 'jobsubmit[train]'",
+            )
+
+    def python(self, plan: LaunchPlan) -> str:
+        """Return which Python the nodes run, and why (see KnowsPython)."""
+        python = choose_python(_given_python(plan))
+        return f"{python.program} ({python.why})" if python else ""
+
+    def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
+        """Return the modules that the nodes' Python does not find (see KnowsPython)."""
+        python = choose_python(_given_python(plan))
+        return find_missing(python, modules) if python else set()
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start guardian and supervisor; return once they hold the job's port and its lock (see Backend)."""
+        document = json.loads(request.documents[LOCAL_REQUEST])
+        files = JobDirectory(self.settings.job_dir(request.job_id))
+        make_private(files.path)
         assignment: Assignment = {
-            "request": json.loads(request.documents[LOCAL_REQUEST]),
+            "request": document,
             "order": delivery.order,
             "secrets": dict(delivery.secrets),
             "client_folder": str(Path.cwd()),
-            "python_folder": _python_folder(needs_torch=False),
+            "python_folder": folder_of(_required_python(document.get("python")).program, files.path),
             "data_staging": python_command("jobsubmit.backends.local.data_staging"),
         }
-        files = JobDirectory(self.settings.job_dir(request.job_id))
-        make_private(files.path)
         if read_status(files.path):
             raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
         _start_guardian(files, assignment)
@@ -222,17 +233,15 @@ def _lost(files: JobDirectory) -> JobStatus:
     return JobStatus(State.LOST, "SUPERVISOR_DIED", message)
 
 
-def _python_folder(*, needs_torch: bool) -> str:
-    """Return the folder of the `python` that nodes run: ours if torch is installed beside us, else PATH's."""
-    ours = Path(sys.executable).parent
-    if importlib.util.find_spec("torch") is not None and (ours / "python").exists():
-        return str(ours)
-    python = shutil.which("python")
+def _given_python(plan: LaunchPlan) -> str | None:
+    return LocalBackendSpec.of(plan.backend).python
+
+
+def _required_python(plan_python: str | None) -> ChosenPython:
+    """Return the Python of the nodes; raise BackendError where there is none."""
+    python = choose_python(plan_python)
     if python is None:
         raise BackendError("there is no `python` on PATH", "activate the environment your training runs in")
-    if needs_torch and subprocess.run([python, "-I", "-c", _FINDS_TORCH], check=False).returncode != 0:
-        raise BackendError(
-            f"{python} has no torch, and the launcher is part of torch",
-            "activate the environment your training runs in, or: pip install 'jobsubmit[train]'",
-        )
-    return str(Path(python).parent)
+    if not os.access(python.program, os.X_OK):
+        raise BackendError(f"{python.program} ({python.why}) is no program", "correct backend.python")
+    return python

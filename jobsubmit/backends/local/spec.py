@@ -9,6 +9,7 @@ from pydantic import Field
 
 from jobsubmit.agent.supervisor.node_scope import find_gpus, share_gpus
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.field_types import PythonProgram
 
 
 class LocalBackendSpec(BackendSpec):
@@ -16,9 +17,17 @@ class LocalBackendSpec(BackendSpec):
 
     runs_by: ClassVar[str] = "jobsubmit.backends.local.backend:LocalBackend"
     is_this_machine: ClassVar[bool] = True
+    path_fields: ClassVar[tuple[str, ...]] = ("python",)
 
     kind: Literal["local"] = Field(
         "local", description="Run on emulated nodes of this machine, no account needed.", examples=["local"]
+    )
+
+    python: PythonProgram | None = Field(
+        None,
+        description="Python that runs the training: the path of the program, or of a virtual environment's folder. "
+        "Left out: the active virtual environment's, else the one that runs jobsubmit.",
+        examples=["/opt/envs/train/bin/python3.11", "../.venv"],
     )
 
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:

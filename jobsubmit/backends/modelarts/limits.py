@@ -112,6 +112,9 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.mode == "spawn" and plan.requirements:
         hint = "use an image that has the packages, or install them in the boot file"
         yield refused("requirements", "in a preset framework no start script of ours runs", hint)
+    if plan.mode == "spawn" and plan.setup:
+        hint = "use an image in which that is done, or do it in the boot file"
+        yield refused("setup", "in a preset framework no start script of ours runs", hint)
     if plan.is_hang_chosen and plan.mode == "spawn":
         hint = "backend.fault_tolerance: {hang_retry: true}"
         yield Finding("warning", "limit", "hang_after", "the platform watches for hangs in its own way", hint)

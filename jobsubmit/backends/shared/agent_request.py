@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:
     """Return what the agent must know of a whole job, all nodes of which it runs on this machine."""
-    return {
+    request: AgentRequest = {
         "version": VERSION,
         "job_id": job_id,
         "name": plan.name,
@@ -37,6 +37,8 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
         # A start command of the user's own may restart its ranks: there only the end of the command counts.
         "rank_exit_ends_job": plan.command is None,
     }
+    python = getattr(plan.backend, "python", None)
+    return {**request, "python": python} if python else request
 
 
 def build_node_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:

@@ -99,6 +99,11 @@ TABLE = (
     ),
     _Row(r"No space left on device", "a disk of the node is full", "write less there, or choose a larger disk"),
     _Row(
+        r"jobsubmit: the setup ended with exit code (\d+)",
+        "the job's `setup` failed with exit code {0}, before the training was started",
+        "the lines above are its own; try it in the code directory: bash -e -o pipefail -c 'LINES'",
+    ),
+    _Row(
         r"jobsubmit: the packages could not be installed",
         "a package of the job's `requirements` could not be installed on the node",
         "pip's own lines say which; correct its name or version, or see whether the node reaches the package index",
@@ -106,7 +111,8 @@ TABLE = (
     _Row(
         r"No module named '([^']+)'",
         "the module {0} is not there",
-        "install it on the nodes, or see `jobsubmit create --dry-run` for whether it was left out of the code",
+        "name it in a file of packages that `requirements` names, or install it for the Python of the nodes; a module "
+        "of your own must be in code_dir: `jobsubmit bundle --list` shows what is uploaded",
     ),
     _Row(
         r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'",

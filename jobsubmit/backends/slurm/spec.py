@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from jobsubmit.spec.backend import BackendSpec
-from jobsubmit.spec.field_types import Timeout, location, matching, plain_text, text_schema, wrong
+from jobsubmit.spec.field_types import PythonProgram, Timeout, location, matching, plain_text, text_schema, wrong
 
 # Options of sbatch that would contradict what jobsubmit says itself.
 _OUR_SHORT_OPTIONS = "-[JNnoeaDWM]"
@@ -102,7 +102,7 @@ class SlurmBackendSpec(BackendSpec):
 
     runs_by: ClassVar[str] = "jobsubmit.backends.slurm.backend:SlurmBackend"
     handle_path: ClassVar[str] = ".+/.+"
-    path_fields: ClassVar[tuple[str, ...]] = ("shared_dir",)
+    path_fields: ClassVar[tuple[str, ...]] = ("shared_dir", "python")
 
     kind: Literal["slurm"] = Field(
         description="Run by Slurm; works where its clients (sbatch, scontrol, …) do.", examples=["slurm"]
@@ -141,6 +141,13 @@ class SlurmBackendSpec(BackendSpec):
         description="Folder that this machine and all nodes see under this path; logs and results go there. Left out: "
         "in the state directory.",
         examples=["/shared/jobsubmit"],
+    )
+
+    python: PythonProgram | None = Field(
+        None,
+        description="Python that runs the training: the path of the program, or of a virtual environment's folder. "
+        "Left out: the first `python` on the nodes' PATH.",
+        examples=["/opt/envs/train/bin/python3.11", "../.venv"],
     )
 
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:

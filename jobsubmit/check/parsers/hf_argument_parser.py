@@ -72,7 +72,13 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
         options.extend(option for field, kind in known.items() for option in _known(field, kind, module.where(node)))
         return
     if found is None or not isinstance(found[1], ast.ClassDef):
-        yield Gap(module.where(node), f"the options of {name or 'a class'} are not in the code directory")
+        is_class = "." in name or name[:1].isupper()
+        why = (
+            f"the options of {name} are not in the code directory"
+            if is_class
+            else "its dataclasses are chosen when it runs"
+        )
+        yield Gap(module.where(node), why)
         return
     home, owner = found[0], found[1]
     for base in owner.bases:

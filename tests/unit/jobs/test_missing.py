@@ -12,7 +12,7 @@ from jobsubmit.backends.models import Failure
 from jobsubmit.backends.shared.failure_hints import diagnose
 from jobsubmit.bundle.left_out import left_out_notes
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.jobs.missing_file import explain_missing_file, left_out_text
+from jobsubmit.jobs.missing import explain_what_is_missing, left_out_text
 from jobsubmit.jobs.records import JobRecord
 
 RECORD = JobRecord("a-1", "a", "torchrun", "slurm", 1, 0.0, "code", None, "", code_name="code")
@@ -38,7 +38,7 @@ def failure(line: str) -> Failure:
 
 @pytest.mark.parametrize("path", ["data/train.bin", "./data/train.bin", "/var/jobs/a-1/nodes/0/code/data/train.bin"])
 def test_a_file_that_was_left_out_is_named_with_its_rule(path: str, files: JobDirectory) -> None:
-    told = explain_missing_file(
+    told = explain_what_is_missing(
         failure(f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"), RECORD, files
     )
     assert told.meaning == "data/train.bin was not uploaded: ignored by .gitignore line 2: *.bin"
@@ -47,15 +47,15 @@ def test_a_file_that_was_left_out_is_named_with_its_rule(path: str, files: JobDi
 
 def test_a_file_of_this_machine_leads_to_inputs(files: JobDirectory) -> None:
     line = f"FileNotFoundError: [Errno 2] No such file or directory: '{files.left_out}'"
-    told = explain_missing_file(failure(line), RECORD, files)
+    told = explain_what_is_missing(failure(line), RECORD, files)
     assert told.meaning == f"{files.left_out} is on this machine, and not on the nodes"
     assert "inputs" in told.hint
-    assert explain_missing_file(failure(line), replace(RECORD, backend="local"), files).meaning == ""
+    assert explain_what_is_missing(failure(line), replace(RECORD, backend="local"), files).meaning == ""
 
 
 def test_any_other_file_has_a_meaning_too(files: JobDirectory) -> None:
     line = "FileNotFoundError: [Errno 2] No such file or directory: '/data/none.txt'"
-    assert explain_missing_file(failure(line), RECORD, files).meaning == ""
+    assert explain_what_is_missing(failure(line), RECORD, files).meaning == ""
     found = diagnose([line])
     assert found
     assert found.meaning == "the file /data/none.txt is not on the node"

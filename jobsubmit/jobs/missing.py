@@ -1,4 +1,4 @@
-"""A file that a job did not find: left out of the code, or there only on the machine that submitted it."""
+"""A file or a module that a job did not find: left out of the code, there only on this machine, or not installed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut, find_left_out
 from jobsubmit.jobs.records import JobRecord
 
 _MISSING = re.compile(r"""(?:No such file or directory: |FileNotFoundError: (?:\[Errno 2\] )?)(['"])(.+?)\1""")
+_MODULE = re.compile(r"No module named '([^'.]+)")
 _INPUTS = "name its folder in `inputs`, which brings data to the nodes"
 _FORM = {"left_out": [{"path": str, "reason": str, "rule": str}]}
 
@@ -28,11 +29,11 @@ def left_out_text(bundle: Bundle) -> str:
     return json.dumps(values, ensure_ascii=True, indent=1) + "\n"
 
 
-def explain_missing_file(failure: Failure, record: JobRecord, files: JobDirectory) -> Failure:
-    """Return a failure with what is known here of the file that was not found, if that is why it failed."""
+def explain_what_is_missing(failure: Failure, record: JobRecord, files: JobDirectory) -> Failure:
+    """Return a failure with what is known here of the file or module that was not found, if that is why it failed."""
     path = _missing_path(failure.last_lines)
     if not path:
-        return failure
+        return _explain_missing_module(failure, record, files)
     in_code = _path_in_code(path, record.code_name)
     if left_out := find_left_out(_read_left_out(files), in_code):
         hint = f"{how_to_bring_back(in_code, left_out)}; or {_INPUTS}"
@@ -40,6 +41,27 @@ def explain_missing_file(failure: Failure, record: JobRecord, files: JobDirector
     if record.backend != "local" and path.startswith("/") and Path(path).exists():
         return replace(failure, meaning=f"{path} is on this machine, and not on the nodes", hint=_INPUTS)
     return failure
+
+
+def _explain_missing_module(failure: Failure, record: JobRecord, files: JobDirectory) -> Failure:
+    found = _MODULE.findall("\n".join(failure.last_lines))
+    if not found:
+        return failure
+    name = found[-1]
+    left_out = [
+        left for path in (f"{name}.py", f"{name}/__init__.py") if (left := find_left_out(_read_left_out(files), path))
+    ]
+    if left_out:
+        return replace(
+            failure,
+            meaning=f"{left_out[0].path} was not uploaded: {left_out[0].reason}",
+            hint=how_to_bring_back(f"{name}.py", left_out[0]),
+        )
+    if not record.python:
+        return failure
+    program = record.python.partition(" (")[0]
+    hint = f"name it in `requirements`, or install it: {program} -m pip install {name}; another Python: backend.python"
+    return replace(failure, meaning=f"the module {name} is not there for {record.python}", hint=hint)
 
 
 def _missing_path(lines: Iterable[str]) -> str:
