@@ -81,18 +81,15 @@ class Code:
     @cached_property
     def names(self) -> frozenset[str]:
         """Return every attribute, variable and text in the program: what is not among them is not used."""
-        found: set[str] = set()
-        for _, node in self.program.nodes:
-            match node:
-                case ast.Attribute():
-                    found.add(node.attr)
-                case ast.Name():
-                    found.add(node.id)
-                case ast.alias():
-                    found.add(node.name.rpartition(".")[2])
-                case ast.Constant(value=str(text)):
-                    found.add(text)
-        return frozenset(found)
+        program = self.program
+        found = {node.attr for _, node in program.of(ast.Attribute)} | {node.id for _, node in program.of(ast.Name)}
+        found |= {node.name.rpartition(".")[2] for _, node in program.of(ast.alias)}
+        return frozenset(found | self.texts)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Return every text in the program."""
+        return frozenset(n.value for _, n in self.program.of(ast.Constant) if isinstance(n.value, str))
 
     @cached_property
     def looks_up_names(self) -> bool:

@@ -87,7 +87,7 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
     scope = next((n for n in module.above(call) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
     if any(_is_division(node) for node in ast.walk(scope or ast.Pass())):
         return True
-    for _, node in code.program.nodes:
+    for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
         text = ast.unparse(node) if _is_division(node) else ""
         is_by_size = "world" in text or "size" in text
         if "grad" in text or (is_by_size and ("loss" in text or "lr" in text or "learning_rate" in text)):

@@ -154,7 +154,7 @@ def _device_of(call: ast.Call, name: str) -> ast.expr | None:
 
 def _places_by_rank(code: Code) -> bool:
     """Return whether any line chooses a device by something that is not written down."""
-    for module, node in code.program.nodes:
+    for module, node in code.program.of(ast.JoinedStr, ast.BinOp, ast.keyword, ast.Call):
         if isinstance(node, ast.JoinedStr) and "cuda:" in ast.unparse(node):
             return True
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant):
@@ -259,13 +259,12 @@ def _returned(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
     """Return the values that an attribute is set to, wherever that is, constants left out."""
     found: list[tuple[Module, ast.expr]] = []
-    for module, node in code.program.nodes:
-        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store):
-            parent = module.parents.get(node)
-            if not isinstance(parent, ast.Assign) or node not in parent.targets:
-                return []
-            if code.reached.of(parent, module) and not isinstance(parent.value, ast.Constant):
-                found.append((module, parent.value))
+    for module, node in code.program.attribute_stores.get(attribute, ()):
+        parent = module.parents.get(node)
+        if not isinstance(parent, ast.Assign) or node not in parent.targets:
+            return []
+        if code.reached.of(parent, module) and not isinstance(parent.value, ast.Constant):
+            found.append((module, parent.value))
     return found
 
 

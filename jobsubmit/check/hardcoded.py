@@ -84,8 +84,8 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         return
     if not is_rpc and not uses_environment(code, module, call):
         return
-    for home, node in code.program.nodes:
-        if not isinstance(node, ast.Assign) or not code.reached.of(node, home):
+    for home, node in code.program.of(ast.Assign):
+        if not any(isinstance(target, ast.Subscript) for target in node.targets) or not code.reached.of(node, home):
             continue
         is_sure = code.reached.is_sure(node, home)
         if not is_sure and code.facts.has_launcher:

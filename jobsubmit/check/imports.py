@@ -37,8 +37,8 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
     search = _Search(code, bundle)
     seen: set[str] = set()
     for module in code.program.modules.values():
-        for node in module.nodes:
-            if not isinstance(node, (ast.Import, ast.ImportFrom)) or _is_optional(node, module):
+        for node in module.of(ast.Import, ast.ImportFrom):
+            if _is_optional(node, module):
                 continue
             if not code.reached.is_sure(node, module):
                 continue
@@ -57,8 +57,8 @@ def check_packages(
     search = _Search(code, bundle)
     places: dict[str, str] = {}
     for module in code.program.modules.values():
-        for node in module.nodes:
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_optional(node, module):
+        for node in module.of(ast.Import, ast.ImportFrom):
+            if not _is_optional(node, module):
                 if code.reached.is_sure(node, module):
                     for top in search.packages(node):
                         places.setdefault(top, module.where(node))
@@ -77,7 +77,8 @@ class _Search:
         self.paths = self.program.paths
         self.folders = {path[: end.start()] for path in self.paths for end in re.finditer("/", path)}
         self.has_more_places = "path" in code.names and any(
-            code.program.name_of(node, module) == "sys.path" for module, node in code.program.nodes
+            code.program.name_of(node, module) == "sys.path"
+            for module, node in code.program.of(ast.Attribute, ast.Name)
         )
 
     def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding]:
@@ -177,7 +178,7 @@ class _Search:
         """Return which name of a module may be meant."""
         import difflib
 
-        top = [node.id for node in owner.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        top = [node.id for node in owner.of(ast.Name) if isinstance(node.ctx, ast.Store)]
         found = difflib.get_close_matches(name, [*owner.definitions, *owner.aliases, *top], 1)
         return f"it has {found[0]}" if found else "correct the name, or define it there"
 
@@ -199,10 +200,10 @@ class _Search:
             return False
         name = full.rpartition(".")[2]
         sets = ("globals", "exec", "setattr", "__import__", "locals", "vars")
-        calls = (n.func.id for n in owner.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+        calls = (n.func.id for n in owner.of(ast.Call) if isinstance(n.func, ast.Name))
         dynamic = bool(owner.stars) or "__getattr__" in owner.definitions or any(name in sets for name in calls)
         dynamic = dynamic or name.startswith("__")
-        stored = any(isinstance(n, ast.Name) and n.id == name for n in owner.nodes)
+        stored = any(n.id == name for n in owner.of(ast.Name))
         return dynamic or stored or name in owner.definitions or name in owner.aliases
 
     def _is_built(self, name: str) -> bool:

@@ -147,7 +147,7 @@ def _calls(node: ast.AST, finder: _Finder, module: Module) -> Iterator[ast.Call]
 def _branches(finder: _Finder) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:
     """Yield what only rank 0 executes, what the others do instead, and the function around both."""
     code = finder.code
-    for module, node in code.program.nodes:
+    for module, node in code.program.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.If):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if any(_DECORATORS.search(_last_name(decorator)) for decorator in node.decorator_list):
                 yield module, node.body, [], node

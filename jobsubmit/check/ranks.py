@@ -56,8 +56,8 @@ def _no_group(code: Code) -> Iterator[Finding]:
 
 def _makes_group(code: Code) -> bool:
     """Return whether anything may make a process group: a function that is named nowhere does not."""
-    for module, node in code.program.nodes:
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    for module, node in code.program.of(ast.Attribute, ast.Name):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
         if name in _MAKE_GROUPS:
             function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
             if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
@@ -96,8 +96,8 @@ def _local_rank(code: Code) -> Iterator[Finding]:
 
 def _device_uses(code: Code, option: Option) -> Iterator[str]:
     """Yield where the parsed local rank chooses a device."""
-    for module, node in code.program.nodes:
-        is_it = isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
+    for module, node in code.program.of(ast.Attribute):
+        is_it = node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
         if not is_it or (code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER):
             continue
         for above in module.above(node):
@@ -176,7 +176,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
 
 def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
     written = _written(code)
-    for module, node in code.program.nodes:
+    for module, node in code.program.of(ast.Subscript, ast.Call):
         name = _read_variable(code, module, node)
         if name in LAUNCHER_VARIABLES and name not in written and code.reached.is_sure(node, module):
             if not _is_guarded(node, module):
@@ -213,7 +213,7 @@ def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
 def _written(code: Code) -> set[str]:
     """Return the environment variables that the program sets itself."""
     names: set[str] = set()
-    for module, node in code.program.nodes:
+    for module, node in code.program.of(ast.Subscript, ast.Assign, ast.AugAssign, ast.Call):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             value = code.values.of(node.slice, module)
             if code.program.name_of(node.value, module) == "os.environ":

@@ -56,11 +56,11 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
 
 def _sets_epochs(code: Code) -> bool:
     """Return whether anything may give a sampler its epoch: a function that is named nowhere does not."""
-    for module, node in code.program.nodes:
-        if isinstance(node, ast.Attribute) and node.attr == "epoch" and isinstance(node.ctx, ast.Store):
+    for module, node in code.program.of(ast.Attribute):
+        if node.attr == "epoch" and isinstance(node.ctx, ast.Store):
             if "sampler" in ast.unparse(node.value):
                 return True
-        if isinstance(node, ast.Attribute) and node.attr == "set_epoch":
+        if node.attr == "set_epoch":
             function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
             if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
                 return True
@@ -68,7 +68,7 @@ def _sets_epochs(code: Code) -> bool:
 
 
 def _has_epochs(code: Code) -> bool:
-    for module, node in code.program.nodes:
+    for module, node in code.program.of(ast.For, ast.While):
         if isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) + ast.unparse(node.iter):
             if code.reached.of(node, module) and not _is_single_pass(code, module, node):
                 return True
@@ -153,7 +153,7 @@ def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
 
 
 def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:
-    if hides_arguments(call) and {"sampler", "batch_sampler"} & code.names & _texts(code):
+    if hides_arguments(call) and {"sampler", "batch_sampler"} & code.texts:
         return False
     batch = argument(call, "batch_size", 1)
     dataset = argument(call, "dataset", 0)
@@ -164,13 +164,9 @@ def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:
     return not is_iterable and not _RANK.search(text)
 
 
-def _texts(code: Code) -> frozenset[str]:
-    return frozenset(n.value for _, n in code.program.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-
-
 def _has_parts_by_rank(code: Code) -> bool:
     """Return whether anything is cut by rank, or each process draws its own order."""
-    for _, node in code.program.nodes:
+    for _, node in code.program.of(ast.Subscript, ast.Call):
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.slice, ast.Slice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ def _order(path: str) -> tuple[int, int, str]:
 
 
 def _texts(program: Program) -> set[str]:
-    return {node.value for _, node in program.nodes if hasattr(node, "value") and isinstance(node.value, str)}
+    return {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
 
 
 def _mode(program: Program, bundle: Bundle) -> tuple[dict[str, Any], str]:

@@ -73,9 +73,7 @@ def _line_of(module: Module, function: Function, program: Program, values: Value
 def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
     """Yield what is a command: decorated by click, or by a group of the program's."""
     groups: set[str] = set()
-    functions = [
-        (module, node) for module, node in program.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
+    functions = [(module, function) for module, function in program.of(ast.FunctionDef, ast.AsyncFunctionDef)]
     for module, node in functions:
         if _is_group(node, program, module):
             groups.add(node.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from jobsubmit.check.parsers import click, hf_argument_parser, typer
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse import parser as argparse
@@ -44,8 +46,8 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
     for package, why in _READERS.items():
         if program.imports(package):
             return CommandLine("unknown", gaps=(Gap(program.boot.path, why),))
-    for module, node in program.nodes:
-        if reached.of(node, module) and program.name_of(node, module) == "sys.argv":
+    for module, node in program.of(ast.Attribute, ast.Name):
+        if program.name_of(node, module) == "sys.argv" and reached.of(node, module):
             return CommandLine("unknown", gaps=(Gap(module.where(node), "sys.argv is read directly"),))
     for module, call, name in reached.calls:
         if name == "exec":

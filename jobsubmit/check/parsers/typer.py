@@ -40,7 +40,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
 
 
 def _commands(program: Program) -> Iterator[tuple[Module, Function]]:
-    for module, node in program.nodes:
+    for module, node in program.of(ast.Call, ast.FunctionDef, ast.AsyncFunctionDef):
         if isinstance(node, ast.Call) and program.name_of(node.func, module) == "typer.run" and node.args:
             found = program.definition(program.name_of(node.args[0], module))
             if found and isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jobsubmit.bundle.model import Bundle
 
@@ -36,15 +36,20 @@ class Module:
     aliases: Mapping[str, str] = field(repr=False)
     stars: tuple[str, ...] = field(repr=False)
     definitions: Mapping[str, Definition] = field(repr=False)
-    nodes: Sequence[ast.AST] = field(repr=False)
+    by_type: Mapping[type, Sequence[ast.AST]] = field(repr=False)
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
+
+    def of(self, *types: type[ast.AST]) -> Iterator[Any]:
+        """Yield every node of some types, and of these only."""
+        for kind in types:
+            yield from self.by_type.get(kind, ())
 
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
         """Return the places that set each variable, by function (or the module's tree) and name."""
         found: dict[tuple[ast.AST, str], list[ast.Name]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        for node in self.of(ast.Name):
+            if isinstance(node.ctx, (ast.Store, ast.Del)):
                 functions = [n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
                 for scope in (*functions, self.tree):
                     found.setdefault((scope, node.id), []).append(node)
@@ -54,17 +59,16 @@ class Module:
     def functions(self) -> Mapping[str, Sequence[Function]]:
         """Return all functions by name, those inside others included."""
         found: dict[str, list[Function]] = {}
-        for node in self.nodes:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found.setdefault(node.name, []).append(node)
+        for node in self.of(ast.FunctionDef, ast.AsyncFunctionDef):
+            found.setdefault(node.name, []).append(node)
         return found
 
     @cached_property
     def assigned_calls(self) -> Mapping[str, Sequence[ast.Call]]:
         """Return the calls whose results are assigned to each variable."""
         found: dict[str, list[ast.Call]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        for node in self.of(ast.Assign):
+            if isinstance(node.value, ast.Call):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         found.setdefault(target.id, []).append(node.value)
@@ -74,16 +78,15 @@ class Module:
     def returning(self) -> frozenset[ast.AST]:
         """Return the nodes that may leave the function they are in."""
         found: set[ast.AST] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Return):
-                found.add(node)
-                found.update(itertools.takewhile(lambda above: not isinstance(above, _SCOPES), self.above(node)))
+        for node in self.of(ast.Return):
+            found.add(node)
+            found.update(itertools.takewhile(lambda above: not isinstance(above, _SCOPES), self.above(node)))
         return frozenset(found)
 
     @cached_property
     def exiting(self) -> frozenset[ast.AST]:
         """Return the nodes that may end the program."""
-        exits = [n for n in self.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in EXITS]
+        exits = [call for call in self.of(ast.Call) if spelled(call.func) in EXITS]
         return frozenset(node for call in exits for node in (call, *self.above(call)))
 
     def where(self, node: ast.AST) -> str:
@@ -116,15 +119,16 @@ class Program:
     paths: frozenset[str] = field(repr=False)
     broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
 
-    @cached_property
-    def nodes(self) -> Sequence[tuple[Module, ast.AST]]:
-        """Return every node of every module."""
-        return [(module, node) for module in self.modules.values() for node in module.nodes]
+    def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
+        """Yield every node of some types, with its module."""
+        for module in self.modules.values():
+            for node in module.of(*types):
+                yield module, node
 
     @cached_property
     def calls(self) -> Sequence[tuple[Module, ast.Call, str]]:
         """Return every call, with the whole name of what is called."""
-        return [(m, node, self.name_of(node.func, m)) for m, node in self.nodes if isinstance(node, ast.Call)]
+        return [(module, call, self.name_of(call.func, module)) for module, call in self.of(ast.Call)]
 
     @cached_property
     def calls_of(self) -> Mapping[str, Sequence[tuple[Module, ast.Call]]]:
@@ -137,17 +141,22 @@ class Program:
     @cached_property
     def stored_attributes(self) -> frozenset[str]:
         """Return the attributes that anything sets."""
-        return frozenset(
-            node.attr
-            for _, node in self.nodes
-            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
-        )
+        return frozenset(self.attribute_stores)
+
+    @cached_property
+    def attribute_stores(self) -> Mapping[str, Sequence[tuple[Module, ast.Attribute]]]:
+        """Return the places that set each attribute, of whatever object."""
+        found: dict[str, list[tuple[Module, ast.Attribute]]] = {}
+        for module, node in self.of(ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                found.setdefault(node.attr, []).append((module, node))
+        return found
 
     @cached_property
     def filled(self) -> frozenset[str]:
         """Return the variables whose containers are changed after they were made."""
         found: set[str] = set()
-        for _, node in self.nodes:
+        for _, node in self.of(ast.Subscript, ast.Call, ast.AugAssign):
             target: ast.AST | None = None
             if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
                 target = node.value
@@ -248,7 +257,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
         except (KeyError, ValueError, RecursionError, MemoryError, OSError):
             continue
         modules[name] = module = _module(name, path, tree)
-        imports = (node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        imports = module.of(ast.Import, ast.ImportFrom)
         for imported in dict.fromkeys(name for node in imports for name in imported_names(node, module)):
             found = find_module(imported, roots, paths)
             if found and found != boot_file and imported not in modules:
@@ -288,17 +297,12 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
 
 
 def _module(name: str, path: str, tree: ast.Module) -> Module:
-    nodes: list[ast.AST] = [tree]
-    parents: dict[ast.AST, ast.AST] = {}
-    for node in nodes:
-        inner = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
-        nodes += inner
-        parents.update(dict.fromkeys(inner, node))
+    by_type, parents = _laid_out(tree)
     is_package = path.endswith("/__init__.py")
-    bare = Module(path, name, tree, is_package, {}, (), {}, nodes, parents)
+    bare = Module(path, name, tree, is_package, {}, (), {}, by_type, parents)
     aliases: dict[str, str] = {}
     stars: list[str] = []
-    for node in nodes:
+    for node in bare.of(ast.Import, ast.ImportFrom):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 aliases[alias.asname or alias.name.partition(".")[0]] = (
@@ -312,6 +316,30 @@ def _module(name: str, path: str, tree: ast.Module) -> Module:
                 else:
                     aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
     return replace(bare, aliases=aliases, stars=tuple(stars), definitions=dict(_defined(tree.body)))
+
+
+def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST, ast.AST]]:
+    """Return the nodes of a tree by their type, and the one that each is in."""
+    by_type: dict[type, list[ast.AST]] = {}
+    parents: dict[ast.AST, ast.AST] = {}
+    waiting: list[ast.AST] = [tree]
+    for node in waiting:
+        by_type.setdefault(type(node), []).append(node)
+        for value in vars(node).values():
+            for inner in value if type(value) is list else (value,):
+                if isinstance(inner, ast.AST) and not isinstance(inner, ast.expr_context):
+                    parents[inner] = node
+                    waiting.append(inner)
+    return by_type, parents
+
+
+def spelled(node: ast.AST) -> str:
+    """Return a dotted name as it is written, or nothing for what is none; ast.unparse takes a hundred times as long."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:

@@ -41,7 +41,7 @@ def gaps(search: Search) -> Iterator[Gap]:
 
 
 def _of_argv(search: Search) -> Iterator[Gap]:
-    for module, node in search.program.nodes:
+    for module, node in search.program.of(ast.Subscript, ast.Attribute, ast.Name):
         target = node.value if isinstance(node, ast.Subscript) else node
         if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) and _is_sys_argv(search, target, module):
             yield Gap(module.where(node), "sys.argv is changed")
@@ -86,9 +86,8 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
     if isinstance(call.func.value, ast.Name):
         made_by = [
             node.value
-            for node in module.nodes
-            if isinstance(node, ast.Assign)
-            and any(isinstance(t, ast.Name) and t.id == call.func.value.id for t in node.targets)
+            for node in module.of(ast.Assign)
+            if any(isinstance(t, ast.Name) and t.id == call.func.value.id for t in node.targets)
         ]
     for node in made_by:
         if isinstance(node, ast.Call):

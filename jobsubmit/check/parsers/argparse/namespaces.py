@@ -12,7 +12,7 @@ _CHANGERS = {"set_defaults", "__dict__"}
 
 def namespaces(search: Search) -> Iterator[str]:
     """Yield the variables that hold the parsed arguments, unless somebody writes to them in hidden ways."""
-    if _CHANGERS & {node.attr for _, node in search.program.nodes if isinstance(node, ast.Attribute)}:
+    if _CHANGERS & {node.attr for _, node in search.program.of(ast.Attribute)}:
         return
     for module, call, name in search.calls:
         parent = module.parents.get(call)
@@ -27,8 +27,8 @@ def namespaces(search: Search) -> Iterator[str]:
     }
     parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
     kept, others = set[str](), set[str]()
-    for module, node in search.program.nodes:
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+    for module, node in search.program.of(ast.Assign):
+        if not isinstance(node.value, ast.Call):
             continue
         is_parsed = id(node.value) in parsing or search.program.name_of(node.value.func, module) in returning
         for target in node.targets:

@@ -61,12 +61,11 @@ def _is_none_by_default(search: Search, name: ast.Name, module: Module) -> bool:
 
 def _is_left_over(name: ast.Name, module: Module) -> bool:
     return any(
-        isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Call)
+        isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Attribute)
         and node.value.func.attr in LENIENT
         and any(isinstance(target, ast.Tuple) and ast.unparse(target.elts[-1]) == name.id for target in node.targets)
-        for node in module.nodes
+        for node in module.of(ast.Assign)
     )
 
 

@@ -70,8 +70,8 @@ class Search:
         short = {
             (module.path, target.id)
             for module in self.program.modules.values()
-            for node in module.nodes
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in ADDS
+            for node in module.of(ast.Assign)
+            if isinstance(node.value, ast.Attribute) and node.value.attr in ADDS
             for target in node.targets
             if isinstance(target, ast.Name)
         }
@@ -88,10 +88,11 @@ class Search:
         return self._parser_names[module]
 
     def _named(self, module: Module) -> Iterator[str]:
-        for node in module.nodes:
-            if isinstance(node, ast.Attribute) and node.attr in ADDS and isinstance(node.value, ast.Name):
+        for node in module.of(ast.Attribute):
+            if node.attr in ADDS and isinstance(node.value, ast.Name):
                 yield node.value.id
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        for node in module.of(ast.Assign):
+            if isinstance(node.value, ast.Call):
                 if self.makes_parser(self.program.name_of(node.value.func, module)):
                     yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
