@@ -84,7 +84,8 @@ class Code:
         program = self.program
         found = {node.attr for _, node in program.of(ast.Attribute)} | {node.id for _, node in program.of(ast.Name)}
         found |= {node.name.rpartition(".")[2] for _, node in program.of(ast.alias)}
-        return frozenset(found | self.texts)
+        skimmed = (module.words for module in program.modules.values())
+        return frozenset(found | self.texts).union(*skimmed)
 
     @cached_property
     def texts(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -80,6 +81,14 @@ class _Search:
             code.program.name_of(node, module) == "sys.path"
             for module, node in code.program.of(ast.Attribute, ast.Name)
         )
+
+    @cached_property
+    def required(self) -> str:
+        """Return all files of requirements, in lower case."""
+        names = ("pyproject.toml", "setup.py", "environment.yml")
+        files = [file for file in self.bundle.files if "requirements" in file.path or file.path.endswith(names)]
+        texts = [Path(file.source).read_text(errors="replace") for file in files]
+        return "\n".join(texts).lower().replace("_", "-")
 
     def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding]:
         where = module.where(node)
@@ -199,11 +208,10 @@ class _Search:
         if owner is None:
             return False
         name = full.rpartition(".")[2]
-        sets = ("globals", "exec", "setattr", "__import__", "locals", "vars")
-        calls = (n.func.id for n in owner.of(ast.Call) if isinstance(n.func, ast.Name))
-        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions or any(name in sets for name in calls)
-        dynamic = dynamic or name.startswith("__")
-        stored = any(n.id == name for n in owner.of(ast.Name))
+        sets = {"globals", "exec", "setattr", "__import__", "locals", "vars"}
+        dynamic = bool(owner.stars) or "__getattr__" in owner.definitions or not sets.isdisjoint(owner.names)
+        dynamic = dynamic or name.startswith("__") or name in owner.words
+        stored = name in owner.names
         return dynamic or stored or name in owner.definitions or name in owner.aliases
 
     def _is_built(self, name: str) -> bool:
@@ -225,12 +233,7 @@ class _Search:
 
     def _is_required(self, top: str) -> bool:
         """Return whether a file of requirements names a package like this."""
-        texts = [
-            Path(file.source).read_text(errors="replace").lower()
-            for file in self.bundle.files
-            if "requirements" in file.path or file.path.endswith(("pyproject.toml", "setup.py", "environment.yml"))
-        ]
-        return any(top.lower().replace("_", "-") in text.replace("_", "-") for text in texts)
+        return top.lower().replace("_", "-") in self.required
 
     def _elsewhere(self, top: str, where: str) -> Iterator[Finding]:
         """Yield where a module that is not in the bundle lies on this machine, if it is the user's own."""

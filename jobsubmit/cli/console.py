@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PIPE_WIDTH = 1000
+_SLOW_SECONDS = 2.0
 # Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -170,6 +172,18 @@ def show_error(error: JobSubmitError) -> None:
         out.talk(f"  hint: {error.hint}")
     if out.json:
         out.document({"code": error.code, "message": error.message, "hint": error.hint, "where": error.where})
+
+
+@contextmanager
+def said_if_slow(text: str) -> Iterator[None]:
+    """Say what is being done once it takes long."""
+    timer = threading.Timer(_SLOW_SECONDS, lambda: out.talk(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Talk(Progress):

@@ -44,6 +44,7 @@ from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.spec.loader import load_mapping
 
 _LONGEST_LINE = 4000
+_READING = "reading the code …"
 # In the order in which they are shown.
 _SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "unknown": "cannot tell", "hint": "hint"}
 
@@ -91,7 +92,8 @@ def create(
     )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = read_job(job, mode, changes)
-    prepared = prepare.prepare(loaded, settings, demands)
+    with console.said_if_slow(_READING):
+        prepared = prepare.prepare(loaded, settings, demands)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
@@ -143,7 +145,8 @@ def run(
     )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
-    prepared = prepare.prepare(replace(loaded, notes=draft.notes), settings, demands)
+    with console.said_if_slow(_READING):
+        prepared = prepare.prepare(replace(loaded, notes=draft.notes), settings, demands)
     _show_notes(prepared.notes, prepared.findings)
     if dry_run:
         _show_dry_run(prepared)
@@ -294,7 +297,8 @@ def validate(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    found = prepare.examine(read_job(job, mode, changes), load_settings())
+    with console.said_if_slow(_READING):
+        found = prepare.examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         findings = [asdict(finding) for finding in found.findings]

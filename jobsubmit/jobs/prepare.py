@@ -20,6 +20,7 @@ from jobsubmit.bundle.model import Bundle, directory_problem
 from jobsubmit.bundle.scan_cache import load_clean, load_known
 from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check.data import check_data
+from jobsubmit.check.findings_cache import cache_key, load_findings, save_findings
 from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
@@ -35,6 +36,7 @@ from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
+_WORTH_KEEPING = 0.5  # seconds
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
@@ -68,6 +70,7 @@ class Prepared:
     revision: Mapping[str, object] | None
     rerun_of: str = ""
     python: str = ""
+    judged: Sequence[Finding] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     script = render(plan)
     with clock.step("check"):
         findings = list(_uncommitted(origin)) if demands.is_clean else []
-        findings += _findings(plan, bundle, settings, demands, backend)
+        judged = _judged(plan, bundle, settings, backend) if demands.checks and bundle else ()
+        findings += [*_certain(plan, bundle, settings), *judged]
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
     else:
@@ -117,7 +121,8 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     revision = origin.revision.document() if origin.revision else None
     python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
     steps = tuple(clock.steps)
-    return Prepared(loaded, plan, bundle, placed, script, code, request, steps, notes, revision, python=python)
+    prepared = Prepared(loaded, plan, bundle, placed, script, code, request, steps, notes, revision, python=python)
+    return replace(prepared, judged=judged if demands.checks else None)
 
 
 def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
@@ -126,16 +131,31 @@ def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | Non
     return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
 
 
-def _findings(
-    plan: LaunchPlan, bundle: Bundle | None, settings: Settings, demands: Demands, backend: Backend
-) -> Iterator[Finding]:
+def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Iterator[Finding]:
+    """Yield what counts also where the code is not judged."""
     if bundle is not None:
         clean = load_clean(settings.transfer_dir, bundle.root, RULES_DIGEST)
         yield from check_secrets(bundle, plan.allow_secrets, clean)
     yield from check_data(plan)
-    if demands.checks and bundle is not None:
-        find_missing = partial(backend.missing_modules, plan) if isinstance(backend, KnowsPython) else None
-        yield from check_code(plan, bundle, find_missing)
+
+
+def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend) -> list[Finding]:
+    """Return what is found in the code, now or when it was submitted before."""
+    python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
+    known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
+    if known is not None:
+        return known
+    find_missing = partial(backend.missing_modules, plan) if isinstance(backend, KnowsPython) else None
+    return list(check_code(plan, bundle, find_missing))
+
+
+def remember_findings(prepared: Prepared, settings: Settings) -> None:
+    """Remember what was found in code that is submitted, which takes long in large programs."""
+    checking = next((step for step in prepared.steps if step.name == "check"), None)
+    took = (checking.end or 0.0) - checking.start if checking else 0.0
+    if prepared.bundle is not None and prepared.judged is not None and took >= _WORTH_KEEPING:
+        key = cache_key(prepared.plan, prepared.bundle, prepared.python)
+        save_findings(settings.transfer_dir, key, prepared.judged)
 
 
 def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,16 @@ Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 MAIN = "__main__"
 _MOST_MODULES = 2000
+# Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
+# of processes and of data, and of those, too, no more than so many; of all others the imports.
+_READ_WHOLE, _READ_MOST = 500_000, 800_000
+_TELLS = re.compile(
+    rb"distributed|argparse|ArgumentParser|add_argument|parse_args|parse_known|environ|getenv|set_device|\.cuda\(|cuda:"
+    rb"|['\"]cuda|DataLoader|[Ss]ampler|\.spawn|multiprocessing|subprocess|sys\.argv|import_module|exec\(|set_epoch"
+    rb"|init_rpc|all_reduce|get_rank|world_size|import (?:click|typer|fire|absl|hydra|tyro)|HfArgumentParser"
+)
+_IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
+_WORD = re.compile(rb"[A-Za-z_]\w*")
 _LARGEST = 4 << 20
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -27,7 +38,10 @@ _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "f
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One file: its tree, what its imports call things, and what it defines at its top."""
+    """One file: its tree, what its imports call things, and what it defines at its top.
+
+    Of one that is `skimmed` the tree has its imports only, and `words` is every name in it.
+    """
 
     path: str
     name: str
@@ -38,6 +52,28 @@ class Module:
     definitions: Mapping[str, Definition] = field(repr=False)
     by_type: Mapping[type, Sequence[ast.AST]] = field(repr=False)
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
+    words: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def is_skimmed(self) -> bool:
+        """Return whether only its imports were read."""
+        return bool(self.words)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return every variable and function that it names."""
+        return frozenset(node.id for node in self.of(ast.Name))
+
+    @cached_property
+    def with_calls(self) -> frozenset[ast.AST]:
+        """Return the expressions in which something is called, or chosen between."""
+        found: set[ast.AST] = set()
+        for inner in self.of(ast.Call, ast.IfExp, ast.BoolOp):
+            for node in itertools.chain([inner], self.above(inner)):
+                if node in found or isinstance(node, ast.stmt):
+                    break
+                found.add(node)
+        return frozenset(found)
 
     def of(self, *types: type[ast.AST]) -> Iterator[Any]:
         """Yield every node of some types, and of these only."""
@@ -229,9 +265,24 @@ class Program:
 
 def parsed(source: str | Path) -> ast.Module:
     """Return the tree of a file; raise SyntaxError, ValueError, RecursionError or OSError where there is none."""
+    return parse(Path(source).read_bytes(), str(source))
+
+
+def parse(data: bytes, name: str) -> ast.Module:
+    """Return the tree of a text; raise SyntaxError, ValueError or RecursionError where there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(Path(source).read_bytes(), filename=str(source))
+        return ast.parse(data, filename=name)
+
+
+def _only_imports(data: bytes) -> bytes:
+    """Return a text with nothing but its unindented imports, each in its line."""
+    kept = bytearray()
+    end = 0
+    for match in _IMPORT.finditer(data):
+        kept += b"\n" * data.count(b"\n", end, match.start()) + match[0]
+        end = match.end()
+    return bytes(kept)
 
 
 def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = ()) -> Program | None:
@@ -245,18 +296,25 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     modules: dict[str, Module] = {}
     broken: dict[str, SyntaxError] = {}
     waiting = [(MAIN, boot_file)]
+    read = 0
     while waiting and len(modules) < _MOST_MODULES:
         name, path = waiting.pop(0)
         if name in modules:
             continue
         try:
-            tree = parsed(sources[path])
+            data = Path(sources[path]).read_bytes()
+            is_skimmed = read > _READ_WHOLE and (read > _READ_MOST or not _TELLS.search(data))
+            tree = parse(_only_imports(data) if is_skimmed else data, path)
         except SyntaxError as error:
             broken[path] = error
             continue
         except (KeyError, ValueError, RecursionError, MemoryError, OSError):
             continue
+        read += 0 if is_skimmed else len(data)
         modules[name] = module = _module(name, path, tree)
+        if is_skimmed:
+            words = frozenset(word.decode() for word in _WORD.findall(data))
+            modules[name] = module = replace(module, words=words | {"pass"})
         imports = module.of(ast.Import, ast.ImportFrom)
         for imported in dict.fromkeys(name for node in imports for name in imported_names(node, module)):
             found = find_module(imported, roots, paths)

@@ -175,6 +175,8 @@ class _Walk:
         return max(flow, after)
 
     def _expression(self, node: ast.AST, module: Module, level: Reach) -> None:
+        if node not in module.with_calls:
+            return
         if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
             level = min(level, Reach.PERHAPS)
         if isinstance(node, (ast.IfExp, ast.BoolOp)):

@@ -1,0 +1,54 @@
+"""Code that was judged and submitted is not judged again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobsubmit.check import findings_cache
+from jobsubmit.config import load_settings
+from jobsubmit.jobs import prepare
+from jobsubmit.jobs.prepare import examine, remember_findings
+from jobsubmit.spec.loader import LoadedSpec, load_mapping
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> LoadedSpec:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("import os\nprint(os.environ['RANK'])\n")
+    return load_mapping({"name": "a", "mode": "spawn", "boot_file": "train.py", "code_dir": str(tmp_path / "code")})
+
+
+def test_what_was_found_is_found_again_without_reading(
+    job: LoadedSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings()
+    monkeypatch.setattr(prepare, "_WORTH_KEEPING", 0.0)
+    first = examine(job, settings)
+    assert [finding.check for finding in first.findings] == ["rank-env"]
+    remember_findings(first, settings)
+    monkeypatch.setattr(prepare, "check_code", lambda *args: pytest.fail("it was judged again"))
+    assert examine(job, settings).findings == first.findings
+    changed = replace(job, spec=job.spec.model_copy(update={"env": {"A": "1"}}))
+    with pytest.raises(pytest.fail.Exception):
+        examine(changed, settings)
+    (tmp_path / "code/train.py").write_text("import os\nprint(os.environ['RANK'])\n\n")
+    with pytest.raises(pytest.fail.Exception):
+        examine(job, settings)
+
+
+def test_a_damaged_entry_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "findings").mkdir()
+    for text in ("", "{", '[{"level": 1}]', "[" * 100_000):
+        (tmp_path / "findings" / "key").write_text(text)
+        assert findings_cache.load_findings(tmp_path, "key") is None
+
+
+def test_there_are_not_more_and_more_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings_cache, "_MOST", 3)
+    for number in range(6):
+        findings_cache.save_findings(tmp_path, f"key{number}", [])
+    assert len(list((tmp_path / "findings").iterdir())) == 3
+    assert findings_cache.load_findings(tmp_path, "key5") == []
