@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from jobsubmit.cli.console import columns, out
+from jobsubmit.cli.options import sample_names
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import JobSubmitError, UsageError
 from jobsubmit.scaffold.from_command import job_name
@@ -35,9 +36,16 @@ def init(
         ),
     ] = None,
     sample: Annotated[
-        str | None, typer.Option("--sample", metavar="NAME", help="Write this sample: its job file and its code.")
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="NAME",
+            help="Write this sample: its job file and its code.",
+            autocompletion=sample_names,
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the samples there are, and write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the job.yaml that is there.")] = False,
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
     ] = False,
@@ -55,8 +63,8 @@ def init(
         _show_samples()
         return
     job = directory / "job.yaml"
-    if job.exists():
-        raise UsageError(f"{job} exists already", "remove it, or give another directory")
+    if job.exists() and not force:
+        raise UsageError(f"{job} exists already", "replace it with --force, or give another directory")
     ways = {"--from": command, "--sample": sample, "--mode": mode, "--with-code": with_code or None}
     said = [way for way, value in ways.items() if value is not None]
     if len(said) > 1 and said != ["--mode", "--with-code"]:

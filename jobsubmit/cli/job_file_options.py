@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from jobsubmit.cli.options import backend_names
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.job_spec import Mode
 from jobsubmit.spec.loader import LoadedSpec, Override, load
@@ -58,6 +59,7 @@ BackendKind: TypeAlias = Annotated[
         "--backend",
         metavar="KIND",
         help="Set backend.kind: local, slurm, volcano or modelarts; fields of another kind are dropped.",
+        autocompletion=backend_names,
     ),
 ]
 StoreUri: TypeAlias = Annotated[

@@ -11,7 +11,7 @@ import typer
 from jobsubmit.backends.models import State
 from jobsubmit.cli.console import columns, counted, out, readable, table
 from jobsubmit.cli.options import JobNames, Since, moment
-from jobsubmit.common.durations import time_text
+from jobsubmit.common.durations import age_text, time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor as following
@@ -20,7 +20,7 @@ from jobsubmit.jobs.records import JobRecords
 
 _SHOWN = 50
 _WATCH_SECONDS = 1.0
-_COLUMNS = ("id", "state", "mode", "nodes", "backend", "created")
+_COLUMNS = ("id", "state", "mode", "nodes", "backend")
 States: TypeAlias = Annotated[
     list[State] | None,
     typer.Option("--state", metavar="STATE", case_sensitive=False, help="Only jobs in this state. May be repeated."),
@@ -68,20 +68,26 @@ def list_(
         out.talk(f"{len(jobs) - len(shown):,} more: jobsubmit list -n 0")
 
 
-def _row(job: Summary, state: Any) -> tuple[Any, ...]:
-    return job.id, state, job.mode, str(job.nodes), job.backend, time_text(job.created)
+def _row(job: Summary, state: Any, when: str) -> tuple[Any, ...]:
+    return job.id, state, job.mode, str(job.nodes), job.backend, when
 
 
 def _plain(jobs: list[Summary]) -> str:
     """Return the table for a pipe."""
-    rows = [_row(job, job.state + (f" ({job.reason})" if job.reason else "")) for job in jobs]
-    return columns([_COLUMNS, *rows])
+    states = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
+    rows = [_row(job, state, time_text(job.created)) for job, state in zip(jobs, states, strict=True)]
+    return columns([(*_COLUMNS, "created"), *rows])
 
 
 def _table(jobs: list[Summary]) -> Any:
+    """Return the table for a terminal: whatever its width, an id is shown whole."""
     from jobsubmit.cli.formatting import state_text
 
-    return table(_COLUMNS, [_row(job, state_text(job.state, job.reason)) for job in readable(jobs)])
+    now = time.time()
+    rows = [_row(job, state_text(job.state, job.reason), age_text(now - job.created)) for job in readable(jobs)]
+    found = table((*_COLUMNS, ">age"), rows)
+    found.columns[0].no_wrap, found.columns[0].min_width = True, max((len(job.id) for job in jobs), default=0)
+    return found
 
 
 def _watch(settings: Settings, chosen: Filter, limit: int) -> None:

@@ -16,7 +16,7 @@ from jobsubmit.backends.models import JobStatus, LogLine, LogQuery, Stream
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
-from jobsubmit.cli.options import JobName, Since, moment
+from jobsubmit.cli.options import JobName, Since, moment, rank_numbers
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, UsageError
@@ -34,7 +34,9 @@ def logs(
     node: Annotated[
         int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
     ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.")] = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.", autocompletion=rank_numbers)
+    ] = None,
     stream: Annotated[Stream | None, typer.Option("--stream", help="Only what was written there.")] = None,
     grep: Annotated[
         str | None, typer.Option("--grep", metavar="REGEX", help="Only lines in which this is found.")

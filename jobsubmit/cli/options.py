@@ -44,6 +44,48 @@ def _known_jobs(incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
 
+def _running_jobs(incomplete: str) -> list[str]:
+    """Return the ids and names of the jobs that have not ended."""
+    from jobsubmit.config import load_settings
+    from jobsubmit.jobs.listing import Filter, summarize_jobs
+
+    over = ("SUCCEEDED", "FAILED", "CANCELLED", "LOST")
+    jobs = [job for job in summarize_jobs(load_settings(), Filter()) if job.state not in over]
+    words = dict.fromkeys([*(job.name for job in jobs), *(job.id for job in jobs)])
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def backend_names(incomplete: str) -> list[str]:
+    """Return the kinds of backends that a shell may complete."""
+    from jobsubmit.spec.backend_registry import backend_kinds
+
+    return [kind for kind in backend_kinds() if kind.startswith(incomplete)]
+
+
+def sample_names(incomplete: str) -> list[str]:
+    """Return the samples that a shell may complete."""
+    from jobsubmit.scaffold.samples import list_samples
+
+    return [sample.name for sample in list_samples() if sample.name.startswith(incomplete)]
+
+
+def rank_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the ranks of the job that the command line names."""
+    from jobsubmit.jobs import monitor
+    from jobsubmit.jobs.records import find_job
+
+    try:
+        record, settings = find_job(str(ctx.params.get("job") or ""))
+        ranks = {event["rank"] for event in monitor.events(record, settings) if event["event"] == "rank_start"}
+    except Exception:  # a shell that completes shows nothing
+        return []
+    return [str(rank) for rank in sorted(ranks) if str(rank).startswith(incomplete)]
+
+
+RunningJob: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB", autocompletion=_running_jobs),
+]
 JobName: TypeAlias = Annotated[
     str,
     typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB", autocompletion=_known_jobs),

@@ -15,7 +15,7 @@ from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.logs import line_time, say_why_it_waits
-from jobsubmit.cli.options import JobName, Propagate, seconds
+from jobsubmit.cli.options import JobName, Propagate, RunningJob, seconds
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
@@ -173,7 +173,7 @@ def wait(
 
 
 def cancel(
-    job: JobName,
+    job: RunningJob,
     grace: Annotated[
         str | None,
         typer.Option(

@@ -38,3 +38,11 @@ def parse_time(text: str) -> float | None:
 def time_text(seconds: float, timespec: str = "seconds") -> str:
     """Return a time (seconds since the epoch) with its date and this machine's offset, as ISO 8601 writes it."""
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(timespec=timespec)
+
+
+def age_text(seconds: float) -> str:
+    """Return how long ago something was, in one unit: `8s`, `5m`, `3h`, `12d`."""
+    for unit, length in sorted(_SECONDS.items(), key=lambda item: -item[1]):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return "0s"

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from jobsubmit.common.durations import parse_time
+from jobsubmit.common.durations import age_text, parse_time
 
 TEN = datetime(2026, 11, 21, 10, tzinfo=timezone.utc).timestamp()
 
@@ -38,3 +38,10 @@ def test_times_without_a_zone_are_this_machines(text: str) -> None:
 )
 def test_what_is_no_time(text: str) -> None:
     assert parse_time(text) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0s"), (0.4, "0s"), (59, "59s"), (61, "1m"), (7200, "2h"), (86400 * 12.5, "12d")]
+)
+def test_an_age_is_one_number(seconds: float, text: str) -> None:
+    assert age_text(seconds) == text
