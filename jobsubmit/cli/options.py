@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import Annotated, Literal, TypeAlias
 
@@ -75,7 +76,8 @@ def rank_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
     from jobsubmit.jobs.records import find_job
 
     try:
-        record, settings = find_job(str(ctx.params.get("job") or ""))
+        typed = [word for word in os.environ.get("COMP_WORDS", "").split()[2:] if not word.startswith("-")]
+        record, settings = find_job(str(ctx.params.get("job") or typed[0]))
         ranks = {event["rank"] for event in monitor.events(record, settings) if event["event"] == "rank_start"}
     except Exception:  # a shell that completes shows nothing
         return []
