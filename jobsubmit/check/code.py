@@ -95,10 +95,11 @@ class Code:
     @cached_property
     def looks_up_names(self) -> bool:
         """Return whether functions may be found by names that are put together."""
-        for _, call, name in self.program.calls:
+        for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
-                return True
+                if not self.program.name_of(call.args[0], module).startswith(("torch.", "torchvision.")):
+                    return True
             if name.endswith("import_module"):
                 return True
         return False

@@ -122,9 +122,10 @@ def _returned_device(code: Code, name: str, depth: int) -> str:
 def _fixed(code: Code) -> Iterator[Finding]:
     if (code.processes or 0) <= 1 or code.has_framework or not (code.is_distributed or code.facts.has_launcher):
         return
-    if any("VISIBLE_DEVICES" in name for name in code.names) or _places_by_rank(code):
+    if any("VISIBLE_DEVICES" in name for name in code.names):
         return
-    for module, call, name in code.reached.calls:
+    calls = _only_devices(code) if _places_by_rank(code) else code.reached.calls
+    for module, call, name in calls:
         node = _device_of(call, name)
         value = code.values.of(node, module) if node is not None else UNKNOWN
         is_fixed = value is not UNKNOWN and (
@@ -141,6 +142,23 @@ def _fixed(code: Code) -> Iterator[Finding]:
                 "choose it by the local rank: torch.cuda.set_device(local_rank)",
             )
             return
+
+
+def _only_devices(code: Code) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Yield what surely makes the device that things are sent to, whatever else is placed by rank."""
+    for module, call, name in code.reached.calls:
+        is_written = all(isinstance(value, ast.Constant) for value in call.args)
+        if name == "torch.device" and is_written and code.reached.is_sure(call, module):
+            statement = module.parents.get(call)
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            if isinstance(target, ast.Name) and len(module.stores[module.tree, target.id]) == 1:
+                if any(_is_sent_to(other, target.id) for other in module.of(ast.Call)):
+                    yield module, call, name
+
+
+def _is_sent_to(call: ast.Call, device: str) -> bool:
+    is_send = isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "set_device")
+    return is_send and bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == device
 
 
 def _device_of(call: ast.Call, name: str) -> ast.expr | None:

@@ -78,7 +78,7 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
 
 def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     is_rpc = code.program.name_of(call.func, module) == INIT_RPC
-    if not is_rpc:
+    if not is_rpc and not _is_for_another_start(code, module, call):
         yield from _address(code, module, call, argument(call, "init_method", 1))
     if is_rpc and argument(call, "rpc_backend_options") is not None:
         return
@@ -106,6 +106,15 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
                 yield _fixed_master(
                     home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
                 )
+
+
+def _is_for_another_start(code: Code, module: Module, call: ast.Call) -> bool:
+    """Return whether a launcher's processes may take another branch: one that names no address."""
+    others = (one for home, one in code.calls(INIT) if home is module and one is not call)
+    branches = {node for node in module.above(call) if isinstance(node, ast.If)}
+    return code.facts.has_launcher and any(
+        argument(other, "init_method", 1) is None and branches & set(module.above(other)) for other in others
+    )
 
 
 def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None) -> Iterator[Finding]:

@@ -95,9 +95,17 @@ def _local_rank(code: Code) -> Iterator[Finding]:
 
 
 def _device_uses(code: Code, option: Option) -> Iterator[str]:
-    """Yield where the parsed local rank chooses a device."""
+    """Yield where the parsed local rank chooses a device, also under another name: args.gpu = args.local_rank."""
+    copies = (
+        node.targets[0].attr
+        for _, node in code.program.of(ast.Assign)
+        if isinstance(node.targets[0], ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "local_rank"
+    )
+    names = {"local_rank", *copies}
     for module, node in code.program.of(ast.Attribute):
-        is_it = node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
+        is_it = node.attr in names and isinstance(node.ctx, ast.Load)
         if not is_it or (code.facts.gpus == 0 and code.reached.of(node, module) is Reach.NEVER):
             continue
         for above in module.above(node):

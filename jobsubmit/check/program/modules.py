@@ -291,6 +291,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
     if boot_file not in sources:
         return None
+    folders = frozenset(path[: end.start()] for path in paths for end in re.finditer("/", path))
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." else f"{folder}/", *more_roots)
     modules: dict[str, Module] = {}
@@ -312,6 +313,8 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
             continue
         read += 0 if is_skimmed else len(data)
         modules[name] = module = _module(name, path, tree)
+        if b"sys.path" in data:
+            roots = tuple(dict.fromkeys((*roots, *_added_roots(module, folders))))
         if is_skimmed:
             words = frozenset(word.decode() for word in _WORD.findall(data))
             modules[name] = module = replace(module, words=words | {"pass"})
@@ -323,6 +326,20 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     if MAIN not in modules:
         return None
     return Program(modules[MAIN], modules, roots, paths, broken)
+
+
+def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
+    """Yield the folders of the code that a module may add to sys.path, whatever its own folder is taken for.
+
+    A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
+    """
+    above = [f"{folder}/" if str(folder) != "." else "" for folder in PurePosixPath(module.path).parents]
+    for call in module.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func) in ("sys.path.insert", "sys.path.append"):
+            words = [getattr(node, "value", "") for node in ast.walk(call.args[-1])] if call.args else []
+            names = [word.strip("./") for word in words if isinstance(word, str)]
+            named = [f"{base}{name}/" for name in names for base in above if name]
+            yield from (folder for folder in named or above if folder.rstrip("/") in folders or not folder)
 
 
 def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:

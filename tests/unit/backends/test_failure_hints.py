@@ -27,6 +27,7 @@ SAID = {
     "current process has finished its bootstrapping phase.": "as soon as it is imported",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU's memory is full",
     "OSError: [Errno 28] No space left on device": "disk of the node is full",
+    "jobsubmit: the setup ended with exit code 3": "exit code 3",
     "jobsubmit: the packages could not be installed": "a package of the job",
     "ModuleNotFoundError: No module named 'einops'": "the module einops",
     "op.preamble.length <= op.nbytes. 40 vs 20": "do not call the same collectives",
