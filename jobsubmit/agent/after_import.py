@@ -42,7 +42,7 @@ class _Watcher:
     ) -> ModuleSpec | None:
         if name not in self.waiting:
             return None
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # those before it were asked already
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find else None
             if spec is not None:

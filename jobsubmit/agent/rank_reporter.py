@@ -165,18 +165,23 @@ def _report_joining() -> None:
     def report(why: str) -> None:
         _guarded(_report)("rank_joined", pid=os.getpid())
 
-    def watch(module: Any) -> None:
-        make_group = module._new_process_group_helper
+    def watching(name: str) -> Callable[[Any], None]:
+        def watch(module: Any) -> None:
+            join = getattr(module, name)
 
-        def reporting_make_group(*args: Any, **kwargs: Any) -> Any:
-            module._new_process_group_helper = make_group
-            report("")
-            return make_group(*args, **kwargs)
+            def reporting_join(*args: Any, **kwargs: Any) -> Any:
+                setattr(module, name, join)
+                report("")
+                return join(*args, **kwargs)
 
-        module._new_process_group_helper = reporting_make_group
+            setattr(module, name, reporting_join)
 
-    # Groups of RPC are made by C++.
-    actions = {"torch.distributed.distributed_c10d": watch, "torch.distributed.rpc.api": lambda module: report("")}
+        return watch
+
+    actions = {
+        "torch.distributed.distributed_c10d": watching("_new_process_group_helper"),
+        "torch.distributed.rpc": watching("init_rpc"),  # its groups are made by C++
+    }
     after_import(actions, report)
 
 

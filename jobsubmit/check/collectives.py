@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument
@@ -35,7 +35,8 @@ def _gradients(code: Code) -> Iterator[Finding]:
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
-    if any(code.reached.is_sure(c, m) for m, c in wrapped) and code.reached.is_sure(call, module) and not is_left_to_us:
+    is_every_time = any(code.reached.is_sure(c, m) for m, c in wrapped) and code.reached.is_sure(call, module)
+    if is_every_time and not is_left_to_us and not _is_of_another_model(code, call, module, wrapped):
         yield Finding(
             "warning",
             "double-averaging",
@@ -53,6 +54,34 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "the gradients are added up over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def _is_of_another_model(
+    code: Code, call: ast.Call, module: Module, wrapped: Sequence[tuple[Module, ast.Call]]
+) -> bool:
+    """Return whether the gradients are those of a variable which is neither a wrapped model nor the model inside."""
+    function = next((node for node in module.above(call) if isinstance(node, ast.FunctionDef)), None)
+    if function is None:
+        return False
+    models = {call.args[0].id for _, call in wrapped if call.args and isinstance(call.args[0], ast.Name)}
+    for _, node in code.program.of(ast.Assign):
+        if any(node.value is one for _, one in wrapped):
+            models |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    users = [use for _, use, name in code.reached.calls if name.rpartition(".")[2] == function.name]
+    given = {arg.id for use in users for arg in use.args if isinstance(arg, ast.Name)}
+    return bool(given) and not given & models and all(_is_model_of(code, name) for name in given)
+
+
+def _is_model_of(code: Code, name: str) -> bool:
+    """Return whether a variable is set in the program, and to no other variable."""
+    values = [
+        node.value
+        for _, node in code.program.of(ast.Assign)
+        for target in node.targets
+        for item in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if isinstance(item, ast.Name) and item.id == name
+    ]
+    return bool(values) and not any(isinstance(value, (ast.Name, ast.Attribute)) for value in values)
 
 
 def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -29,6 +30,7 @@ from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.job_spec import Start
 
 _SOME = 8
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
@@ -52,6 +54,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
     words = (*(word._replace(field="command") for word in words[:own_words]), *words[own_words:])
 
+    is_open = any(_VARIABLE.search(word.text) for word in words[:own_words])
     is_module = "-m" in (job.command or ())  # its imports begin elsewhere
 
     @cache
@@ -63,7 +66,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("imports", lambda: () if is_module else check_imports(code(), bundle)),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
-        ("arguments", lambda: check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
+        ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("ranks", lambda: check_ranks(code())),
         ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
@@ -86,7 +89,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle) -> tuple[LaunchPlan, int]:
     mode: Start = job.mode
     if mode == "command" and is_launcher:
         mode = "launch" if launch.launcher == "launch" else "torchrun"
-    own = tuple(launch.program[1:])
+    own = tuple(_expanded(word, job) for word in launch.program[1:])
     seen = replace(
         job,
         mode=mode,
@@ -98,6 +101,19 @@ def _as_seen(job: LaunchPlan, bundle: Bundle) -> tuple[LaunchPlan, int]:
         args_from=len(own) + job.args_from,
     )
     return seen, len(own)
+
+
+def _expanded(word: str, job: LaunchPlan) -> str:
+    """Return a word of a shell with what a node's environment has for it, as the first node sees it."""
+    known: dict[str, str] = {
+        contract.NNODES: str(job.nodes),
+        contract.NODE_RANK: "0",
+        contract.MASTER_ADDR: "node-0",
+        contract.MASTER_PORT: "6060",
+        contract.NPROC_PER_NODE: str(job.nproc_per_node or _SOME),
+        **dict(job.env),
+    }
+    return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), word)
 
 
 def _file_of(launch: Launch, bundle: Bundle) -> str:

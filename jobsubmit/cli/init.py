@@ -158,22 +158,34 @@ def _is_empty(directory: Path) -> bool:
 
 def _proposed(directory: Path, mode: Mode | None) -> str:
     """Return a job file for the code that lies in a directory; raise UsageError where none trains."""
-    from jobsubmit.scaffold.from_code import LOOKED_FOR, draft_from_code, find_scripts
+    from jobsubmit.config import load_settings
+    from jobsubmit.scaffold.choice import choose_start
+    from jobsubmit.scaffold.from_code import LOOKED_FOR, drafts_from_code, find_scripts
 
-    draft = draft_from_code(directory)
+    common = {
+        "name": job_name(directory.resolve().name) or "training",
+        "code_dir": ".",
+        "resources": {"nodes": 1, "nproc_per_node": 2},
+    }
+    if mode is None:
+        draft = choose_start(directory, common, load_settings())
+    else:
+        draft = next(iter(drafts_from_code(directory)), None)
     if draft is None:
         scripts = find_scripts(directory)
         shown = f"; scripts that could be started: {', '.join(scripts[:5])}" if scripts else ""
         text = f"no file in {directory.resolve()} trains on several processes (looked for {LOOKED_FOR}){shown}"
         command = f"python {scripts[0]}" if scripts else "torchrun --nproc_per_node=8 train.py"
         raise UsageError(text, f'say what to start: --from "{command}"; sample code: --sample torchrun, or --with-code')
-    fields = {"name": job_name(directory.resolve().name) or "training", **draft.fields, "code_dir": "."}
+    fields = {**common, **draft.fields}
     if mode is not None:
         fields = {**fields, "mode": mode}
         fields.pop("local_rank", None)
-    fields["resources"] = {"nodes": 1, "nproc_per_node": 2}
-    why = f"mode {mode}, as you said" if mode else f"mode {fields['mode']}: {draft.reason}"
-    out.talk(f"found {fields['boot_file']}; {why}")
+    command = fields.get("command", ())
+    started = fields.get("boot_file") or (command.split() if isinstance(command, str) else command)[-1]
+    named = f"mode {fields['mode']}" if "mode" in fields else "a command"
+    why = f"mode {mode}, as you said" if mode else f"{named}: {draft.reason}"
+    out.talk(f"found {started}; {why}")
     if draft.others:
         out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")
-    return f"# Proposed from the code here: {fields['boot_file']}; {why}.\n{replace(draft, fields=fields).text()}"
+    return f"# Proposed from the code here: {started}; {why}.\n{replace(draft, fields=fields).text()}"

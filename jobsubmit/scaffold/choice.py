@@ -1,9 +1,11 @@
-"""Which of the jobs that a command line may mean runs the code that lies there."""
+"""Which of the jobs that a command line or a directory of code may mean runs that code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.code import SPAWN
@@ -12,12 +14,14 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import BundleError, JobSubmitError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.scaffold.from_code import takes_ranks_of_torch
+from jobsubmit.scaffold.from_code import drafts_from_code, takes_ranks_of_torch
 from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
 
 # Errors that another way to start the code would not have.
+_OF_THE_MODE = ("injected-argument", "nested-spawn", "rank-env", "no-processes")
 _OF_THE_WAY = ("injected-argument", "local-rank", "nested-spawn", "rank-env", "no-processes", "argument-missing")
+_REQUIREMENTS = "requirements.txt"
 
 
 def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
@@ -30,6 +34,20 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     if program is not None:
         drafts = _by_code(drafts, program)
     return next((draft for draft in drafts if not _is_refused(draft, directory, settings)), drafts[0])
+
+
+def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
+    """Return the job that starts the code in a directory, with some fields given; None where nothing trains.
+
+    A file of requirements that names a package which the nodes' Python lacks is part of it.
+    """
+    drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
+    if not drafts:
+        return None
+    found = next((draft for draft in drafts if not _is_refused(draft, directory, settings, _OF_THE_MODE)), drafts[0])
+    with_packages = replace(found, fields={**found.fields, "requirements": _REQUIREMENTS})
+    is_helped = (directory / _REQUIREMENTS).is_file() and _lacks_packages(found, directory, settings)
+    return with_packages if is_helped and not _lacks_packages(with_packages, directory, settings) else found
 
 
 def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
@@ -59,10 +77,14 @@ def _program(directory: Path, file: str) -> Program | None:
         return None
 
 
-def _is_refused(draft: JobDraft, directory: Path, settings: Settings) -> bool:
+def _lacks_packages(draft: JobDraft, directory: Path, settings: Settings) -> bool:
+    return _is_refused(draft, directory, settings, ("packages",))
+
+
+def _is_refused(draft: JobDraft, directory: Path, settings: Settings, checks: Sequence[str] = _OF_THE_WAY) -> bool:
     """Return whether the code cannot be started this way."""
     try:
         findings = examine(load_mapping(draft.fields, directory=directory), settings).findings
     except JobSubmitError:
         return False  # whatever it is, another way to start the code would not help
-    return any(finding.level == "error" and finding.check in _OF_THE_WAY for finding in findings)
+    return any(finding.level == "error" and finding.check in checks for finding in findings)

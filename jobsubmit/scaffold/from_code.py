@@ -33,21 +33,41 @@ _TRAINS: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = [(re.compile(pattern.encode(), re.DOTALL), name) for pattern, name in _TRAINS]
 LOOKED_FOR = "torch.distributed, FSDP, Accelerate, Lightning, Hugging Face's Trainer, DeepSpeed"
+# How programs that start their own processes call what each node is told, as a shell has it there.
+_NODE_OPTIONS = (
+    (("--dist-url", "--dist_url", "--init-url", "--init_url", "--init-method"), '"tcp://$MASTER_ADDR:$MASTER_PORT"'),
+    (("--num-machines", "--num_machines", "--nnodes", "--nodes", "--world-size", "--world_size"), '"$NNODES"'),
+    (("--machine-rank", "--machine_rank", "--node-rank", "--node_rank", "--nr", "--rank"), '"$NODE_RANK"'),
+)
 _FIRST_NAMES = ("train", "main", "run", "pretrain", "finetune")
 _NO_PROGRAMS = ("setup.py", "conftest.py")
 _MOST_CANDIDATES = 50
 
 
-def draft_from_code(root: Path) -> JobDraft | None:
-    """Return how the code in a directory may be started; None where nothing in it trains on several processes."""
+def drafts_from_code(root: Path) -> list[JobDraft]:
+    """Return how the code in a directory may be started, the best first; nothing where no file of it trains.
+
+    A file that spawns processes itself may refuse the arguments that the platform adds. Then another file that a
+    launcher starts comes next, unless it names these arguments its own way, and at last its plain command.
+    """
     bundle = _scanned(root)
     programs = list(_programs(bundle)) if bundle else []
     if not bundle or not programs:
-        return None
-    program = programs[0]
-    fields, reason = _mode(program, bundle)
-    others = tuple(other.boot.path for other in programs[1:])
-    return JobDraft({**fields, "boot_file": program.boot.path}, reason=reason, others=others)
+        return []
+    starts = [(program, *_mode(program, bundle)) for program in programs]
+    ways = [(program, {**fields, "boot_file": program.boot.path}, reason) for program, fields, reason in starts]
+    program, first, _ = ways[0]
+    if first["mode"] == "spawn":
+        by_itself = _by_its_own_names(program)
+        launched = [way for way in ways[1:] if way[1]["mode"] != "spawn"]
+        ways = [ways[0], *([by_itself] if by_itself else launched), _by_plain_command(program)]
+    else:
+        ways = ways[:1]
+    paths = [program.boot.path for program in programs]
+    return [
+        JobDraft(fields, reason=reason, others=tuple(path for path in paths if path != program.boot.path))
+        for program, fields, reason in ways
+    ]
 
 
 def find_scripts(root: Path) -> list[str]:
@@ -71,15 +91,25 @@ def _scanned(root: Path) -> Bundle | None:
 
 
 def _scripts(bundle: Bundle) -> list[BundleFile]:
-    """Return the files that may be started: those that say so themselves before those that are named like it."""
+    """Return the files that may be started: those that say so before those that are named or written like it."""
     found = []
     for file in bundle.files:
         name = file.path.rpartition("/")[2]
         if name.endswith(".py") and name not in _NO_PROGRAMS and not name.startswith("test_"):
             is_script = b"__main__" in read_whole(Path(file.source))
-            if is_script or _order(file.path)[1] < len(_FIRST_NAMES):
+            if is_script or _order(file.path)[1] < len(_FIRST_NAMES) or _acts(file):
                 found.append((not is_script, *_order(file.path), file))
     return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:-1])]
+
+
+def _acts(file: BundleFile) -> bool:
+    """Return whether a file does its work as it is read: it loops, or calls something for what that does."""
+    try:
+        body = ast.parse(read_whole(Path(file.source))).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = [node for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    return any(isinstance(node, (ast.For, ast.While, ast.With)) for node in body) and bool(called)
 
 
 def _programs(bundle: Bundle) -> Iterator[Program]:
@@ -109,6 +139,23 @@ def _order(path: str) -> tuple[int, int, str]:
 
 def _texts(program: Program) -> set[str]:
     return {node.value for _, node in program.of(ast.Constant) if isinstance(node.value, str)}
+
+
+def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] | None:
+    """Return the command that tells each node its place by the options that a program has for it."""
+    texts = _texts(program)
+    found = [(next((name for name in names if name in texts), ""), value) for names, value in _NODE_OPTIONS]
+    if not all(name for name, _ in found):
+        return None
+    options = " ".join(f"{name} {value}" for name, value in found)
+    command = ["bash", "-c", f'exec python "$0" {options} "$@"', program.boot.path]
+    reason = f"it calls mp.spawn, and is told its node by {', '.join(name for name, _ in found)}"
+    return program, {"command": command}, reason
+
+
+def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:
+    reason = "it calls mp.spawn, and takes none of the arguments by which nodes find each other"
+    return program, {"command": f"python {program.boot.path}"}, reason
 
 
 def _mode(program: Program, bundle: Bundle) -> tuple[dict[str, Any], str]:

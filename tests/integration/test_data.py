@@ -214,7 +214,7 @@ sys.exit(int(os.environ["JOBSUBMIT_RESTART_COUNT"]) < 1)
     job = job_id(done.stdout)
     assert done.stderr.count("found 42 in") == 2
     assert done.stderr.count("installs requirements.txt") == 1
-    assert str(job_dir(job) / "nodes/0/packages") in done.stderr
+    assert str(job_dir(job) / "nodes/0/packages") in jobsubmit("logs", job).stdout
 
 
 def test_a_package_that_cannot_be_installed_is_told(jobsubmit: Command, tmp_path: Path) -> None:

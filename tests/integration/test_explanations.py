@@ -131,8 +131,18 @@ def write_job(folder: Path, boot: str, fields: str) -> None:
 def test_a_launcher_that_passes_local_rank(jobsubmit: Command, tmp_path: Path) -> None:
     launcher = "[python, -m, torch.distributed.launch, --nproc_per_node=1, boot.py]"
     write_job(tmp_path, "argparse.ArgumentParser().parse_args()\n", f"mode: launch\ncommand: {launcher}")
-    done = jobsubmit("create", "job.yaml", "--follow", code=100)
+    refused = jobsubmit("create", "job.yaml", code=3)
+    assert "it refuses --local-rank, which torch.distributed.launch adds" in refused.stderr
+    done = jobsubmit("create", "job.yaml", "--follow", "--no-check", code=100)
     assert "does not know --local-rank" in done.stderr
+
+
+@pytest.mark.needs("torch")
+def test_processes_that_never_met(jobsubmit: Command, tmp_path: Path) -> None:
+    boot = "import torch.distributed, torch.distributed.rpc\nprint('alone')\n"
+    write_job(tmp_path, boot, "mode: torchrun\nboot_file: boot.py\nresources: {nproc_per_node: 2}")
+    done = jobsubmit("create", "job.yaml", "--follow")
+    assert "note: no process joined a process group" in done.stderr
 
 
 @pytest.mark.needs("torch")

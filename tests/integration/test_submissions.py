@@ -51,7 +51,7 @@ def test_code_uploaded_before_needs_no_bundle(jobsubmit: Command, tmp_path: Path
     )
     flags = ("--set", f"store.uri=s3://{bucket}/jobs", "--set", f"store.endpoint_url={server.endpoint}")
     done = jobsubmit("create", "job.yaml", *flags, "--follow")
-    assert done.stderr.count("/demo-code/boot.py\n") == 2
+    assert jobsubmit("logs", job_id(done.stdout)).stdout.count("/demo-code/boot.py\n") == 2
     assert not (tmp_path / "scripts").exists()
     assert not (job_dir(job_id(done.stdout)) / "nodes/0/code").exists()
     missing = jobsubmit("create", "job.yaml", *flags, "--set", "boot_file=nowhere.py", code=3)

@@ -151,9 +151,9 @@ def test_a_file_that_cannot_be_read_is_named(jobsubmit: Command, tmp_path: Path)
     root = make(tmp_path / "code", 3)
     (root / "secret").write_text("x")
     (root / "secret").chmod(0)
-    if os.access(root / "secret", os.R_OK):  # as root, nothing is unreadable but what is not there
+    if os.access(root / "secret", os.R_OK):  # as root, nothing is unreadable but what lies elsewhere
         (root / "secret").unlink()
-        (root / "secret").symlink_to("/proc/self/mem/x")
+        (root / "secret").symlink_to("/proc/self/mem")
     refused = jobsubmit("upload", root, tmp_path / "place/code", code=2)
     assert "secret" in refused.stderr
     assert not (tmp_path / "place").exists()

@@ -254,17 +254,17 @@ if os.fork() == 0:
     os.setsid()
     if os.fork():
         os._exit(0)
-    os.execve("/bin/sleep", ["sleep", "300.4711"], {})
+    os.execve("/bin/sleep", ["sleep", "SECONDS"], {})
 print("begun", flush=True)
 time.sleep(600)
 """
 
 
-def daemons() -> list[int]:
+def daemons(seconds: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"300.4711" in (folder / "cmdline").read_bytes():
+            if seconds.encode() in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -276,21 +276,22 @@ def test_daemons_do_not_outlive_a_job_whose_watchers_were_killed(
     has_group: bool, jobsubmit: Command, tmp_path: Path
 ) -> None:
     """Their environment is empty, and their parent is the first process."""
-    job = started(jobsubmit, tmp_path, DAEMON)
-    until(lambda: len(daemons()) == 1)
+    seconds = f"300.{os.getpid()}{int(has_group)}"  # the other one may run beside it
+    job = started(jobsubmit, tmp_path, DAEMON.replace("SECONDS", seconds))
+    until(lambda: len(daemons(seconds)) == 1)
     group = job_dir(job) / "control-group"
     if has_group and not group.exists():
         pytest.skip("this machine lets us make no control group")
     if not has_group:
         group.unlink(missing_ok=True)
         seen = job_dir(job) / "processes.json"
-        until(lambda: seen.exists() and f"[{daemons()[0]}," in seen.read_text())
+        until(lambda: seen.exists() and f"[{daemons(seconds)[0]}," in seen.read_text())
     for pid in pids_of(job)[::-1]:
         os.kill(pid, signal.SIGKILL)
     until(lambda: state_of(jobsubmit, job) == "LOST")
-    assert str(daemons()[0]) in jobsubmit("delete", job, code=5).stderr
+    assert str(daemons(seconds)[0]) in jobsubmit("delete", job, code=5).stderr
     jobsubmit("cancel", job, code=None)
-    until(lambda: not daemons())
+    until(lambda: not daemons(seconds))
     jobsubmit("delete", job)
 
 

@@ -91,9 +91,10 @@ class LocalBackend:
         return f"{python.program} ({python.why})" if python else ""
 
     def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
-        """Return the modules that the nodes' Python does not find (see KnowsPython)."""
+        """Return the modules that the nodes' Python does not find (see KnowsPython); a launcher's is preflight's."""
         python = choose_python(_given_python(plan))
-        return find_missing(python, modules) if python else set()
+        asked = set(modules) - ({"torch"} if plan.has_launcher else set())
+        return find_missing(python, asked) if python else set()
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Start guardian and supervisor; return once they hold the job's port and its lock (see Backend)."""

@@ -16,9 +16,11 @@ import yaml
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
+from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
-from jobsubmit.spec.loader import load_mapping
+from jobsubmit.scaffold.samples import Sample, list_samples
+from jobsubmit.spec.loader import load, load_mapping
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 CASES: list[dict[str, Any]] = yaml.load((CORPUS / "cases.yaml").read_text(), Loader=yaml.CSafeLoader)
@@ -71,6 +73,13 @@ def told(found: Sequence[Finding]) -> list[Finding]:
 def test_there_is_no_false_alarm(case: dict[str, Any]) -> None:
     planted = {error["id"] for error in case["wrong"]}
     assert [str(f) for f in told(findings(case["name"])) if f.check not in planted] == []
+
+
+@pytest.mark.parametrize("sample", list_samples(), ids=lambda sample: sample.name)
+def test_the_samples_are_right(sample: Sample) -> None:
+    job = load(sample.job_file)
+    plan = planning.build_plan(job.spec, BUILT_IN)
+    assert [str(finding) for finding in told(tuple(check_code(plan, scan(SAMPLE_CODE))))] == []
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["wrong"]], ids=lambda case: str(case["name"]))

@@ -216,6 +216,77 @@ def test_what_trains_is_recognised(text: str, mode: str, jobsubmit: Command, tmp
     assert (job["boot_file"], job["mode"]) == ("go.py", mode)
 
 
+_SPAWNS = """
+import argparse
+import torch.distributed as dist
+import torch.multiprocessing as mp
+p = argparse.ArgumentParser()
+"""
+_WORKS = """
+def work(rank, args):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29533", rank=rank, world_size=2)
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(p.parse_args(),), nprocs=2)
+"""
+_LAUNCHED = """
+import os
+import torch.distributed as dist
+
+if __name__ == "__main__":
+    print(os.environ["LOCAL_RANK"])
+    dist.init_process_group("gloo")
+"""
+
+
+def test_options_that_name_the_node_otherwise_are_given_in_a_command(jobsubmit: Command, tmp_path: Path) -> None:
+    options = "p.add_argument('--dist-url')\np.add_argument('--num-machines', type=int)\n"
+    options += "p.add_argument('--machine-rank', type=int)\np.add_argument('--lr', type=float)\n"
+    place = "args.dist_url, rank=args.machine_rank * 2 + rank, world_size=args.num_machines * 2"
+    told = _WORKS.replace('"tcp://127.0.0.1:29533", rank=rank, world_size=2', place)
+    (tmp_path / "go.py").write_text(_SPAWNS + options + told)
+    (tmp_path / "other_torchrun.py").write_text(_LAUNCHED)
+    done = jobsubmit("init")
+    assert "found go.py; a command: it calls mp.spawn" in done.stderr
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert '--num-machines "$NNODES" --machine-rank "$NODE_RANK"' in job["command"][2]
+    assert jobsubmit.json("validate", "job.yaml", "--nodes", "2")["valid"]
+    wrong = {**job, "command": [*job["command"][:2], job["command"][2].replace("$NNODES", "$MASTER_ADDR"), "go.py"]}
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(wrong))
+    assert "invalid int value" in jobsubmit("validate", "wrong.yaml", code=3).stderr
+    unknown = {**job, "command": [*job["command"][:2], job["command"][2].replace("$NNODES", "$MINE"), "go.py"]}
+    (tmp_path / "unknown.yaml").write_text(yaml.safe_dump(unknown))
+    jobsubmit("validate", "unknown.yaml")
+
+
+def test_code_that_no_mode_passes_its_place_to_is_started_otherwise(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "multi.py").write_text(_SPAWNS + _WORKS)
+    jobsubmit("init")
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["command"] == "python multi.py"
+    (tmp_path / "multi_torchrun.py").write_text(_LAUNCHED)
+    jobsubmit("init", "--force")
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert (job["mode"], job["boot_file"]) == ("torchrun", "multi_torchrun.py")
+
+
+def test_a_script_that_works_as_it_is_read_is_found(jobsubmit: Command, tmp_path: Path) -> None:
+    work = "import torch.distributed as dist\ndist.init_process_group()\nfor step in range(3):\n    print(step)\n"
+    (tmp_path / "example.py").write_text(work)
+    (tmp_path / "model.py").write_text("import torch.distributed as dist\nclass Model:\n    pass\n")
+    jobsubmit("init")
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["boot_file"] == "example.py"
+
+
+def test_requirements_that_help_are_named(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import no_such_thing_here\n" + _LAUNCHED)
+    (tmp_path / "requirements.txt").write_text("torch\n")
+    jobsubmit("init")
+    assert "requirements" not in yaml.safe_load((tmp_path / "job.yaml").read_text())
+    (tmp_path / "requirements.txt").write_text("torch\nno-such-thing-here\n")
+    jobsubmit("init", "--force")
+    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["requirements"] == "requirements.txt"
+
+
 def test_code_that_is_not_recognised_gets_no_sample(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text("import torch\nif __name__ == '__main__':\n    print(torch.ones(1))\n")
     (tmp_path / "notes.txt").touch()

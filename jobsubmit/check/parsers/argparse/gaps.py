@@ -135,4 +135,5 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield an argument and what is in it, if it is a plain container."""
     yield node
     if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Starred)):
-        yield from ast.walk(node)
+        for item in ast.iter_child_nodes(node):
+            yield from _parts(item)
