@@ -112,6 +112,21 @@ def test_only_what_the_policy_names_is_restarted(on: str, attempts: int, jobsubm
     assert jobsubmit("logs", job, "--grep", "^attempt").stdout.count("attempt") == attempts
 
 
+def test_a_restart_finds_the_code_as_it_was_submitted(jobsubmit: Command, tmp_path: Path) -> None:
+    how = """
+from pathlib import Path
+own = Path(__file__).with_name("checkpoint.pt")
+print("found" if own.exists() else "begins anew", "built" if own.with_name("built").exists() else "not built")
+own.touch()
+sys.exit(3)
+"""
+    job_file = simple(tmp_path, how, "restarts: {max: 1, backoff: 0s}\nsetup: touch built\n")
+    done = jobsubmit("create", job_file, "--follow", code=100)
+    said = jobsubmit("logs", job_id(done.stdout)).stdout
+    assert said.count("begins anew built") == 2
+    assert "found" not in said
+
+
 def test_what_an_earlier_attempt_said_is_no_reason(jobsubmit: Command, tmp_path: Path) -> None:
     how = "print('BOOM' if attempt == 0 else 'something else', flush=True)\nsys.exit(1)"
     job_file = simple(tmp_path, how, 'restarts: {max: 5, on: ["log:/BOOM/"], backoff: 0}\n')

@@ -286,8 +286,10 @@ def test_daemons_do_not_outlive_a_job_whose_watchers_were_killed(
         group.unlink(missing_ok=True)
         seen = job_dir(job) / "processes.json"
         until(lambda: seen.exists() and f"[{daemons(seconds)[0]}," in seen.read_text())
-    for pid in pids_of(job)[::-1]:
-        os.kill(pid, signal.SIGKILL)
+    watchers = pids_of(job)[::-1]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other one's end
+        for pid in watchers:
+            os.kill(pid, number)
     until(lambda: state_of(jobsubmit, job) == "LOST")
     assert str(daemons(seconds)[0]) in jobsubmit("delete", job, code=5).stderr
     jobsubmit("cancel", job, code=None)

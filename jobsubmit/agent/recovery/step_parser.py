@@ -1,9 +1,14 @@
-"""How far the training is, as its own lines tell: the number behind `step`, else `iter`, else `epoch`."""
+"""How far the training is, as its own lines tell: the number behind `step`, else `iter`, else `epoch`.
+
+Where no line tells, and the steps are timed (`profile`), they are counted there.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from contextlib import suppress
 
 from ..job_directory import STREAMS, JobDirectory
 
@@ -62,7 +67,20 @@ class StepParser:
                 told = (bool(data) and self._take_steps(rank, data)) or told
                 if data and self.bad_loss is None:
                     self._look_at_loss(node, rank, data)
-        return told
+        return (self.word == len(_WORDS) and self._look_at_timing()) or told
+
+    def _look_at_timing(self) -> bool:
+        """Take the number of the last step that was timed; return whether there is a new one."""
+        steps = []
+        for name in os.listdir(self.files.timing) if os.path.isdir(self.files.timing) else ():
+            for line in self._new_lines(os.path.join(self.files.timing, name)).splitlines():
+                with suppress(ValueError):
+                    row = json.loads(line)
+                    if isinstance(row, list) and isinstance(row[0], int):
+                        steps.append(row[1])
+        if steps:
+            self._note(min(steps), max(steps))
+        return bool(steps)
 
     def _take_steps(self, rank: int | None, data: bytes) -> bool:
         found = list(_numbers(data))
@@ -73,10 +91,13 @@ class StepParser:
         steps = [number for word, number in found if word == self.word]
         if not steps:
             return False
-        self.first = min(steps) if self.first is None else min(self.first, *steps)
-        self.last = max(steps) if self.last is None else max(self.last, *steps)
+        self._note(min(steps), max(steps))
         self.last_of[rank] = steps[-1]
         return True
+
+    def _note(self, first: int, last: int) -> None:
+        self.first = first if self.first is None else min(self.first, first)
+        self.last = last if self.last is None else max(self.last, last)
 
     def _look_at_loss(self, node: int, rank: int | None, data: bytes) -> None:
         bad = _BAD_LOSS.search(data)

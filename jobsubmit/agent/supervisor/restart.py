@@ -1,8 +1,8 @@
 """A restart: what it keeps, what it notes, and the pause before it.
 
-All attempts of a job share its directory and so its code, installed packages, inputs, outputs, checkpoints, logs and
-events; port and addresses stay the same. An attempt begins without ranks, phases and step numbers of its own, and
-JOBSUBMIT_RESTART_COUNT holds its number.
+All attempts of a job share its directory and so its installed packages, inputs, outputs, checkpoints, logs and events;
+port and addresses stay the same. The code is fetched anew, as on another node. An attempt begins without ranks, phases
+and step numbers of its own, and JOBSUBMIT_RESTART_COUNT holds its number.
 """
 
 from __future__ import annotations

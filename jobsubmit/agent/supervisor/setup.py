@@ -16,6 +16,8 @@ from ..recovery.rank_failure import report_failure
 from . import data_staging
 from .job import Job
 
+_SETUP_COMPLETE = "setup-complete"  # written by the start script
+
 
 def fetch_code(job: Job) -> dict[int, str]:
     """Fetch code and start script onto every node, at once; return the digest of each node's script."""
@@ -32,6 +34,21 @@ def fetch_code(job: Job) -> dict[int, str]:
             job.pause()
     job.phases.end("fetch")
     return scripts
+
+
+def renew_code(job: Job) -> dict[int, str]:
+    """Put the code as it was submitted in place of what an attempt left, as on nodes that are new.
+
+    So a checkpoint that the code keeps beside itself is not there again, as on a platform. Raises Outcome where a
+    start script was changed.
+    """
+    if job.assignment["order"] is None:
+        return job.scripts
+    for node in job.nodes:
+        prove_script(job, node)
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(job.scope.job_folder(job.files, node), _SETUP_COMPLETE))
+    return fetch_code(job)
 
 
 def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:

@@ -66,6 +66,7 @@ class Supervisor:
             if not wants_restart(self.job.scope.restarts, outcome, number):
                 return outcome  # the engine may start the job again
             number = prepare_restart(attempt, outcome, self.detected_at)
+            self.job.scripts = setup.renew_code(self.job)
 
     def _run_attempt(self, number: int) -> tuple[Attempt, Outcome]:
         self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)

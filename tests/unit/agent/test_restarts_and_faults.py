@@ -191,6 +191,20 @@ def test_steps_have_other_names_too(text: str, last: int | None, tmp_path: Path)
     assert progress.last == last
 
 
+def test_steps_that_nothing_prints_are_counted_where_they_are_timed(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "timing").mkdir()
+    rows = '{"timing":1,"rank":0}\n[0,4,1000,1,2,3,4,5]\n["buckets",0,9,[]]\n[0,5,2000,1,2,3,4,5]\n[0,6,'
+    (tmp_path / "timing/rank-0.jsonl").write_text(rows)
+    progress = StepParser(str(tmp_path))
+    assert progress.look([(0, 0)])
+    assert (progress.first, progress.last) == (4, 5)
+    assert not progress.look([(0, 0)])
+    (tmp_path / "logs/rank-0.stdout.log").write_text("step 2\n")
+    assert progress.look([(0, 0)])
+    assert progress.last == 2
+
+
 @pytest.mark.parametrize(
     ("text", "value", "step"),
     [
