@@ -65,15 +65,30 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
 
 
 def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
-    backend = code.values.of(argument(call, "backend", 0), module)
+    node = argument(call, "backend", 0)
+    backend = code.values.of(node, module)
+    level: Level = "error"
+    hint = 'take "gloo" there: backend = "nccl" if torch.cuda.is_available() else "gloo"'
+    if backend is UNKNOWN and isinstance(node, ast.Name):
+        backend, level = _only_text(code, module, node.id), "warning"
+        hint = f"if its command line can set it, give {node.id}: gloo in `hyperparameters`; else {hint}"
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
-            "error",
-            "nccl-on-cpu",
-            module.where(call),
-            "backend nccl needs GPUs, and these nodes have none",
-            'take "gloo" there: backend = "nccl" if torch.cuda.is_available() else "gloo"',
+            level, "nccl-on-cpu", module.where(call), "backend nccl needs GPUs, and these nodes have none", hint
         )
+
+
+def _only_text(code: Code, module: Module, name: str) -> str:
+    """Return the only text that a variable is set to, where what is executed may set it again and no argument does."""
+    if any(word.lstrip("-").startswith(f"{name}=") for word in code.facts.argv):
+        return ""
+    values = [
+        node.value
+        for node in module.of(ast.Assign)
+        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]
+    value = values[0].value if len(values) == 1 and isinstance(values[0], ast.Constant) else None
+    return value if isinstance(value, str) else ""
 
 
 def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
