@@ -313,5 +313,6 @@ def validate(
     files = "code that is uploaded already"
     if found.bundle:
         files = f"{console.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"
-    out.data(f"{job} is valid: mode {found.plan.mode}, {console.counted(found.plan.nodes, 'node')}, {files}")
+    start = "a command" if found.plan.mode == "command" else f"mode {found.plan.mode}"
+    out.data(f"{job} is valid: {start}, {console.counted(found.plan.nodes, 'node')}, {files}")
     out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))

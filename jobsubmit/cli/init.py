@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit.cli.console import columns, out
+from jobsubmit.cli.console import columns, counted, out
 from jobsubmit.cli.options import sample_names
 from jobsubmit.common.resources import SAMPLE_CODE
 from jobsubmit.errors import JobSubmitError, UsageError
@@ -134,8 +134,7 @@ def _say_next(job: Path) -> None:
         out.talk(f"note: {error.message}")
         errors = []
     if errors:
-        things = "a thing has" if len(errors) == 1 else f"{len(errors)} things have"
-        out.talk(f"next: {things} to be corrected before it can run: jobsubmit validate {job}")
+        out.talk(f"next: correct {counted(len(errors), 'error')} first: jobsubmit validate {job}")
     else:
         out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
 

@@ -127,7 +127,7 @@ def test_many_processes_for_one_machine(job: Path, jobsubmit: Command, tmp_path:
 def test_the_job_file_is_no_part_of_the_code(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     done = jobsubmit("init", "--from", "torchrun train.py --lr 0.1")
-    assert "next: a thing has to be corrected" not in done.stderr
+    assert "next: correct" not in done.stderr
     first = jobsubmit.json("bundle", "--list")
     assert [file["path"] for file in first["largest"]] == ["train.py"]
     assert {left["path"] for left in first["left_out"]} >= {"job.yaml", "job.schema.json"}
@@ -136,4 +136,4 @@ def test_the_job_file_is_no_part_of_the_code(jobsubmit: Command, tmp_path: Path)
 
 def test_init_says_what_has_to_be_mended(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
-    assert "next: a thing has to be corrected" in jobsubmit("init", "--from", "torchrun train.py --lr 0.1").stderr
+    assert "next: correct 1 error first" in jobsubmit("init", "--from", "torchrun train.py --lr 0.1").stderr
