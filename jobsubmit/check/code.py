@@ -35,7 +35,6 @@ _FRAMEWORKS = (
     "pytorch_lightning",
     "ray",
     "torchtitan",
-    "transformers",
     "trl",
 )
 INIT = "torch.distributed.init_process_group"
@@ -76,7 +75,8 @@ class Code:
     @cached_property
     def has_framework(self) -> bool:
         """Return whether a library may do what the script does not."""
-        return self.program.imports(*_FRAMEWORKS)
+        has_trainer = any(name.endswith("Trainer") for name in self.names)
+        return self.program.imports(*_FRAMEWORKS) or (has_trainer and self.program.imports("transformers"))
 
     @cached_property
     def names(self) -> frozenset[str]:
