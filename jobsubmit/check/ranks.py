@@ -136,14 +136,24 @@ def _is_passed_on(code: Code, module: Module, call: ast.Call, node: ast.AST) -> 
     )
 
 
+def _depends_on_gpus_only(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether nothing but the number of GPUs keeps a call from being made: a launcher does not change it."""
+    tests = [ast.unparse(node.test) for node in module.above(call) if isinstance(node, ast.If)]
+    asks_launcher = bool({contract.RANK, contract.LOCAL_RANK, contract.WORLD_SIZE} & code.names)
+    return not asks_launcher and all("gpu" in test or "device_count" in test or "__main__" in test for test in tests)
+
+
 def _spawns_inside(code: Code) -> Iterator[Finding]:
     if code.facts.nproc == 1:
         return  # the launcher starts one process on each node, which starts the others
-    for module, call in code.calls(SPAWN, least=Reach.SURELY):
+    for module, call in code.calls(SPAWN):
+        is_sure = code.reached.is_sure(call, module)
+        if not is_sure and not _depends_on_gpus_only(code, call, module):
+            continue
         if code.values.of(argument(call, "nprocs", 2), module) == 1:
             continue
         yield Finding(
-            "error",
+            "error" if is_sure else "warning",
             "nested-spawn",
             module.where(call),
             f"mp.spawn starts processes in each process that mode {code.facts.mode} has started",
