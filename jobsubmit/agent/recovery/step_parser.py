@@ -1,6 +1,6 @@
 """How far the training is, as its own lines tell: the number behind `step`, else `iter`, else `epoch`.
 
-Where no line tells, and the steps are timed (`profile`), they are counted there.
+Where no line has a step, the timing of `profile` counts them.
 """
 
 from __future__ import annotations
