@@ -104,6 +104,13 @@ class Code:
                 return True
         return False
 
+    def may_be_used(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a node may be executed: what is in a function or class that is named nowhere is not."""
+        owner = next(
+            (above for above in module.above(node) if isinstance(above, (ast.FunctionDef, ast.ClassDef))), None
+        )
+        return owner is None or owner.name in self.names or module.parents.get(owner) is not module.tree
+
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""
         for module, call, name in self.reached.calls:

@@ -60,7 +60,7 @@ def _is_of_another_model(
     code: Code, call: ast.Call, module: Module, wrapped: Sequence[tuple[Module, ast.Call]]
 ) -> bool:
     """Return whether the gradients are those of a variable which is neither a wrapped model nor the model inside."""
-    function = next((node for node in module.above(call) if isinstance(node, ast.FunctionDef)), None)
+    function = module.function_of(call)
     if function is None:
         return False
     models = {call.args[0].id for _, call in wrapped if call.args and isinstance(call.args[0], ast.Name)}
@@ -91,11 +91,7 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
         if inner.attr == "grad":
             return True
         inner = inner.value
-    scope = (
-        next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
-        if node
-        else None
-    )
+    scope = module.function_of(node) if node else None
     if not isinstance(node, ast.Name) or scope is None or depth > _DEEPEST:
         return False
     for statement in ast.walk(scope):
@@ -113,7 +109,7 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
 
 def _divides(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
-    scope = next((n for n in module.above(call) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    scope = module.function_of(call)
     if any(_is_division(node) for node in ast.walk(scope or ast.Pass())):
         return True
     for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):

@@ -63,7 +63,7 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
     if name in _NEEDS_GPU:
         return f"{name}()"
     if isinstance(call.func, ast.Attribute) and not name.startswith("torch."):
-        if call.func.attr == "cuda" and not _is_own_method(code, "cuda"):
+        if call.func.attr == "cuda" and "cuda" not in code.program.methods:
             return ".cuda()"
         if call.func.attr == "to" and (call.args or argument(call, "device")):
             device = _device_text(code, call.args[0] if call.args else argument(call, "device"), module)
@@ -75,10 +75,6 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
         if isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None:
             return f"device_ids={ast.unparse(ids)}"
     return ""
-
-
-def _is_own_method(code: Code, name: str) -> bool:
-    return name in code.program.methods
 
 
 def _device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0) -> str:
@@ -107,11 +103,8 @@ def _source_of_device(code: Code, node: ast.AST | None, module: Module) -> ast.e
 
 def _returned_device(code: Code, name: str, depth: int) -> str:
     """Return the GPU that a function of the program returns, if it is written down and the only one."""
-    found = code.program.definition(name)
-    if found is None or isinstance(found[1], ast.ClassDef):
-        return ""
-    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
-    texts = {_device_text(code, value, found[0], depth + 1) for value in returned if code.reached.of(value, found[0])}
+    returned = _returned(code, name)
+    texts = {_device_text(code, value, home, depth + 1) for home, value in returned if code.reached.of(value, home)}
     known = texts - {"cpu"}
     return known.pop() if len(known) == 1 else ""
 
@@ -255,7 +248,8 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
     if isinstance(node, ast.Call):
         name = code.program.name_of(node.func, module)
         is_conversion = name in ("int", "str") and len(node.args) == 1
-        return [(module, node.args[0])] if is_conversion else _returned(code, name)
+        returned = [(home, value) for home, value in _returned(code, name) if not isinstance(value, ast.Constant)]
+        return [(module, node.args[0])] if is_conversion else returned
     if isinstance(node, ast.Attribute):
         return _stored(code, node.attr)
     if not isinstance(node, ast.Name):
@@ -266,12 +260,12 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
 
 
 def _returned(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
-    """Return what a function of the program returns, constants left out."""
+    """Return what a function of the program returns."""
     found = code.program.definition(name)
     if found is None or isinstance(found[1], ast.ClassDef):
         return []
     returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
-    return [(found[0], value) for value in returned if not isinstance(value, ast.Constant)]
+    return [(found[0], value) for value in returned]
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:

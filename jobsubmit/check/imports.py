@@ -13,7 +13,7 @@ from typing import TypeAlias
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import MAIN, Module, find_module, origin
+from jobsubmit.check.program.modules import MAIN, Module, find_module, folders_of, origin
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -76,7 +76,7 @@ class _Search:
         self.code, self.bundle = code, bundle
         self.program = code.program
         self.paths = self.program.paths
-        self.folders = {path[: end.start()] for path in self.paths for end in re.finditer("/", path)}
+        self.folders = folders_of(self.paths)
         self.has_more_places = "path" in code.names and any(
             code.program.name_of(node, module) == "sys.path"
             for module, node in code.program.of(ast.Attribute, ast.Name)

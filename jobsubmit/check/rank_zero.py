@@ -154,9 +154,7 @@ def _branches(finder: _Finder) -> Iterator[tuple[Module, list[ast.stmt], list[as
         if not isinstance(node, ast.If) or not _is_executed(node, code, module):
             continue
         side = _zero_side(node.test, code, module)
-        scope = next(
-            (n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), module.tree
-        )
+        scope = module.function_of(node) or module.tree
         if side is True:
             yield module, node.body, node.orelse, scope
         elif side is False and isinstance(node.body[-1], (ast.Return, ast.Continue)):

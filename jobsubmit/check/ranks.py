@@ -59,8 +59,7 @@ def _makes_group(code: Code) -> bool:
     for module, node in code.program.of(ast.Attribute, ast.Name):
         name = node.attr if isinstance(node, ast.Attribute) else node.id
         if name in _MAKE_GROUPS:
-            function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
-            if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
+            if code.may_be_used(node, module):
                 return True
     return code.looks_up_names
 

@@ -109,7 +109,7 @@ def _expanded(word: str, job: LaunchPlan) -> str:
         contract.NNODES: str(job.nodes),
         contract.NODE_RANK: "0",
         contract.MASTER_ADDR: "node-0",
-        contract.MASTER_PORT: "6060",
+        contract.MASTER_PORT: str(contract.DEFAULT_PORT),
         contract.NPROC_PER_NODE: str(job.nproc_per_node or _SOME),
         **dict(job.env),
     }

@@ -61,8 +61,7 @@ def _sets_epochs(code: Code) -> bool:
             if "sampler" in ast.unparse(node.value):
                 return True
         if node.attr == "set_epoch":
-            function = next((n for n in module.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))), None)
-            if function is None or function.name in code.names or module.parents.get(function) is not module.tree:
+            if code.may_be_used(node, module):
                 return True
     return code.looks_up_names
 

@@ -17,6 +17,8 @@ from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import (
     DEFAULT_JOB_FILE,
     BackendKind,
+    Check,
+    DryRun,
     Env,
     Faults,
     Follow,
@@ -25,6 +27,7 @@ from jobsubmit.cli.job_file_options import (
     ModeChoice,
     Nodes,
     Profile,
+    RequireClean,
     Set,
     StoreUri,
     Templates,
@@ -41,7 +44,7 @@ from jobsubmit.jobs.prepare import Demands, Prepared
 from jobsubmit.jobs.records import find_job
 from jobsubmit.jobs.rerun import prepare_rerun
 from jobsubmit.plan.fault_injection import Fault
-from jobsubmit.spec.loader import load_mapping
+from jobsubmit.spec.loader import LoadedSpec, load_mapping
 
 _LONGEST_LINE = 4000
 _READING = "reading the code …"
@@ -59,9 +62,7 @@ def create(
     env: Env = None,
     templates: Templates = None,
     profile: Profile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     follow: Follow = None,
     job_id: JobId = None,
     idempotency_key: Annotated[
@@ -69,13 +70,8 @@ def create(
         typer.Option("--idempotency-key", metavar="KEY", help="Submitted before under this key? Then it is that job."),
     ] = None,
     fault: Faults = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case."),
-    ] = True,
-    require_clean: Annotated[
-        bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
-    ] = False,
+    check: Check = True,
+    require_clean: RequireClean = False,
     propagate: Propagate = False,
 ) -> None:
     """Submit a job and follow it.
@@ -91,10 +87,7 @@ def create(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
-    loaded = read_job(job, mode, changes)
-    with console.said_if_slow(_READING):
-        prepared = prepare.prepare(loaded, settings, demands)
-    _show_notes(prepared.notes, prepared.findings)
+    prepared = _prepare(read_job(job, mode, changes), settings, demands)
     if dry_run:
         _show_dry_run(prepared)
         return
@@ -113,19 +106,12 @@ def run(
     env: Env = None,
     templates: Templates = None,
     profile: Profile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     follow: Follow = None,
     job_id: JobId = None,
     fault: Faults = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case."),
-    ] = True,
-    require_clean: Annotated[
-        bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
-    ] = False,
+    check: Check = True,
+    require_clean: RequireClean = False,
     propagate: Propagate = False,
 ) -> None:
     """Submit a command as a job, without a job file.
@@ -145,9 +131,7 @@ def run(
     )
     demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
-    with console.said_if_slow(_READING):
-        prepared = prepare.prepare(replace(loaded, notes=draft.notes), settings, demands)
-    _show_notes(prepared.notes, prepared.findings)
+    prepared = _prepare(replace(loaded, notes=draft.notes), settings, demands)
     if dry_run:
         _show_dry_run(prepared)
         return
@@ -222,6 +206,14 @@ def _submit(
         out.document(formatting.job_document(submission.record, following.status(submission.record, settings)))
     else:
         out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
+
+
+def _prepare(loaded: LoadedSpec, settings: Settings, demands: Demands) -> Prepared:
+    """Decide everything about a job, and show the notes on it."""
+    with console.said_if_slow(_READING):
+        prepared = prepare.prepare(loaded, settings, demands)
+    _show_notes(prepared.notes, prepared.findings)
+    return prepared
 
 
 def _show_notes(

@@ -180,11 +180,9 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
     if mode is not None:
         fields = {**fields, "mode": mode}
         fields.pop("local_rank", None)
-    command = fields.get("command", ())
-    started = fields.get("boot_file") or (command.split() if isinstance(command, str) else command)[-1]
     named = f"mode {fields['mode']}" if "mode" in fields else "a command"
     why = f"mode {mode}, as you said" if mode else f"{named}: {draft.reason}"
-    out.talk(f"found {started}; {why}")
+    out.talk(f"found {draft.started_file}; {why}")
     if draft.others:
         out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")
-    return f"# Proposed from the code here: {started}; {why}.\n{replace(draft, fields=fields).text()}"
+    return f"# Proposed from the code here: {draft.started_file}; {why}.\n{replace(draft, fields=fields).text()}"

@@ -35,6 +35,15 @@ Follow: TypeAlias = Annotated[
         show_default="follow on a terminal",
     ),
 ]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
+]
+Check: TypeAlias = Annotated[
+    bool, typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case.")
+]
+RequireClean: TypeAlias = Annotated[
+    bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
+]
 Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(

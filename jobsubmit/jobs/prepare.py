@@ -107,7 +107,8 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     script = render(plan)
     with clock.step("check"):
         findings = list(_uncommitted(origin)) if demands.is_clean else []
-        judged = _judged(plan, bundle, settings, backend) if demands.checks and bundle else ()
+        python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
+        judged = _judged(plan, bundle, settings, backend, python) if demands.checks and bundle else []
         findings += [*_certain(plan, bundle, settings), *judged]
     if bundle is not None:
         code = code_ref(plan.store.uri, plan.name, plan.code_name, bundle, layout)
@@ -119,7 +120,6 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     notes = (*loaded.notes, *plan.notes, *_ignored(plan, backend, findings), *map(str, missing_secrets(loaded, plan)))
     notes += tuple(left_out_notes(bundle)) if bundle else ()
     revision = origin.revision.document() if origin.revision else None
-    python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
     steps = tuple(clock.steps)
     prepared = Prepared(loaded, plan, bundle, placed, script, code, request, steps, notes, revision, python=python)
     return replace(prepared, judged=judged if demands.checks else None)
@@ -139,9 +139,8 @@ def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Ite
     yield from check_data(plan)
 
 
-def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend) -> list[Finding]:
+def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend, python: str) -> list[Finding]:
     """Return what is found in the code, now or when it was submitted before."""
-    python = backend.python(plan) if isinstance(backend, KnowsPython) else ""
     known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
     if known is not None:
         return known

@@ -19,8 +19,9 @@ from jobsubmit.scaffold.from_command import draft_spawn, drafts_from_command
 from jobsubmit.spec.loader import load_mapping
 
 # Errors that another way to start the code would not have.
-_OF_THE_MODE = ("injected-argument", "nested-spawn", "rank-env", "no-processes")
-_OF_THE_WAY = ("injected-argument", "local-rank", "nested-spawn", "rank-env", "no-processes", "argument-missing")
+_OF_THE_MODE = frozenset(["injected-argument", "nested-spawn", "rank-env", "no-processes"])
+_OF_THE_WAY = _OF_THE_MODE | {"local-rank", "argument-missing"}
+_PACKAGES = "packages"
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -30,10 +31,11 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
     Raises UsageError where the command line is none.
     """
     drafts = list(drafts_from_command(command))
-    program = _program(directory, _file_of(drafts[0]))
+    program = _program(directory, drafts[0].started_file)
     if program is not None:
         drafts = _by_code(drafts, program)
-    return next((draft for draft in drafts if not _is_refused(draft, directory, settings)), drafts[0])
+    fitting = (draft for draft in drafts if not _OF_THE_WAY & _find_errors(draft, directory, settings))
+    return next(fitting, drafts[0])
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
@@ -44,10 +46,16 @@ def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings)
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
     if not drafts:
         return None
-    found = next((draft for draft in drafts if not _is_refused(draft, directory, settings, _OF_THE_MODE)), drafts[0])
-    with_packages = replace(found, fields={**found.fields, "requirements": _REQUIREMENTS})
-    is_helped = (directory / _REQUIREMENTS).is_file() and _lacks_packages(found, directory, settings)
-    return with_packages if is_helped and not _lacks_packages(with_packages, directory, settings) else found
+    chosen, errors = drafts[0], _find_errors(drafts[0], directory, settings)
+    for draft in drafts[1:] if _OF_THE_MODE & errors else ():
+        others = _find_errors(draft, directory, settings)
+        if not _OF_THE_MODE & others:
+            chosen, errors = draft, others
+            break
+    if _PACKAGES not in errors or not (directory / _REQUIREMENTS).is_file():
+        return chosen
+    helped = replace(chosen, fields={**chosen.fields, "requirements": _REQUIREMENTS})
+    return chosen if _PACKAGES in _find_errors(helped, directory, settings) else helped
 
 
 def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
@@ -62,14 +70,6 @@ def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:
     return list(drafts)
 
 
-def _file_of(draft: JobDraft) -> str:
-    """Return the file that a draft starts, if it names one."""
-    command = draft.fields.get("command", "")
-    words = command.split() if isinstance(command, str) else [str(word) for word in command]
-    found = next((word for word in words if word.endswith(".py")), "")
-    return str(draft.fields.get("boot_file", found)).removeprefix("./")
-
-
 def _program(directory: Path, file: str) -> Program | None:
     try:
         return load_program(scan(directory), file) if file else None
@@ -77,14 +77,10 @@ def _program(directory: Path, file: str) -> Program | None:
         return None
 
 
-def _lacks_packages(draft: JobDraft, directory: Path, settings: Settings) -> bool:
-    return _is_refused(draft, directory, settings, ("packages",))
-
-
-def _is_refused(draft: JobDraft, directory: Path, settings: Settings, checks: Sequence[str] = _OF_THE_WAY) -> bool:
-    """Return whether the code cannot be started this way."""
+def _find_errors(draft: JobDraft, directory: Path, settings: Settings) -> frozenset[str]:
+    """Return the checks that the code fails when it is started this way."""
     try:
         findings = examine(load_mapping(draft.fields, directory=directory), settings).findings
     except JobSubmitError:
-        return False  # whatever it is, another way to start the code would not help
-    return any(finding.level == "error" and finding.check in checks for finding in findings)
+        return frozenset()  # whatever it is, another way to start the code would not help
+    return frozenset(finding.check for finding in findings if finding.level == "error")

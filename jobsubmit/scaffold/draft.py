@@ -21,6 +21,14 @@ class JobDraft:
     reason: str = ""
     others: tuple[str, ...] = ()
 
+    @property
+    def started_file(self) -> str:
+        """Return the Python file that the boot file or the command names, or nothing."""
+        command = self.fields.get("command", "")
+        words = command.split() if isinstance(command, str) else map(str, command)
+        named = next((word for word in words if word.endswith(".py")), "")
+        return str(self.fields.get("boot_file", named)).removeprefix("./")
+
     def text(self) -> str:
         """Return the job file. Raises SpecError for fields that no job file can have."""
         from jobsubmit.spec.loader import load_mapping

@@ -49,11 +49,6 @@ _TASKS: Mapping[str, Mapping[str, str]] = {
 _BY_LAUNCHER_ALONE = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file", "tpu", "use_tpu", "dynamo_backend")
 
 
-def draft_from_command(text: str) -> JobDraft:
-    """Return the job that a command line most likely means; raise UsageError where it is none."""
-    return drafts_from_command(text)[0]
-
-
 def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
     """Return the jobs that a command line may mean, the best first; raise UsageError where it is none.
 
@@ -126,9 +121,10 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
     words = {"hyperparameters": hyperparameters, "args": args}
     if launch.launcher == "python":
         ranks = _given_by_the_platform(hyperparameters)
+        if args or not ranks:
+            return []
         fields = {"mode": "spawn", **started, "resources": {"nodes": 1}, **_filled(words)}
-        spawn = [JobDraft(fields, (*notes, *ranks))] if not args else []
-        return spawn if ranks else []
+        return [JobDraft(fields, (*notes, *ranks))]
     mode = launch.launcher if launch.launcher == "launch" else "torchrun"
     fields = {"mode": mode, **started}
     if mode == "launch" and not launch.options.get("use_env"):

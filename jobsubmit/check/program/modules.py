@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -17,6 +17,7 @@ from jobsubmit.bundle.model import Bundle
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAIN = "__main__"
 _MOST_MODULES = 2000
 # Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
@@ -80,13 +81,17 @@ class Module:
         for kind in types:
             yield from self.by_type.get(kind, ())
 
+    def function_of(self, node: ast.AST) -> Function | None:
+        """Return the innermost function that a node is in."""
+        return next((above for above in self.above(node) if isinstance(above, FUNCTIONS)), None)
+
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
         """Return the places that set each variable, by function (or the module's tree) and name."""
         found: dict[tuple[ast.AST, str], list[ast.Name]] = {}
         for node in self.of(ast.Name):
             if isinstance(node.ctx, (ast.Store, ast.Del)):
-                functions = [n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+                functions = [above for above in self.above(node) if isinstance(above, FUNCTIONS)]
                 for scope in (*functions, self.tree):
                     found.setdefault((scope, node.id), []).append(node)
         return found
@@ -291,7 +296,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
     if boot_file not in sources:
         return None
-    folders = frozenset(path[: end.start()] for path in paths for end in re.finditer("/", path))
+    folders = folders_of(paths)
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." else f"{folder}/", *more_roots)
     modules: dict[str, Module] = {}
@@ -326,6 +331,11 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     if MAIN not in modules:
         return None
     return Program(modules[MAIN], modules, roots, paths, broken)
+
+
+def folders_of(paths: Iterable[str]) -> frozenset[str]:
+    """Return every folder that paths lie in."""
+    return frozenset(path[: end.start()] for path in paths for end in re.finditer("/", path))
 
 
 def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.choice import choose_draft
-from jobsubmit.scaffold.from_command import draft_from_command
+from jobsubmit.scaffold.from_command import drafts_from_command
 from jobsubmit.spec.job_spec import MODES
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import load_mapping
@@ -114,7 +114,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_line_becomes_a_job(command: str) -> None:
-    fields = draft_from_command(command).fields
+    fields = drafts_from_command(command)[0].fields
     assert {name: fields.get(name) for name in COMMANDS[command]} == COMMANDS[command]
     assert "RANK" not in fields.get("env", {})
 
@@ -133,7 +133,7 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
 )
 def test_what_is_no_command_is_refused(command: str) -> None:
     with pytest.raises(UsageError, match="--from"):
-        draft_from_command(command)
+        drafts_from_command(command)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_is_no_command_is_refused(command: str) -> None:
 )
 def test_a_launcher_that_no_mode_is_starts_as_a_command(command: str, words: list[str], said: str) -> None:
     """Run the command with stand-ins for launcher and variables: every word reaches it."""
-    draft = draft_from_command(command)
+    draft = drafts_from_command(command)[0]
     started = draft.fields["command"]
     assert "mode" not in draft.fields
     text = started if isinstance(started, str) else " ".join(started)

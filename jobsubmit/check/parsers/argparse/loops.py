@@ -143,7 +143,7 @@ def _pairs_of_call(values: Values, call: ast.Call, module: Module, depth: int) -
 
 
 def _pairs_of_name(values: Values, name: ast.Name, module: Module, depth: int) -> list[Pair] | None:
-    scope = next((n for n in module.above(name) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    scope = module.function_of(name)
     if scope is not None and name.id in parameters(scope):
         return _pairs_of_parameter(values, name.id, scope, module, depth)
     assigned = values.assigned(name, module)
