@@ -82,12 +82,33 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith(("AWS_", "JOBSUBMIT_")) and not name.startswith("JOBSUBMIT_TEST_"):
             monkeypatch.delenv(name)
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):  # an active environment is the Python of local jobs
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JOBSUBMIT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a forgotten endpoint must not lead off this machine
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials"))
+
+
+@pytest.fixture(scope="session")
+def torch_to_find(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a torch that is found and cannot be imported."""
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text("raise ImportError('unit tests do without torch')\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def same_with_and_without_torch(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, torch_to_find: Path
+) -> None:
+    """Let unit tests find torch on any machine: `make check` does not install it, and `make test` does meanwhile."""
+    if tiers.is_fast(request.node):
+        monkeypatch.setattr(sys, "path", [*sys.path, str(torch_to_find)])
+        monkeypatch.setenv("PYTHONPATH", str(torch_to_find), prepend=os.pathsep)
 
 
 @pytest.fixture
