@@ -45,8 +45,30 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mo
         yield Finding("unknown", "arguments", gap.where, f"which arguments it takes: {gap.why}")
     if line.kind == "none":
         yield from _unread(words, boot_file)
-    if line.kind in ("none", "unknown"):
+    if line.kind not in ("none", "unknown"):
+        yield from _of_commands(line, words, mode) if line.commands else _of_line(line, words, mode)
+
+
+def _of_commands(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[Finding]:
+    """Yield what is wrong before the name of a subcommand, with that name, and after it."""
+    texts = [word.text for word in words]
+    position, chosen = line.command_at(texts), line.chosen(texts)
+    yield from _of_line(line, words[:position], mode)
+    if chosen is not None and position is not None:
+        yield from _of_line(chosen, words[position + 1 :], mode)
         return
+    if line.gaps:
+        return
+    names = ", ".join(line.commands)
+    if position is not None:
+        said = f"{words[position].text!r}: {line.parsed_at} has no command of this name (it has {names})"
+        yield Finding("error", "argument-choice", words[position].field, said)
+    elif line.needs_command:
+        said = f"it needs one of its commands ({names}), and is given none"
+        yield Finding("error", "argument-missing", line.parsed_at, said, _place_of_words(mode))
+
+
+def _of_line(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[Finding]:
     options, plain = _parted(line, words)
     for word in options:
         yield from _refused(line, word, mode)
@@ -158,6 +180,8 @@ def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     bare = name.lstrip("-")
     if any(option.is_positional and bare in option.names for option in line.options):
         return f"{bare} is a word of its own there, without `--`: {_place_of_words(mode)}"
+    if of := next((command for command, own in line.commands.items() if own.option(name)), None):
+        return f"{of} has it: give it in `args`, after the word {of}"
     if meant := _similar(line, name):
         return f"it has {meant}"
     names = [own for option in line.options for own in option.names if own.startswith("-")]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jobsubmit.check.arguments import Word
-from jobsubmit.check.parsers.accepted import CommandLine
+from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import Reach, argument
-from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.modules import Module, Program, imported_names
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Facts, Values
 
@@ -73,10 +73,29 @@ class Code:
     values: Values
 
     @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """Return the options that the program has, with those of the subcommand that is chosen."""
+        chosen = self.line.chosen(self.facts.argv)
+        return self.line.options if chosen is None else (*self.line.options, *chosen.options)
+
+    @cached_property
     def has_framework(self) -> bool:
         """Return whether a library may do what the script does not."""
         has_trainer = any(name.endswith("Trainer") for name in self.names)
-        return self.program.imports(*_FRAMEWORKS) or (has_trainer and self.program.imports("transformers"))
+        return self._uses_framework or (has_trainer and self.program.imports("transformers"))
+
+    @cached_property
+    def _uses_framework(self) -> bool:
+        """Return whether one is imported: of one that may be missing, whether anything of it is called."""
+        if not self.program.imports(*_FRAMEWORKS):
+            return False
+        called = {name.partition(".")[0] for _, _, name in self.reached.calls}
+        return any(
+            name in called or not any(isinstance(above, ast.Try) for above in module.above(node))
+            for module, node in self.program.of(ast.Import, ast.ImportFrom)
+            for name in (full.partition(".")[0] for full in imported_names(node, module))
+            if name in _FRAMEWORKS
+        )
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -161,11 +180,6 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
 def is_count(value: object) -> bool:
     """Return whether a value is a number of something."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def hides_arguments(call: ast.Call) -> bool:
-    """Return whether a call has `*args` or `**kwargs`: then any argument may be given."""
-    return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)
 
 
 def is_ddp(name: str) -> bool:

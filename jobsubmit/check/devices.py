@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from itertools import takewhile
+from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_ddp
@@ -118,23 +119,26 @@ def _fixed(code: Code) -> Iterator[Finding]:
     if any("VISIBLE_DEVICES" in name for name in code.names):
         return
     calls = _only_devices(code) if _places_by_rank(code) else code.reached.calls
-    for module, call, name in calls:
-        node = _device_of(call, name)
+    placed = [(module, call, _device_of(call, name)) for module, call, name in calls]
+    mapped = [(module, call, _mapped_device(code, call, module)) for module, call, _ in code.reached.calls]
+    for module, call, node in (*placed, *mapped):
         value = code.values.of(node, module) if node is not None else UNKNOWN
-        is_fixed = value is not UNKNOWN and (
-            bool(_DEVICE.fullmatch(str(value)))
-            or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-        )
-        if is_fixed:
+        if node is not None and _is_one_device(value):
             yield Finding(
                 "error" if code.reached.is_sure(call, module) else "warning",
                 "fixed-device",
-                module.where(call),
+                module.where(node),
                 f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}: "
                 f"{code.processes} processes of a node share one GPU",
                 "choose it by the local rank: torch.cuda.set_device(local_rank)",
             )
             return
+
+
+def _is_one_device(value: Any) -> bool:
+    """Return whether a value is the number of a GPU, or its name."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return is_number or (value is not UNKNOWN and _DEVICE.fullmatch(str(value)) is not None)
 
 
 def _only_devices(code: Code) -> Iterator[tuple[Module, ast.Call, str]]:
@@ -161,6 +165,23 @@ def _device_of(call: ast.Call, name: str) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
         return call.args[0] if call.args else argument(call, "device")
     return None
+
+
+def _mapped_device(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+    """Return the device that a whole model is put on by `device_map={"": …}`."""
+    given = argument(call, "device_map")
+    choices = _assigned(code, given, module) if isinstance(given, ast.Name) else [given]
+    for choice in choices:
+        if isinstance(choice, ast.Dict) and len(choice.keys) == 1 and code.values.of(choice.keys[0], module) == "":
+            return choice.values[0]
+    return None
+
+
+def _assigned(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
+    """Return what a variable is set to by the assignments of its function that are reached."""
+    stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
+    parents = (module.parents.get(store) for store in stores)
+    return [node.value for node in parents if isinstance(node, ast.Assign) and code.reached.of(node, module)]
 
 
 def _places_by_rank(code: Code) -> bool:
@@ -201,13 +222,14 @@ def _by_global_rank(code: Code) -> Iterator[Finding]:
     if not code.facts.has_launcher or code.facts.nodes == 1 or (code.processes or 0) <= 1:
         return
     for module, call, name in code.reached.calls:
-        for chosen in _numbers_of_devices(call, name):
+        mapped = _mapped_device(code, call, module)
+        for chosen in (*_numbers_of_devices(call, name), *([mapped] if mapped is not None else [])):
             if _is_global_rank(code, chosen, module):
                 last = code.facts.nodes * (code.processes or 1) - 1
                 yield Finding(
                     "error" if code.reached.is_sure(call, module) else "warning",
                     "rank-as-device",
-                    module.where(call),
+                    module.where(chosen),
                     f"{ast.unparse(chosen)} is the rank among all processes, and is used as the number of a GPU of one "
                     f"node: rank {last} would want cuda:{last}, and a node has {code.facts.gpus or code.processes}",
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
@@ -250,6 +272,8 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
         is_conversion = name in ("int", "str") and len(node.args) == 1
         returned = [(home, value) for home, value in _returned(code, name) if not isinstance(value, ast.Constant)]
         return [(module, node.args[0])] if is_conversion else returned
+    if isinstance(node, ast.BoolOp):
+        return [(module, node.values[0])]
     if isinstance(node, ast.Attribute):
         return _stored(code, node.attr)
     if not isinstance(node, ast.Name):

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
-from jobsubmit.check.code import Code, hides_arguments
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -79,9 +79,13 @@ def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
         if word.field and (not word.name or _INPUT.search(word.name)):
             yield word.field, word.text.partition("=")[2] if word.name else word.text
     given = {word.name for word in words}
-    for option in code.line.options:
-        if isinstance(option.default, str) and not given & set(option.names) and _INPUT.search(option.names[-1]):
-            yield option.where, option.default
+    for option in code.options:
+        if (
+            isinstance(option.default, (str, PurePosixPath))
+            and not given & set(option.names)
+            and _INPUT.search(option.names[-1])
+        ):
+            yield option.where, str(option.default)
 
 
 def _file_of(call: ast.Call, name: str) -> ast.expr | None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
@@ -99,28 +100,34 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         return
     if not is_rpc and not uses_environment(code, module, call):
         return
-    for home, node in code.program.of(ast.Assign):
-        if not any(isinstance(target, ast.Subscript) for target in node.targets) or not code.reached.of(node, home):
-            continue
+    for home, node, name, value in _variables_set(code):
         is_sure = code.reached.is_sure(node, home)
         if not is_sure and code.facts.has_launcher:
             continue  # it may be for a start by hand
+        if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
+            level: Level = "error" if is_sure else "warning"
+            yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself", level)
+        elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
+            yield _fixed_master(
+                home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
+            )
+        elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.has_launcher:
+            yield _fixed_master(home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on")
+
+
+def _variables_set(code: Code) -> Iterator[tuple[Module, ast.AST, Any, Any]]:
+    """Yield where a variable of the environment is set, with its name and value."""
+    for module, node in code.program.of(ast.Assign):
         for target in node.targets:
-            if not isinstance(target, ast.Subscript) or code.program.name_of(target.value, home) != "os.environ":
-                continue
-            name = code.values.of(target.slice, home)
-            value = code.values.of(node.value, home)
-            if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
-                level: Level = "error" if is_sure else "warning"
-                yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself", level)
-            elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
-                yield _fixed_master(
-                    home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
-                )
-            elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.has_launcher:
-                yield _fixed_master(
-                    home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on"
-                )
+            if isinstance(target, ast.Subscript) and code.program.name_of(target.value, module) == "os.environ":
+                if code.reached.of(node, module):
+                    yield module, node, code.values.of(target.slice, module), code.values.of(node.value, module)
+    for module, call in code.calls("os.environ.update"):
+        for keyword in call.keywords:
+            yield module, call, keyword.arg, code.values.of(keyword.value, module)
+        for given in call.args:
+            for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+                yield module, call, code.values.of(key, module), code.values.of(value, module)
 
 
 def _is_for_another_start(code: Code, module: Module, call: ast.Call) -> bool:

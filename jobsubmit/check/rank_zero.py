@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from jobsubmit.check.code import Code, hides_arguments
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -19,7 +19,10 @@ _NAMES = frozenset(
         *("reduce_scatter", "scatter"),
     ]
 )
-_PACKAGES = ("torch.distributed.", "deepspeed.comm.", "torch.distributed.distributed_c10d.")
+_PACKAGES = (
+    *("torch.distributed.", "torch.distributed.distributed_c10d."),
+    *("deepspeed.comm.", "composer.utils.dist.", "ignite.distributed."),
+)
 # Methods of a library's own objects, by what these objects are called.
 _METHODS = {
     "accelerate": (
@@ -33,7 +36,7 @@ _METHODS = {
     "pytorch_lightning": (re.compile(r"(^|\.)strategy$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
 }
 _PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
-_RANK = re.compile(r"^(?:ddp_|dist_|global_|local_|world_|node_)*rank$|^process_index$")
+_RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
 _MAIN = re.compile(
     r"^_?(is_)?(main|master|primary|chief|lead)(_process|_rank|_node|_worker|_proc)?$"
     r"|^_?is_(local_|world_)?(main_process|master|rank_?(zero|0)|process_zero|global_zero|rank0)$"
@@ -187,12 +190,32 @@ def _zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> boo
         return True if _is_rank(test.operand, code, module) else None if inner is None else not inner
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return True if any(_zero_side(item, code, module, depth) for item in test.values) else None
+    if isinstance(test, ast.IfExp):
+        sides = {_zero_side(item, code, module, depth) for item in (test.body, test.orelse)}
+        return sides.pop() if len(sides) == 1 else None
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _compared(test.left, test.ops[0], test.comparators[0], code, module)
+    return _side_of_name(test, code, module, depth)
+
+
+def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
+    """Return the same for a variable, by what it is set to, and for a function, by what it returns."""
     if isinstance(test, ast.Name) and (assigned := code.values.assigned(test, module)) is not None:
         return _zero_side(assigned, code, module, depth + 1)
     takes_nothing = not isinstance(test, ast.Call) or not test.args
-    return True if takes_nothing and _MAIN.match(_last_name(test)) else None
+    if takes_nothing and _MAIN.match(_last_name(test)):
+        return True
+    return _answered(test, code, module, depth) if isinstance(test, ast.Call) else None
+
+
+def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | None:
+    """Return what a function of the program that only returns a condition says of rank 0."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    body = [node for node in found[1].body if not isinstance(node, ast.Expr)]
+    returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    return None if returned is None else _zero_side(returned, code, found[0], depth + 1)
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module) -> bool | None:

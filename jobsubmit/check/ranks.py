@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, SPAWN, Code, hides_arguments, is_count, is_ddp
+from jobsubmit.check.code import INIT, SPAWN, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.program.calls import Reach, argument
+from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
@@ -162,7 +162,7 @@ def _spawns_inside(code: Code) -> Iterator[Finding]:
 
 def _no_processes(code: Code) -> Iterator[Finding]:
     told = code.facts.nproc or 1
-    if told > 1 and code.is_distributed and not code.starts_processes:
+    if told > 1 and not code.starts_processes and (code.is_distributed or _trains_alone(code)):
         yield Finding(
             "warning",
             "no-processes",
@@ -189,6 +189,11 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 "nothing and end with exit code 0",
                 "choose nodes with GPUs, or another number of processes where there is none",
             )
+
+
+def _trains_alone(code: Code) -> bool:
+    """Return whether it trains a model itself, and neither on all GPUs at once nor by anything of ours."""
+    return "backward" in code.names and not {"DataParallel", "data_parallel", contract.NPROC_PER_NODE} & code.names
 
 
 def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:

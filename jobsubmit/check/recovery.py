@@ -34,7 +34,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
         return
     for mount in plan.mounts:
         is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in code.names
-        is_declared = any(f"--{mount.name}" in option.names for option in code.line.options) or bool(code.line.gaps)
+        is_declared = any(f"--{mount.name}" in option.names for option in code.options) or bool(code.line.gaps)
         if mount.kind == "checkpoint" and not is_given and not is_declared and f"--{mount.name}" not in code.names:
             yield Finding(
                 "warning",

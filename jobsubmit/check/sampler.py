@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code, hides_arguments, is_ddp
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -60,10 +60,16 @@ def _sets_epochs(code: Code) -> bool:
         if node.attr == "epoch" and isinstance(node.ctx, ast.Store):
             if "sampler" in ast.unparse(node.value):
                 return True
-        if node.attr == "set_epoch":
+        if node.attr == "set_epoch" and not _passes_on(node, module):
             if code.may_be_used(node, module):
                 return True
     return code.looks_up_names
+
+
+def _passes_on(node: ast.AST, module: Module) -> bool:
+    """Return whether a method of the same name hands over the epoch that it gets: another has to call that one."""
+    function = module.function_of(node)
+    return function is not None and function.name == "set_epoch"
 
 
 def _has_epochs(code: Code) -> bool:

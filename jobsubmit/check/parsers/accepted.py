@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from jobsubmit.check.program.values import UNKNOWN
@@ -56,6 +56,11 @@ class Option:
         """Return whether it has no name on the command line."""
         return not self.names[0].startswith("-")
 
+    @property
+    def takes_value(self) -> bool:
+        """Return whether it is more than a switch."""
+        return self.settings.get("action", "store") in ("store", "append", "extend")
+
 
 class Gap(NamedTuple):
     """Where a program may accept more than was found, and why."""
@@ -80,7 +85,8 @@ class CommandLine:
     """What a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
 
     `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed. Where it
-    `may_have_more`, some options are those of a library, which may have others in another version.
+    `may_have_more`, some options are those of a library, which may have others in another version. What follows the
+    name of one of its subcommands is up to that one of `commands`.
     """
 
     kind: str
@@ -91,6 +97,24 @@ class CommandLine:
     settings: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
     may_have_more: bool = False
+    commands: Mapping[str, CommandLine] = field(default_factory=dict)
+    needs_command: bool = False
+
+    def command_at(self, words: Sequence[str]) -> int | None:
+        """Return the position of the word that names a subcommand: the first besides options and values."""
+        position = 0
+        while position < len(words):
+            if not words[position].startswith("-"):
+                return position
+            option = self.option(words[position])
+            takes_one = option is not None and option.takes_value and "nargs" not in option.settings
+            position += 2 if takes_one else 1
+        return None
+
+    def chosen(self, words: Sequence[str]) -> CommandLine | None:
+        """Return what the subcommand accepts that the words name."""
+        position = self.command_at(words) if self.commands else None
+        return None if position is None else self.commands.get(words[position])
 
     def option(self, name: str) -> Option | None:
         """Return the option of a name."""
@@ -132,6 +156,10 @@ class CommandLine:
 
     def values(self, words: Sequence[str]) -> dict[str, Any]:
         """Return what the program finds in its namespace, as far as that can be told."""
+        chosen, position = self.chosen(words), self.command_at(words)
+        if chosen is not None and position is not None:
+            own = replace(self, commands={}).values(words[:position])
+            return {**own, **chosen.values(words[position + 1 :])}
         sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
         parser = self._parser(sure, is_checked=True, is_optional=True)
         try:
@@ -184,9 +212,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, is_optional: bool = False) -> None:
     settings = dict(option.settings)
-    takes_value = settings.get("action", "store") in ("store", "append", "extend")
     settings["default"] = option.default
-    if takes_value:
+    if option.takes_value:
         if is_checked and option.type in CONVERTERS:
             settings["type"] = CONVERTERS[option.type]
         choices = settings.pop("choices", None)

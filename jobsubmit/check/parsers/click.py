@@ -24,7 +24,7 @@ _TYPES = {
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
-    """Return what the click command that is started accepts, with the one of its subcommands that is named."""
+    """Return what the click command that is started accepts, with its subcommands."""
     commands = list(_commands(program))
     if not commands:
         return None
@@ -37,14 +37,10 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         return _line_of(module, function, program, values)
     group = _line_of(module, function, program, values)
     named = {_name_of_command(*found, program, values): found for found in _subcommands(function, program, commands)}
-    chosen = next((word for word in values.facts.argv if word in named), None)
-    if chosen is None or group.gaps:
+    if "" in named or group.gaps:
         text = f"which of its subcommands is meant ({', '.join(sorted(filter(None, named)))})"
         return replace(group, gaps=(*group.gaps, Gap(module.where(function), text)))
-    own = _line_of(*named[chosen], program, values)
-    command = Option(("COMMAND",), module.where(function), {"choices": [chosen]})
-    options = (command, *own.options, *group.options)
-    return replace(own, options=options, is_strict=own.is_strict and group.is_strict)
+    return replace(group, commands={name: _line_of(*found, program, values) for name, found in named.items()})
 
 
 def _line_of(module: Module, function: Function, program: Program, values: Values) -> CommandLine:
@@ -119,9 +115,9 @@ def _name_of_command(module: Module, function: Function, program: Program, value
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and _called(decorator, program, module).rpartition(".")[2] == "command":
             given = decorator.args[0] if decorator.args else argument(decorator, "name")
-            name = values.of(given, module) if given is not None else UNKNOWN
-            if isinstance(name, str):
-                return name
+            if given is not None:
+                name = values.of(given, module)
+                return name if isinstance(name, str) else ""
     return function.name.replace("_", "-").removesuffix("-command").removesuffix("-cmd")
 
 

@@ -19,6 +19,7 @@ _CALLS_WHAT_IT_GETS = (
     *_RUNNERS,
     *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")),
 )
+_BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 _CALLED_LATER = ("__post_init__", "__call__", "forward")
 
 Owner: TypeAlias = tuple[Module, ast.ClassDef]
@@ -64,6 +65,10 @@ class Callees:
         for item in (*call.args, *(keyword.value for keyword in call.keywords)):
             found += self._meant(item, self._name(item, call, module), call, module, passed)
         return found
+
+    def named(self, node: ast.Name, module: Module, level: Reach) -> list[Callee]:
+        """Return the functions that a name means which is kept or returned: somebody may call them."""
+        return self._by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
 
     def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that an expression may mean, which a call calls or is given."""
@@ -191,6 +196,17 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
     return None
 
 
+def parameters(function: Function) -> list[str]:
+    """Return the names of a function's parameters, those that calls may give by position first."""
+    own = function.args
+    return [one.arg for one in (*own.posonlyargs, *own.args, *own.kwonlyargs)]
+
+
+def hides_arguments(call: ast.Call) -> bool:
+    """Return whether a call has `*args` or `**kwargs`: then any argument may be given."""
+    return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)
+
+
 def _is_super(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
@@ -198,6 +214,6 @@ def _is_super(node: ast.AST) -> bool:
 def _inner(name: str, call: ast.Call, module: Module, level: Reach) -> Iterator[Callee]:
     """Yield the function that is defined inside the one that calls it."""
     for function in module.functions.get(name, ()):
-        inside = next((n for n in module.above(function) if not isinstance(n, (ast.If, ast.With, ast.Try))), None)
+        inside = next((n for n in module.above(function) if not isinstance(n, _BLOCKS)), None)
         if isinstance(inside, (ast.FunctionDef, ast.AsyncFunctionDef)) and inside in set(module.above(call)):
             yield Callee(function, module, level)

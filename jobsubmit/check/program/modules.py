@@ -130,6 +130,24 @@ class Module:
         exits = [call for call in self.of(ast.Call) if spelled(call.func) in EXITS]
         return frozenset(node for call in exits for node in (call, *self.above(call)))
 
+    @cached_property
+    def mentioned(self) -> Mapping[ast.AST, Sequence[ast.Name]]:
+        """Return the functions and classes that each statement names without calling them there."""
+        found: dict[ast.AST, list[ast.Name]] = {}
+        for node in self.of(ast.Name):
+            parent = self.parents.get(node)
+            is_used = (
+                isinstance(parent, (ast.Attribute, ast.ClassDef, *FUNCTIONS)) or getattr(parent, "func", 0) is node
+            )
+            if (
+                isinstance(node.ctx, ast.Load)
+                and not is_used
+                and (node.id in self.definitions or node.id in self.aliases)
+            ):
+                statement = next(above for above in self.above(node) if isinstance(above, ast.stmt))
+                found.setdefault(statement, []).append(node)
+        return found
+
     def where(self, node: ast.AST) -> str:
         """Return `train.py:12`."""
         return f"{self.path}:{getattr(node, 'lineno', 1)}"

@@ -96,6 +96,8 @@ class _Walk:
 
     def _statement(self, node: ast.stmt, module: Module, level: Reach) -> _Flow:
         self._mark(node, level)
+        for mentioned in module.mentioned.get(node, ()) if level else ():
+            self.waiting += self.callees.named(mentioned, module, level)
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 for decorator in node.decorator_list:

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.accepted import Gap
-from jobsubmit.check.parsers.argparse.search import ADDS, KNOWN_ADDERS, LENIENT, STRICT, Search
+from jobsubmit.check.parsers.argparse.search import ADDS, GROUPS, KNOWN_ADDERS, LENIENT, STRICT, Search
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 
 _HARMLESS = ("print", "isinstance", "vars", "len", "str", "repr", "type", "id", "hasattr", "getattr")
-_GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
 _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
 
 
@@ -24,8 +24,6 @@ def gaps(search: Search) -> Iterator[Gap]:
         if not search.has_plain_name(call, module) and search.loops(call, module) is None:
             yield Gap(module.where(call), "the name of an option is put together here")
     for module, call, name in search.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers":
-            yield Gap(module.where(call), "it has subcommands")
         if name not in KNOWN_ADDERS and _is_given_away(search, call, name, module):
             yield Gap(module.where(call), f"{name or 'a function'} may add options")
     for module, call, _ in search.parses:
@@ -34,10 +32,17 @@ def gaps(search: Search) -> Iterator[Gap]:
     for module, call in search.creations:
         yield from _of_parser(search, module, call)
         settings = {keyword.arg for keyword in call.keywords}
-        if "fromfile_prefix_chars" in settings:
+        if _reads_words_from_files(search, call, module):
             yield Gap(module.where(call), "it reads words from files")
         if "prefix_chars" in settings and len(search.creations) > 1:
             yield Gap(module.where(call), "one of its parsers has prefixes of its own")
+
+
+def _reads_words_from_files(search: Search, call: ast.Call, module: Module) -> bool:
+    """Return whether one of the given words may be the name of a file with more words."""
+    given = argument(call, "fromfile_prefix_chars")
+    signs = search.values.of(given, module) if given is not None else ""
+    return not isinstance(signs, str) or any(word.startswith(tuple(signs)) for word in search.values.facts.argv)
 
 
 def _of_argv(search: Search) -> Iterator[Gap]:
@@ -64,12 +69,18 @@ def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) ->
     is_ours = search.program.definition(search.reached.names.get(call, name)) is not None
     if is_ours or _is_inner(call, module):
         return False
-    return not (isinstance(call.func, ast.Attribute) and call.func.attr in search.program.methods)
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in search.program.methods
+    return not is_method or _imports_by_name(search)
+
+
+def _imports_by_name(search: Search) -> bool:
+    """Return whether modules are imported that no look at the imports shows: any may have a method of this name."""
+    return any(name.endswith(("import_module", "__import__")) for _, _, name in search.calls)
 
 
 def _is_parser(node: ast.AST, names: frozenset[str]) -> bool:
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _GROUPS
+        return isinstance(node.func, ast.Attribute) and node.func.attr in GROUPS
     if isinstance(node, ast.Name):
         return node.id in names or node.id in _PARSER_NAMES
     return isinstance(node, ast.Attribute) and node.attr in _PARSER_NAMES

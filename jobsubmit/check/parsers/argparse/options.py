@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
@@ -33,9 +33,9 @@ _YES_NO = (
 _ACTIONS = ("store", "store_const", "store_true", "store_false", "append", "append_const", "count", "extend")
 
 
-def options(search: Search) -> Iterator[Option]:
-    """Yield the options whose names are known."""
-    for module, call in search.adds:
+def options(search: Search, adds: Sequence[tuple[Module, ast.Call]] | None = None) -> Iterator[Option]:
+    """Yield the options whose names are known: those that some calls add, or all."""
+    for module, call in search.adds if adds is None else adds:
         if search.has_plain_name(call, module):
             yield _option(search, call, module)
         for one in search.loops(call, module) or ():
@@ -51,7 +51,7 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
     names = tuple(values.of(item, module) for item in call.args)
     settings: dict[str, Any] = {}
     kind, default = "", UNKNOWN
-    is_sure = search.reached.is_sure(call, module) and search.is_one_parser
+    is_sure = search.reached.is_sure(call, module) and (search.is_one_parser or bool(search.subparsers))
     for keyword in call.keywords:
         value = _VALUES.get(search.program.name_of(keyword.value, module)) or values.of(keyword.value, module)
         match keyword.arg:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse.gaps import gaps
 from jobsubmit.check.parsers.argparse.namespaces import namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
-from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.parsers.argparse.subcommands import find_commands
+from jobsubmit.check.program.calls import argument, hides_arguments, parameters
+from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
+
+_LONGEST_WAY = 8  # from the command line to the parser, through functions and variables
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
@@ -25,38 +31,82 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         return CommandLine("argparse", gaps=(Gap(module.where(call), "it does not parse the command line as it is"),))
     sure = [(module, call) for module, call, how in of_argv if how in STRICT and search.reached.is_sure(call, module)]
     module, call = sure[0] if sure else of_argv[0][:2]
-    return CommandLine(
+    line = CommandLine(
         "argparse",
-        tuple(options(search)),
         is_strict=bool(sure),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
         namespaces=frozenset(namespaces(search)),
     )
+    return _with_commands(line, search) if search.subparsers else replace(line, options=tuple(options(search)))
+
+
+def _with_commands(line: CommandLine, search: Search) -> CommandLine:
+    """Return a command line with the options and commands of a program that has subcommands."""
+    found = find_commands(search)
+    own = () if found is None else tuple(options(search, found.adds))
+    if found is None or any(option.is_positional for option in own):
+        module, call = search.subparsers[0]
+        return replace(line, gaps=(Gap(module.where(call), "which options each of its subcommands has"), *line.gaps))
+    commands = {
+        name: replace(line, options=tuple(options(search, command.adds)))
+        for command in found.commands
+        for name in command.names
+    }
+    return replace(line, options=own, commands=commands, needs_command=found.is_required)
 
 
 def _is_argv(search: Search, call: ast.Call, module: Module) -> bool:
     """Return whether a call parses the words of the command line, or those that another parser left."""
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "args"), None)
-    if given is None or (isinstance(given, ast.Constant) and given.value is None):
+    if given is None or _is_words(search, given, module, _LONGEST_WAY):
         return True
-    if isinstance(given, ast.Subscript):
-        return ast.unparse(given) in ("sys.argv[1:]", "argv[1:]")
-    return isinstance(given, ast.Name) and (_is_none_by_default(search, given, module) or _is_left_over(given, module))
+    return isinstance(given, ast.Name) and _is_left_over(given, module)
 
 
-def _is_none_by_default(search: Search, name: ast.Name, module: Module) -> bool:
-    for scope in module.above(name):
-        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            own = [*scope.args.posonlyargs, *scope.args.args]
-            defaults = dict(zip([a.arg for a in own][::-1], scope.args.defaults[::-1], strict=False))
-            defaults |= {a.arg: d for a, d in zip(scope.args.kwonlyargs, scope.args.kw_defaults, strict=True) if d}
-            default = defaults.get(name.id)
-            is_none = isinstance(default, ast.Constant) and default.value is None
-            calls = search.program.calls_of.get(f"{module.name}.{scope.name}", ())
-            return is_none and not any(_gives_words(call) for _, call in calls)
-    return False
+def _is_words(search: Search, node: ast.AST, module: Module, depth: int) -> bool:
+    """Return whether an expression is all words of the command line, or None, which argparse takes for them."""
+    if isinstance(node, ast.Constant):
+        return node.value is None
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node) in ("sys.argv[1:]", "argv[1:]")
+    if isinstance(node, ast.BoolOp):
+        return all(_is_words(search, value, module, depth) for value in node.values)
+    if not isinstance(node, ast.Name) or not depth:
+        return False
+    function = module.function_of(node)
+    sources: list[tuple[Module, ast.AST]] = [
+        (module, parent.value if isinstance(parent := module.parents.get(store), ast.Assign) else store)
+        for store in module.stores.get((function or module.tree, node.id), ())
+        if store.lineno < node.lineno
+    ]
+    if function is not None and node.id in parameters(function):
+        sources += _given(search, function, node.id, module)
+    return bool(sources) and all(_is_words(search, value, where, depth - 1) for where, value in sources)
+
+
+def _given(search: Search, function: Function, parameter: str, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+    """Return what a parameter may be: what each call gives for it, and its default where one gives nothing."""
+    position = parameters(function).index(parameter)
+    calls = [
+        (where, call)
+        for where, call in search.program.calls_of.get(f"{module.name}.{function.name}", ())
+        if search.reached.of(call, where)
+    ]
+    default = _defaults(function).get(parameter, function)
+    for where, call in calls:
+        given = argument(call, parameter, position)
+        yield (where, call) if hides_arguments(call) else (where, given) if given is not None else (module, default)
+    if not calls:
+        yield module, default
+
+
+def _defaults(function: Function) -> dict[str, ast.expr]:
+    own = [*function.args.posonlyargs, *function.args.args]
+    found = dict(zip([one.arg for one in own][::-1], function.args.defaults[::-1], strict=False))
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return found | {one.arg: default for one, default in named if default is not None}
 
 
 def _is_left_over(name: ast.Name, module: Module) -> bool:
@@ -67,9 +117,3 @@ def _is_left_over(name: ast.Name, module: Module) -> bool:
         and any(isinstance(target, ast.Tuple) and ast.unparse(target.elts[-1]) == name.id for target in node.targets)
         for node in module.of(ast.Assign)
     )
-
-
-def _gives_words(call: ast.Call) -> bool:
-    """Return whether a call hands over anything but the words of the command line."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(ast.unparse(item) not in ("None", "sys.argv[1:]", "argv[1:]") for item in given)

@@ -22,6 +22,7 @@ KNOWN_ADDERS = {
     )
 }
 STRICT = ("parse_args", "parse_intermixed_args")
+GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
 LENIENT = ("parse_known_args", "parse_known_intermixed_args")
 _PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
 
@@ -126,11 +127,16 @@ class Search:
         """Return whether all options are of one parser: the only one, with parents, or one that gets what is left."""
         has_parents = any(keyword.arg == "parents" for _, call in self.creations for keyword in call.keywords)
         is_passed_on = any(how in LENIENT for _, _, how in self.parses)
-        return (len(self.creations) == 1 or has_parents or is_passed_on) and not self._has_subparsers
+        return len(self.creations) == 1 or has_parents or is_passed_on
 
     @cached_property
-    def _has_subparsers(self) -> bool:
-        return any(isinstance(c.func, ast.Attribute) and c.func.attr == "add_subparsers" for _, c, _ in self.calls)
+    def subparsers(self) -> Sequence[tuple[Module, ast.Call]]:
+        """Return the calls that begin the subcommands of a parser."""
+        return [
+            (module, call)
+            for module, call, _ in self.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers"
+        ]
 
     def _is_of_object(self, target: ast.Attribute, module: Module) -> bool:
         """Return whether `x.parse_args` is a method that a class of the program has, and x no parser."""
