@@ -10,7 +10,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several, parameters
 from jobsubmit.common.finding import Finding
@@ -23,12 +23,16 @@ _NEEDS_GPU = frozenset(
 )
 _GET_RANK = ("torch.distributed.get_rank", "deepspeed.comm.get_rank")
 _DEEPEST = 6
+_USE_CPU = "ACCELERATE_USE_CPU"
+_HF_PARSER = "transformers.HfArgumentParser"
+_ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
 
 
 def check_devices(code: Code) -> Iterator[Finding]:
     """Yield what would put processes on the wrong device, the first of each kind."""
     if code.facts.gpus == 0:
         yield from _without_gpus(code)
+        yield from _each_for_itself(code)
         return
     yield from _fixed(code)
     yield from _by_global_rank(code)
@@ -50,6 +54,43 @@ def _without_gpus(code: Code) -> Iterator[Finding]:
                 "choose nodes with GPUs, or put it under `if torch.cuda.is_available():`",
             )
             return
+
+
+def _each_for_itself(code: Code) -> Iterator[Finding]:
+    """Yield a warning where accelerate, which Trainer uses, would not find out that it is to train together on CPUs.
+
+    Source: `PartialState._prepare_backend` of accelerate 1.15: it asks for LOCAL_RANK only with a GPU, or with `cpu`.
+    """
+    is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
+    if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
+        return
+    for module, call, name in code.reached.calls:
+        hint = f"set {_USE_CPU}=true in `env`"
+        if name == "accelerate.Accelerator":
+            if hides_arguments(call) or code.values.of(argument(call, "cpu"), module) not in (None, False):
+                continue
+        elif not _is_training_arguments(code, call, name, module):
+            continue
+        elif name == _HF_PARSER:
+            hint = "give use_cpu: {flag: true} in `hyperparameters`"
+        yield Finding(
+            "warning",
+            "no-group",
+            module.where(call),
+            "on nodes without GPUs each process would train for itself: accelerate joins them only where it knows that "
+            "it is to use the CPU",
+            hint,
+        )
+        return
+
+
+def _is_training_arguments(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    """Return whether a call makes the arguments of transformers' Trainer, or the parser of them."""
+    names = [name]
+    if name == _HF_PARSER and call.args:
+        classes = call.args[0].elts if isinstance(call.args[0], (ast.Tuple, ast.List)) else call.args[:1]
+        names = [code.program.name_of(one, module) for one in classes]
+    return any(one.startswith("transformers.") and one.endswith("TrainingArguments") for one in names)
 
 
 def _is_unconditional(call: ast.Call, module: Module) -> bool:
