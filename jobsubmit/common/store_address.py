@@ -21,6 +21,7 @@ class StoreAddress(NamedTuple):
     region: str | None = None
     profile: str | None = None
     addressing: Addressing | None = None
+    ca_bundle: str | None = None
 
     @property
     def is_remote(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.common.store_address import StoreAddress
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
 
 CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (--profile)"
 
-_DEFAULT_REGION = "us-east-1"
-# A profile with one of these gets its keys from somewhere else, even where it has plain keys too (botocore's order).
-_NOT_PLAIN = ("role_arn", "sso_session", "sso_start_url", "web_identity_token_file", "login_session")
+_DEFAULT_REGION, _DEFAULT_PROFILE = "us-east-1", "default"
+# A profile with one of these may get its keys from somewhere else, even where it has plain keys too.
+_NOT_PLAIN = (
+    *("role_arn", "sso_session", "sso_start_url", "web_identity_token_file", "login_session"),
+    "credential_process",
+)
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
 class Keys(NamedTuple):
@@ -28,35 +33,72 @@ class Keys(NamedTuple):
 
 
 class Access(NamedTuple):
-    """How a server is reached; `keys` is None where only boto3 can tell them."""
+    """How a server is reached; `keys` is None where only boto3 can find them.
+
+    `ca_bundle` is the file of the authorities that a certificate is checked with; empty for those of the system.
+    """
 
     endpoint_url: str | None
     region: str
     keys: Keys | None
+    ca_bundle: str = ""
 
 
 def find_access(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> Access:
-    """Read what the environment and the AWS files say; contacts nothing and loads no client library."""
-    name = address.profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
-    keys = (
-        None
-        if address.profile
-        else _plain_keys(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-    )
-    needs_files = not (keys and address.region and address.endpoint_url)
-    profile = _profile(name, environment) if needs_files else {}
-    if keys is None and not any(field in profile for field in _NOT_PLAIN):
-        keys = _plain_keys(profile, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    """Read the environment and the AWS files, in botocore's order; contacts nothing and loads no client library.
+
+    Beyond botocore, AWS_REGION counts where neither AWS_DEFAULT_REGION nor the profile names a region, and
+    SSL_CERT_FILE where nothing else names a CA bundle.
+    """
+    files = AwsFiles(address.profile, environment)
     return Access(
-        address.endpoint_url
-        or environment.get("AWS_ENDPOINT_URL_S3")
-        or environment.get("AWS_ENDPOINT_URL")
-        or profile.get("endpoint_url"),
+        address.endpoint_url or _endpoint(files, environment),
         address.region
-        or environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION")
-        or profile.get("region", _DEFAULT_REGION),
-        keys,
+        or files.profile.get("region")
+        or environment.get("AWS_REGION")
+        or _DEFAULT_REGION,
+        _keys(address, files, environment),
+        _ca_bundle(address, files, environment),
+    )
+
+
+def _endpoint(files: AwsFiles, environment: Mapping[str, str]) -> str | None:
+    is_ignored = environment.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    if is_ignored is None:
+        is_ignored = files.profile.get("ignore_configured_endpoint_urls", "")
+    if is_ignored.lower() == "true":
+        return None
+    return (
+        environment.get("AWS_ENDPOINT_URL_S3")
+        or environment.get("AWS_ENDPOINT_URL")
+        or files.service("s3").get("endpoint_url")
+        or files.profile.get("endpoint_url")
+    )
+
+
+def _keys(address: StoreAddress, files: AwsFiles, environment: Mapping[str, str]) -> Keys | None:
+    if not address.profile:
+        tokens = ("AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
+        token = next((name for name in tokens if name in environment), tokens[-1])
+        if keys := _plain_keys(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", token):
+            return keys
+        if "AWS_ACCESS_KEY_ID" in environment or "AWS_WEB_IDENTITY_TOKEN_FILE" in environment:
+            return None
+    if any(field in files.profile for field in _NOT_PLAIN):
+        return None
+    own = files.shared if _KEYS[0] in files.shared else files.config
+    return _plain_keys(own, *_KEYS)
+
+
+def _ca_bundle(address: StoreAddress, files: AwsFiles, environment: Mapping[str, str]) -> str:
+    return (
+        address.ca_bundle
+        or environment.get("AWS_CA_BUNDLE")
+        or files.profile.get("ca_bundle")
+        or environment.get("REQUESTS_CA_BUNDLE")
+        or environment.get("SSL_CERT_FILE")
+        or ""
     )
 
 
@@ -92,15 +134,56 @@ def _plain_keys(values: Mapping[str, str], *names: str) -> Keys | None:
     return Keys(key, secret, token or None) if key and secret else None
 
 
-def _profile(name: str, environment: Mapping[str, str]) -> dict[str, str]:
-    config = environment.get("AWS_CONFIG_FILE", "~/.aws/config")
-    shared = environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    section = name if name == "default" else f"profile {name}"
-    return {**_section(config, section), **_section(shared, name)}
+class AwsFiles:
+    """What the AWS configuration and credentials files say of one profile; read when they are first asked."""
+
+    def __init__(self, profile: str | None, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.name = (
+            profile or environment.get("AWS_DEFAULT_PROFILE") or environment.get("AWS_PROFILE") or _DEFAULT_PROFILE
+        )
+
+    @cached_property
+    def profile(self) -> Mapping[str, str]:
+        """Return all settings of the profile; where both files have one, that of the credentials file."""
+        return {**self.config, **self.shared}
+
+    @cached_property
+    def shared(self) -> Mapping[str, str]:
+        """Return what the credentials file says of the profile."""
+        sections = _sections(self._environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+        return sections.get(self.name, {})
+
+    @cached_property
+    def config(self) -> Mapping[str, str]:
+        """Return what the configuration file says of the profile."""
+        names = [self.name] if self.name == _DEFAULT_PROFILE else []
+        spelled = (["profile", self.name], names)
+        found = [values for section, values in self._configured.items() if _words(section) in spelled]
+        return found[-1] if found else {}
+
+    def service(self, name: str) -> Mapping[str, str]:
+        """Return the settings of a service in the `services` section that the profile names.
+
+        Raises StoreError where there is no such section.
+        """
+        section = self.profile.get("services")
+        if section is None:
+            return {}
+        found = [values for own, values in self._configured.items() if _words(own) == ["services", section]]
+        if not found:
+            text = f"the AWS profile {self.name} names the services section {section}, which does not exist"
+            raise StoreError(text, f"add [services {section}] to the AWS configuration file, or correct the profile")
+        pairs = (line.partition("=") for line in found[-1].get(name, "").splitlines())
+        return {key.strip(): value.strip() for key, _, value in pairs}
+
+    @cached_property
+    def _configured(self) -> Mapping[str, Mapping[str, str]]:
+        return _sections(self._environment.get("AWS_CONFIG_FILE", "~/.aws/config"))
 
 
-def _section(file: str, section: str) -> dict[str, str]:
-    path = os.path.expanduser(file)
+def _sections(file: str) -> Mapping[str, Mapping[str, str]]:
+    path = os.path.expanduser(os.path.expandvars(file))
     if not os.path.exists(path):
         return {}
     import configparser
@@ -110,4 +193,16 @@ def _section(file: str, section: str) -> dict[str, str]:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, ValueError, OSError):
         return {}  # boto3 reads it again and says what is wrong
-    return dict(parser[section]) if parser.has_section(section) else {}
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def _words(section: str) -> list[str]:
+    """Return the words of a section's name, one of which may be quoted."""
+    if '"' not in section and "'" not in section and "\\" not in section:
+        return section.split()
+    import shlex
+
+    try:
+        return shlex.split(section)
+    except ValueError:
+        return []
