@@ -16,6 +16,7 @@ import os
 import sys
 import time
 
+from .authorities import trust
 from .retry import PASSING_STATUSES, pause_before
 
 # The client uses parts of this file too: what only a node needs (network, tar) is loaded where it is used.
@@ -67,6 +68,8 @@ def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
     import shutil
     import tempfile
 
+    if order.get("certificates"):
+        trust(order["certificates"])
     os.makedirs(target, exist_ok=True)
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
     try:

@@ -50,6 +50,7 @@ class Server(TypedDict):
     region: str | None
     profile: str | None
     addressing: str | None
+    ca_bundle: NotRequired[str | None]
 
 
 class Mount(TypedDict):
@@ -146,7 +147,8 @@ class ManifestEntry(TypedDict):
 class FetchOrder(TypedDict):
     """What a node fetches, and from where. The addresses are signed: never write them down.
 
-    With `region` they are plain, and the node signs them with its own keys. They expire at `expires`.
+    With `region` they are plain, and the node signs them with its own keys. They expire at `expires`. `certificates`
+    are those of private authorities, in PEM form.
     """
 
     script: FetchScript
@@ -154,6 +156,7 @@ class FetchOrder(TypedDict):
     code_name: str
     expires: NotRequired[Time]
     region: NotRequired[str]
+    certificates: NotRequired[str]
 
 
 class Collect(TypedDict):
@@ -163,6 +166,7 @@ class Collect(TypedDict):
     prefix: str
     fields: NotRequired[dict[str, str]]
     region: NotRequired[str]
+    certificates: NotRequired[str]
 
 
 class Place(TypedDict):

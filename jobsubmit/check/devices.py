@@ -75,7 +75,7 @@ def _each_for_itself(code: Code) -> Iterator[Finding]:
             hint = "give use_cpu: {flag: true} in `hyperparameters`"
         yield Finding(
             "warning",
-            "no-group",
+            "no-init",
             module.where(call),
             "on nodes without GPUs each process would train for itself: accelerate joins them only where it knows that "
             "it is to use the CPU",

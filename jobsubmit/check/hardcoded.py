@@ -133,7 +133,9 @@ def _variables_set(code: Code) -> Iterator[tuple[Module, ast.AST, Any, Any]]:
 def _is_for_another_start(code: Code, module: Module, call: ast.Call) -> bool:
     """Return whether a launcher's processes may take another branch: one that names no address."""
     others = (one for home, one in code.calls(INIT) if home is module and one is not call)
-    branches = {node for node in module.above(call) if isinstance(node, ast.If)}
+    above = list(module.above(call))
+    is_fallback = any(isinstance(node, ast.ExceptHandler) for node in above)
+    branches = {node for node in above if isinstance(node, ast.If) or (is_fallback and isinstance(node, ast.Try))}
     return code.facts.has_launcher and any(
         argument(other, "init_method", 1) is None and branches & set(module.above(other)) for other in others
     )

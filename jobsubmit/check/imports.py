@@ -13,7 +13,7 @@ from typing import TypeAlias
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import MAIN, Module, find_module, folders_of, origin
+from jobsubmit.check.program.modules import MAIN, Module, find_module, folders_of, named_folders, origin, spelled
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -78,9 +78,17 @@ class _Search:
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
         self.has_more_places = "path" in code.names and any(
-            code.program.name_of(node, module) == "sys.path"
+            code.program.name_of(node, module) == "sys.path" and not self._is_among_ours(node, module)
             for module, node in code.program.of(ast.Attribute, ast.Name)
         )
+
+    def _is_among_ours(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a use of sys.path adds a folder that is uploaded, by its name."""
+        method = module.parents.get(node)
+        call = module.parents.get(method) if isinstance(method, ast.Attribute) else None
+        if not isinstance(call, ast.Call) or spelled(call.func) not in ("sys.path.insert", "sys.path.append"):
+            return False
+        return any(folder.rstrip("/") in self.folders for folder in named_folders(call, module))
 
     @cached_property
     def required(self) -> str:
@@ -140,7 +148,12 @@ class _Search:
         base = origin(node, module)
         if base and node.module:
             yield from self._absolute(base, module, where, is_local=True)
-            for alias in node.names:
+        for alias in node.names if base else ():
+            full = f"{base}.{alias.name}"
+            missing = None if self._is_module(full) else self._left_out(full)
+            if missing and module.name == base:  # its own import would count as a definition
+                yield self._ignored(full, missing, where)
+            elif node.module:
                 yield from self._member(base, alias.name, where)
 
     def _absolute(self, name: str, module: Module, where: str, *, is_local: bool = False) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from jobsubmit.common.finding import Finding
 LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
+_START = "torch.multiprocessing.start_processes"
 _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
 _MAKE_GROUPS = (
     "init_process_group",
@@ -145,7 +146,7 @@ def _depends_on_gpus_only(code: Code, call: ast.Call, module: Module) -> bool:
 def _spawns_inside(code: Code) -> Iterator[Finding]:
     if code.facts.nproc == 1:
         return  # the launcher starts one process on each node, which starts the others
-    for module, call in code.calls(SPAWN):
+    for module, call in code.calls(SPAWN, _START):
         is_sure = code.reached.is_sure(call, module)
         if not is_sure and not _depends_on_gpus_only(code, call, module):
             continue
@@ -170,7 +171,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
             f"starts no processes: one trains on each node, and resources.nproc_per_node is {told}",
             "use mode: torchrun, which starts them, or mp.spawn in the boot file",
         )
-    for module, call in code.calls(SPAWN):
+    for module, call in code.calls(SPAWN, _START):
         value = code.values.of(argument(call, "nprocs", 2), module)
         if is_count(value) and value > 0 and code.facts.nproc not in (None, value):
             yield Finding(

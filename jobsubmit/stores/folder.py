@@ -37,6 +37,7 @@ class FolderStore:
     """Keep each object as a file; it is written elsewhere in the folder and moved to its place whole."""
 
     is_near = True
+    certificates = ""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()

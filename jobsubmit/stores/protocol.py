@@ -59,6 +59,10 @@ class ObjectStore(Protocol):
     """Whether a look at all objects costs no request."""
 
     @property
+    def certificates(self) -> str:
+        """Return the authorities that nodes need beside the public ones to check the server with: PEM, or nothing."""
+
+    @property
     def requests(self) -> int:
         """Return how many requests were made so far (0 where there is no server), our own retries among them."""
 

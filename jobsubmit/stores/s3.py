@@ -16,6 +16,7 @@ from jobsubmit.agent.fetch import LARGEST_MANIFEST
 from jobsubmit.common.file_reading import changed_error, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
+from jobsubmit.stores.authorities import private_certificates
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
 from jobsubmit.stores.s3_retry import PASSING_CODES, Limits, code_of, is_timeout, is_transport, is_unknown
 from jobsubmit.stores.s3_transport import Connection
@@ -56,6 +57,12 @@ class S3Store:
     def round_trip(self) -> float:
         """Return how fast the server answers (see ObjectStore)."""
         return self.connection.round_trip
+
+    @property
+    def certificates(self) -> str:
+        """Return the private authorities of the server (see ObjectStore)."""
+        bundle = self.connection.ca_bundle
+        return private_certificates(bundle) if bundle else ""
 
     @cached_property
     def _control(self) -> S3Control:

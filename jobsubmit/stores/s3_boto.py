@@ -22,6 +22,7 @@ from botocore.exceptions import (
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSLError,
 )
 
 from jobsubmit.agent.retry import PASSING_STATUSES
@@ -63,7 +64,8 @@ class S3Control:
             max_pool_connections=64,
         )
         session = open_session(self.connection.address, self.connection.access.region)
-        client = session.client("s3", endpoint_url=self.connection.access.endpoint_url, config=config)
+        access, verify = self.connection.access, self.connection.ca_bundle or None
+        client = session.client("s3", endpoint_url=access.endpoint_url, config=config, verify=verify)
         client.meta.events.register("before-send.s3", lambda **_: self.connection.count())
         return client
 
@@ -215,6 +217,8 @@ class S3Control:
             raise StoreError(
                 f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.connection.uri
             ) from error
+        except SSLError as error:
+            raise self.connection.untrusted(address, str(error)) from error
         except BotoCoreError as error:
             raise StoreError(f"{address}: {error}", self.connection.reach_hint, self.connection.uri) from error
 
@@ -224,7 +228,8 @@ def _md5(data: bytes) -> str:
 
 
 def _is_transport(error: Exception) -> bool:
-    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
+    is_connection = isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
+    return is_connection and not isinstance(error, SSLError)
 
 
 def _may_pass(error: Exception) -> bool:

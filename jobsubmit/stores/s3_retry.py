@@ -43,6 +43,16 @@ def is_transport(error: Exception) -> bool:
     return isinstance(error, GenericError) and "HTTP error" in str(error)
 
 
+def is_untrusted(error: Exception) -> bool:
+    """Return whether the server's certificate was refused."""
+    return is_transport(error) and "InvalidCertificate(" in str(error)
+
+
+def may_come_back(error: Exception) -> bool:
+    """Return whether the connection failed by what another try may not meet."""
+    return is_transport(error) and not is_untrusted(error)
+
+
 def is_timeout(error: Exception) -> bool:
     """Return whether the connection failed by silence."""
     return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))

@@ -15,8 +15,9 @@ from obstore.store import S3Store as Client
 
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
+from jobsubmit.stores.authorities import HINT as CERTIFICATE_HINT, read_by_obstore, require_certificates
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
-from jobsubmit.stores.s3_retry import Limits, RetryLoop, code_of, is_transport, may_pass
+from jobsubmit.stores.s3_retry import Limits, RetryLoop, code_of, is_untrusted, may_come_back, may_pass
 
 T = TypeVar("T")
 
@@ -33,6 +34,14 @@ HINTS = {
     "AuthorizationHeaderMalformed": "the bucket lies in another region: set store.region",
     "XMinioStorageFull": "the server's disk is full: make room there, then run again",
     "SlowDown": "the server is overloaded: run again later",
+}
+_UNKNOWN = "nobody known here has signed it"
+# Words of rustls and of OpenSSL.
+_CERTIFICATE_PROBLEMS = {
+    **{"Expired": "it has expired", "has expired": "it has expired", "NotValidYet": "it is not valid yet"},
+    **{"not yet valid": "it is not valid yet", "NotValidForName": "it is for another name"},
+    **{"Hostname mismatch": "it is for another name", "IP address mismatch": "it is for another address"},
+    **{"UnknownIssuer": _UNKNOWN, "unable to get": _UNKNOWN, "self-signed": _UNKNOWN, "self signed": _UNKNOWN},
 }
 _LONG = 3600.0
 UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
@@ -72,7 +81,18 @@ class Connection:
                 "correct store.endpoint_url, AWS_ENDPOINT_URL or the profile",
                 self.uri,
             )
+        if found.ca_bundle and self._is_encrypted(found):
+            require_certificates(found.ca_bundle)
         return found
+
+    @staticmethod
+    def _is_encrypted(access: Access) -> bool:
+        return not (access.endpoint_url or "").startswith("http://")
+
+    @property
+    def ca_bundle(self) -> str:
+        """Return the file of the authorities that the server is checked with, or nothing."""
+        return self.access.ca_bundle if self._is_encrypted(self.access) else ""
 
     @property
     def reach_hint(self) -> str:
@@ -124,19 +144,21 @@ class Connection:
         if keys := self.access.keys:
             config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
             config |= {"session_token": keys.token} if keys.token else {}
-        return Client(
-            self.bucket,
-            config=config,  # type: ignore[arg-type] # its keys are those of S3Config
-            client_options={
-                "allow_http": True,
-                "connect_timeout": timedelta(seconds=self.limits.connect),
-                "timeout": timedelta(days=1),
-                "read_timeout": timedelta(seconds=self.limits.answer),
-                "pool_idle_timeout": timedelta(seconds=20),
-            },
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # see s3_retry.py
-            credential_provider=None if keys else credential_provider(self.address, self.access.region),
-        )
+        provider = None if keys else credential_provider(self.address, self.access.region)
+        with read_by_obstore(self.ca_bundle):
+            return Client(
+                self.bucket,
+                config=config,  # type: ignore[arg-type] # its keys are those of S3Config
+                client_options={
+                    "allow_http": True,
+                    "connect_timeout": timedelta(seconds=self.limits.connect),
+                    "timeout": timedelta(days=1),
+                    "read_timeout": timedelta(seconds=self.limits.answer),
+                    "pool_idle_timeout": timedelta(seconds=20),
+                },
+                retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # see s3_retry.py
+                credential_provider=provider,
+            )
 
     def count(self) -> None:
         """Count a request."""
@@ -159,7 +181,7 @@ class Connection:
 
         with self.errors(key):
             _ = self.client  # making it is no part of a round trip
-            return self.retries.run(timed, is_transport, may_pass)
+            return self.retries.run(timed, may_come_back, may_pass)
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
@@ -179,9 +201,23 @@ class Connection:
             return StoreError(f"{address}: {said}", HINTS.get(code, UNEXPECTED_HINT), self.uri)
         if status := re.search(r"status code: (\d+) ([^:\n]*)", text):
             return StoreError(f"{address}: {status[1]} {status[2]}", HINTS.get(status[1], UNEXPECTED_HINT), self.uri)
+        if is_untrusted(error):
+            return self.untrusted(address, text)
         if "HTTP error" in text:
             return StoreError(f"{address}: {_transport_problem(text)}", self.reach_hint, self.uri)
         return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
+
+    def untrusted(self, address: str, text: str) -> StoreError:
+        """Return the error for a server whose certificate is refused."""
+        server = self.access.endpoint_url or "the server"
+        problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
+        with_what = f" (checked with {self.ca_bundle})" if self.ca_bundle else ""
+        hint = (
+            CERTIFICATE_HINT
+            if problem == _UNKNOWN
+            else "have the server's certificate made anew, or correct the address"
+        )
+        return StoreError(f"{address}: the certificate of {server} is refused: {problem}{with_what}", hint, self.uri)
 
 
 def _transport_problem(text: str) -> str:

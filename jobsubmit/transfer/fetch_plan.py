@@ -26,11 +26,13 @@ def fetch_order(
     uploaded just now, None where somebody did so before: then the store is asked.
     """
     paths = [file.path for file in bundle.files] if bundle else []
-    return {
+    order: FetchOrder = {
         "script": {"url": store.url(script_key(job_name, script), VALID_SECONDS), "sha256": script.sha256},
         "code": _proven(code_store, code, bundle.digest, paths) if bundle else _found(code_store, code),
         "code_name": code.name,
     }
+    certificates = code_store.certificates or store.certificates
+    return {**order, "certificates": certificates} if certificates else order
 
 
 def _found(store: ObjectStore, code: CodeRef) -> FetchCode:

@@ -16,6 +16,7 @@ class MemoryStore:
     """Keep objects in a dictionary; `broken` makes every request fail."""
 
     is_near = False
+    certificates = ""
 
     def __init__(self, uri: str = "memory://store") -> None:
         self.uri = uri

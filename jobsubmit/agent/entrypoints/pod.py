@@ -16,11 +16,16 @@ import urllib.parse
 import uuid
 
 from .. import run as agent, sigv4, status_file
+from ..authorities import make_context
 from ..log_forwarder import LogForwarder, shorten_status
 from ..protocol import COLLECT, AgentRequest, Collect
 from ..recovery.outcome import KILLED, STOPPED
 from ..retry import pause_before
 from ..timing import recorder
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    import ssl
 
 PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
@@ -78,6 +83,7 @@ class _Collector:
 
     def __init__(self, form: Collect) -> None:
         self.form = form
+        self.context = make_context(form.get("certificates", "")) if form["url"].startswith("https:") else None
         place = agent.place_from_environment()
         self.prefix = "%s%d/%d/" % (form["prefix"], place["attempt"], place["node"])
         self.lines: list[bytes] = []
@@ -111,9 +117,9 @@ class _Collector:
             try:
                 if "region" in self.form:
                     url = "%s/%s" % (self.form["url"].rstrip("/"), urllib.parse.quote(key))
-                    put(sigv4.sign_url(url, "PUT", self.form["region"]), data)
+                    put(sigv4.sign_url(url, "PUT", self.form["region"]), data, self.context)
                 else:
-                    post(self.form["url"], {**self.form["fields"], "key": key}, data)
+                    post(self.form["url"], {**self.form["fields"], "key": key}, data, self.context)
                 return
             except (OSError, ValueError, http.client.HTTPException) as error:
                 problem = str(error)
@@ -121,7 +127,7 @@ class _Collector:
         sys.stderr.write("jobsubmit: %s could not be put into the store: %s\n" % (name, problem))
 
 
-def post(url: str, fields: dict[str, str], data: bytes) -> None:
+def post(url: str, fields: dict[str, str], data: bytes, context: ssl.SSLContext | None = None) -> None:
     """Send a form with a file, as browsers do; raise OSError unless it was taken."""
     boundary = uuid.uuid4().hex
     parts = [
@@ -130,18 +136,19 @@ def post(url: str, fields: dict[str, str], data: bytes) -> None:
     ]
     head = "".join(parts) + '--%s\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' % boundary
     body = head.encode() + data + ("\r\n--%s--\r\n" % boundary).encode()
-    _send("POST", url, body, {"Content-Type": "multipart/form-data; boundary=%s" % boundary})
+    _send("POST", url, body, {"Content-Type": "multipart/form-data; boundary=%s" % boundary}, context)
 
 
-def put(url: str, data: bytes) -> None:
+def put(url: str, data: bytes, context: ssl.SSLContext | None = None) -> None:
     """Store an object at a signed address; raise OSError unless it was taken."""
-    _send("PUT", url, data, {})
+    _send("PUT", url, data, {}, context)
 
 
-def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
+def _send(method: str, url: str, body: bytes, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
     address = urllib.parse.urlsplit(url)
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = kind(address.netloc, timeout=_ANSWER_SECONDS)
+    connection = http.client.HTTPConnection(address.netloc, timeout=_ANSWER_SECONDS)
+    if address.scheme == "https":
+        connection = http.client.HTTPSConnection(address.netloc, timeout=_ANSWER_SECONDS, context=context)
     try:
         connection.request(
             method, (address.path or "/") + ("?" + address.query if address.query else ""), body, headers

@@ -206,6 +206,8 @@ def _secrets(job_id: str, delivery: Delivery, until: int) -> dict[str, str]:
         region = form["fields"]["x-amz-credential"].split("/")[2]
         order = {**_unsigned(delivery.order), "region": region}
         form = {"url": form["url"], "region": region, "prefix": form["prefix"]}
+    if certificates := delivery.order.get("certificates"):
+        form["certificates"] = certificates
     secrets = {SECRET_PREFIX + name: value for name, value in delivery.secrets.items()}
     return {ORDER: json.dumps(order), COLLECT: json.dumps(form), **secrets}
 

@@ -51,7 +51,7 @@ def _line_of(module: Module, function: Function, program: Program, values: Value
         name = _called(decorator, program, module)
         last = name.rpartition(".")[2]
         if last in ("command", "group") and isinstance(decorator, ast.Call):
-            is_lenient = is_lenient or any(k.arg in ("context_settings", "cls", None) for k in decorator.keywords)
+            is_lenient = is_lenient or any(_may_be_lenient(k) for k in decorator.keywords)
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
             found = _option(decorator, name == "click.argument", module, values)
             if found is None:
@@ -123,6 +123,15 @@ def _name_of_command(module: Module, function: Function, program: Program, value
 
 def _called(node: ast.AST, program: Program, module: Module) -> str:
     return program.name_of(node.func if isinstance(node, ast.Call) else node, module)
+
+
+def _may_be_lenient(setting: ast.keyword) -> bool:
+    """Return whether a command with this setting may pass over options that it does not know."""
+    if setting.arg == "context_settings":
+        return not isinstance(setting.value, (ast.Dict, ast.Call)) or any(
+            name in ast.unparse(setting.value) for name in ("ignore_unknown_options", "allow_extra_args", "**")
+        )
+    return setting.arg in ("cls", None)
 
 
 def _is(node: ast.AST, program: Program, module: Module, *names: str) -> bool:

@@ -102,7 +102,12 @@ def _options(arg: ast.arg, default: ast.expr | None, module: Module, values: Val
     value = values.of(plain, module) if plain is not None else UNKNOWN
     choices = enumerated(kind, values.program)
     if choices:
-        yield Option(names, where, {"required": is_required, "choices": choices}, "", value)
+        is_exact = not isinstance(maker, ast.Call) or values.of(argument(maker, "case_sensitive"), module) in (
+            None,
+            True,
+        )
+        like = "" if is_exact else "str.lower"
+        yield Option(names, where, {"required": is_required, "choices": choices}, like, value)
         return
     yield Option(names, where, {"required": is_required}, kind if kind in ("int", "float", "str") else "", value)
 

@@ -361,13 +361,21 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
 
     A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
     """
-    above = [f"{folder}/" if str(folder) != "." else "" for folder in PurePosixPath(module.path).parents]
     for call in module.of(ast.Call):
-        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func) in ("sys.path.insert", "sys.path.append"):
-            words = [getattr(node, "value", "") for node in ast.walk(call.args[-1])] if call.args else []
-            names = [word.strip("./") for word in words if isinstance(word, str)]
-            named = [f"{base}{name}/" for name in names for base in above if name]
-            yield from (folder for folder in named or above if folder.rstrip("/") in folders or not folder)
+        if spelled(call.func) in ("sys.path.insert", "sys.path.append"):
+            named = named_folders(call, module)
+            yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
+
+
+def named_folders(call: ast.Call, module: Module) -> list[str]:
+    """Return the folders that a change of sys.path may mean by the texts in it: beside the module, and above it."""
+    words = [getattr(node, "value", "") for node in ast.walk(call.args[-1])] if call.args else []
+    names = [word.strip("./") for word in words if isinstance(word, str)]
+    return [f"{base}{name}/" for name in names for base in _above(module) if name]
+
+
+def _above(module: Module) -> list[str]:
+    return [f"{folder}/" if str(folder) != "." else "" for folder in PurePosixPath(module.path).parents]
 
 
 def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:

@@ -64,7 +64,9 @@ def _is_given_away(search: Search, call: ast.Call, name: str, module: Module) ->
     """Return whether a parser is handed to code that is not here."""
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "parents")]
     names = search.parser_names(module)
-    if name in _HARMLESS or not any(_is_parser(inner, names) for item in given for inner in _parts(item)):
+    if name in _HARMLESS or not any(
+        _is_parser(search, inner, module, names) for item in given for inner in _parts(item)
+    ):
         return False
     is_ours = search.program.definition(search.reached.names.get(call, name)) is not None
     if is_ours or _is_inner(call, module):
@@ -78,12 +80,27 @@ def _imports_by_name(search: Search) -> bool:
     return any(name.endswith(("import_module", "__import__")) for _, _, name in search.calls)
 
 
-def _is_parser(node: ast.AST, names: frozenset[str]) -> bool:
+def _is_parser(search: Search, node: ast.AST, module: Module, names: frozenset[str]) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in GROUPS
     if isinstance(node, ast.Name):
-        return node.id in names or node.id in _PARSER_NAMES
+        return (node.id in names or node.id in _PARSER_NAMES) and not _is_something_else(search, node, module)
     return isinstance(node, ast.Attribute) and node.attr in _PARSER_NAMES
+
+
+def _is_something_else(search: Search, node: ast.Name, module: Module) -> bool:
+    """Return whether a variable holds objects of another library in its function, whatever it holds elsewhere."""
+    function = module.function_of(node)
+    inside = module.stores.get((function or module.tree, node.id), ())
+    stores = [store for store in inside if module.function_of(store) is function and store.lineno <= node.lineno]
+    made = [parent.value for parent in map(module.parents.get, stores) if isinstance(parent, ast.Assign)]
+    names = [search.program.name_of(value.func, module) for value in made if isinstance(value, ast.Call)]
+    return bool(stores) and len(names) == len(stores) and all(_is_of_library(search, name) for name in names)
+
+
+def _is_of_library(search: Search, name: str) -> bool:
+    owner = name.rpartition(".")[0]
+    return "." in name and owner != "argparse" and owner not in search.program.modules and not search.makes_parser(name)
 
 
 def _is_inner(call: ast.Call, module: Module) -> bool:

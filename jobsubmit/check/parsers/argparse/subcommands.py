@@ -129,13 +129,27 @@ class _Owners:
             return [(module, call)]
         found = self.search.program.definition(name)
         if found and not isinstance(found[1], ast.ClassDef):
-            returned = [node.value for node in found[0].of(ast.Return) if found[0].function_of(node) is found[1]]
-            return self._of_any(((value, found[0]) for value in returned), depth)
+            return self._of_returned(call, module, found[1], found[0], depth)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_parser":
             return [(module, call)]
         if isinstance(call.func, ast.Attribute) and call.func.attr in GROUPS:
             return self._of(call.func.value, module, depth)
         raise _UnclearError
+
+    def _of_returned(
+        self, call: ast.Call, module: Module, function: Function, home: Module, depth: int
+    ) -> Iterable[Made]:
+        """Return what made the parser that a function returns; what it returns as it got it, this call has given."""
+        returned = [node.value for node in home.of(ast.Return) if home.function_of(node) is function]
+        own = parameters(function)
+        nodes: list[tuple[ast.AST | None, Module]] = []
+        for value in returned:
+            is_given = isinstance(value, ast.Name) and value.id in own and not home.stores.get((function, value.id))
+            if isinstance(value, ast.Name) and is_given:
+                nodes.append((argument(call, value.id, own.index(value.id)), module))
+            else:
+                nodes.append((value, home))
+        return self._of_any(nodes, depth)
 
     def _of_name(self, node: ast.Name, module: Module, depth: int) -> Iterable[Made]:
         function = module.function_of(node)
