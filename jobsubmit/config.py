@@ -59,6 +59,7 @@ class Settings(NamedTuple):
             region=own.region or ours.region,
             profile=own.profile or ours.profile,
             addressing=own.addressing or ours.addressing,
+            ca_bundle=own.ca_bundle or ours.ca_bundle,
         )
 
     def store(self, spec: JobSpec) -> StoreAddress:

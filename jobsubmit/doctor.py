@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit.agent.atomic_write import make_private
+from jobsubmit.agent.authorities import make_context
 from jobsubmit.agent.node_contract import DEFAULT_PORT
 from jobsubmit.agent.supervisor.network import lease_port
 from jobsubmit.agent.supervisor.node_scope import find_gpus
@@ -28,7 +29,7 @@ from jobsubmit.backends.local.python import ChosenPython, choose_python, version
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
-from jobsubmit.errors import JobSubmitError
+from jobsubmit.errors import JobSubmitError, StoreError
 from jobsubmit.jobs.prepare import prepare
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.spec.loader import LoadedSpec
@@ -125,7 +126,7 @@ def _port() -> Line:
 def _store(address: StoreAddress) -> Iterator[Line]:
     where = f"{address.uri}{f' at {address.endpoint_url}' if address.endpoint_url else ''}"
     if address.endpoint_url:
-        yield from _clock(address.endpoint_url)
+        yield from _clock(address, address.endpoint_url)
 
     def tried() -> str:
         store = open_store(address, is_brief=True)
@@ -143,14 +144,16 @@ def _store(address: StoreAddress) -> Iterator[Line]:
     yield _tried("store", tried, f"{where}: what was read is not what was written")
 
 
-def _clock(endpoint: str) -> Iterator[Line]:
+def _clock(address: StoreAddress, endpoint: str) -> Iterator[Line]:
     request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - the scheme was checked with the job file
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+        certificates = open_store(address).certificates
+        context = make_context(certificates) if endpoint.startswith("https://") else None
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=context) as answer:  # noqa: S310
             date = answer.headers.get("Date")
     except urllib.error.HTTPError as error:
         date = error.headers.get("Date")
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, http.client.HTTPException, StoreError):
         return  # that it cannot be reached, the next line says
     if not date:
         return

@@ -87,6 +87,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--region", metavar="NAME", help="region the requests are signed for")
     parser.add_argument("--profile", metavar="NAME", help="named profile of the AWS credentials files")
     parser.add_argument("--addressing", choices=["auto", "virtual", "path"], help="how the bucket is put into the host")
+    parser.add_argument("--ca-bundle", metavar="FILE", help="authorities that have signed the server's certificate")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json for programs")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
@@ -118,7 +119,12 @@ def _place(options: argparse.Namespace, layout: Layout, settings: configuration.
     if not name or name in (".", ".."):
         raise UsageError(f"{options.uri!r}: must end in the name of a folder", "e.g. s3://bucket/code")
     own = StoreAddress(
-        above or ("/" if separator else "."), options.endpoint_url, options.region, options.profile, options.addressing
+        above or ("/" if separator else "."),
+        options.endpoint_url,
+        options.region,
+        options.profile,
+        options.addressing,
+        options.ca_bundle and os.path.abspath(options.ca_bundle),
     )
     if problem := store_uri_problem(own.uri) or name_problem(name):
         raise UsageError(f"{options.uri!a}: {problem}")

@@ -51,7 +51,7 @@ _FORM = {
     "is_unsure?": bool,
     "layout?": str,
     "code_name?": str,
-    "store?": {"uri?": str, "endpoint_url?": (str, None), "region?": (str, None), "profile?": (str, None)},
+    "store?": {"uri?": str, **dict.fromkeys(("endpoint_url?", "region?", "profile?", "ca_bundle?"), (str, None))},
     "revision?": (dict, None),
     "rerun_of?": str,
     "checkpoints_of?": str,

@@ -77,17 +77,20 @@ def _secret_is_also_env(mode: str, raw: Raw) -> Iterator[Complaint]:
         yield ("secrets", name), "is also in `env`: keep one of them"
 
 
+_OF_A_SERVER = ("endpoint_url", "region", "profile", "addressing", "ca_bundle")
+
+
 @_rule(
     StoreSpec=_if(
         _given("uri", {"type": "string", "not": _IS_REMOTE}),
-        {"properties": {name: {"type": "null"} for name in ("endpoint_url", "region", "profile", "addressing")}},
+        {"properties": {name: {"type": "null"} for name in _OF_A_SERVER}},
     )
 )
 def _folder_with_server_fields(mode: str, raw: Raw) -> Iterator[Complaint]:
     store = _mapping(raw, "store")
     uri = store.get("uri")
     if isinstance(uri, str) and not uri.startswith(REMOTE_SCHEMES):
-        for name in ("endpoint_url", "region", "profile", "addressing"):
+        for name in _OF_A_SERVER:
             if store.get(name) is not None:
                 yield ("store", name), f"a folder has none: remove it, or give an s3:// or obs:// uri (uri is `{uri}`)"
 

@@ -110,11 +110,18 @@ class StoreSpec(FrozenModel):
         description="How the bucket is put into the address: OBS needs virtual, MinIO usually path; auto decides.",
         examples=["virtual"],
     )
+    ca_bundle: Location | None = Field(
+        None,
+        description="File with the authorities that have signed the server's certificate, relative to the job file.",
+        examples=["company-ca.pem"],
+    )
 
     @property
     def address(self) -> StoreAddress:
         """Return what of this says where the store is."""
-        return StoreAddress(self.uri or "", self.endpoint_url, self.region, self.profile, self.addressing)
+        return StoreAddress(
+            self.uri or "", self.endpoint_url, self.region, self.profile, self.addressing, self.ca_bundle
+        )
 
 
 class DataSpec(FrozenModel):

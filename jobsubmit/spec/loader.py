@@ -31,7 +31,7 @@ from jobsubmit.spec.job_spec import (
 from jobsubmit.spec.yaml_document import Document, FieldPath, dotted, parse_value, read_document, to_yaml
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec, StoreSpec)
+PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec)
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class LoadedSpec:
         values["code_dir"] = spec.code_dir
         if spec.templates is not None:
             values["templates"] = spec.templates
-        if spec.store.uri is not None:
-            values["store"] = {**values["store"], "uri": spec.store.uri}
+        if paths := _paths_of_store(spec.store):
+            values["store"] = {**values["store"], **paths}
         if paths := _paths_of(spec.backend):
             values["backend"] = {**values["backend"], **paths}
         if spec.checkpoint_dir is not None:
@@ -112,9 +112,7 @@ def load_defaults(file: Path) -> Defaults:
     defaults, problems = _parse(Defaults, document)
     if defaults is None or problems:
         raise SpecError(_in_file_order(problems))
-    uri = defaults.store.uri
-    store = defaults.store.model_copy(update={"uri": uri and _resolved(uri, file.absolute().parent)})
-    return defaults.model_copy(update={"store": store})
+    return defaults.model_copy(update={"store": _with_paths(defaults.store, file.absolute().parent)})
 
 
 def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
@@ -300,8 +298,7 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
     changes: dict[str, Any] = {"code_dir": _resolved(spec.code_dir, directory)}
     if spec.templates is not None:
         changes["templates"] = _resolved(spec.templates, directory)
-    if spec.store.uri is not None:
-        changes["store"] = _at(spec.store, directory)
+    changes["store"] = _with_paths(spec.store, directory)
     if spec.checkpoint_dir is not None:
         changes["checkpoint_dir"] = _at(spec.checkpoint_dir, directory)
     if paths := _paths_of(spec.backend):
@@ -315,6 +312,16 @@ def _resolve_paths(spec: JobSpec, directory: Path) -> JobSpec:
 def _paths_of(backend: BackendSpec) -> dict[str, str]:
     """Return the paths that are given among the fields of a backend."""
     return {name: path for name in backend.path_fields if (path := getattr(backend, name)) is not None}
+
+
+def _paths_of_store(store: StoreSpec) -> dict[str, str]:
+    """Return the paths and addresses that are given for a store."""
+    given = {"uri": store.uri, "ca_bundle": store.ca_bundle}
+    return {name: path for name, path in given.items() if path is not None}
+
+
+def _with_paths(store: StoreSpec, directory: Path) -> StoreSpec:
+    return store.model_copy(update={name: _resolved(path, directory) for name, path in _paths_of_store(store).items()})
 
 
 def _at(place: PlacedT, directory: Path) -> PlacedT:

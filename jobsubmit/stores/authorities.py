@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from jobsubmit.errors import StoreError
 
 HINT = "name the file of the authority that signed it: store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END CERTIFICATE-----")
+_ANSWER_SECONDS = 5
+_DER = 2  # _ssl.ENCODING_DER
 # The only setting of authorities that obstore knows: it is read whenever a client is made.
 _READ_BY_OBSTORE = "SSL_CERT_FILE"
 
@@ -23,11 +27,26 @@ def require_certificates(bundle: str) -> None:
         raise StoreError(f"the CA bundle {bundle} holds no certificate in PEM form", _correct(bundle))
 
 
-def private_certificates(bundle: str) -> str:
-    """Return the certificates of a bundle that are not public: nodes have the public ones."""
+def private_certificates(bundle: str, server: str) -> str:
+    """Return what nodes, which have the public authorities, need to check a server: nothing, or certificates in PEM.
+
+    It is the root that the server's certificate leads to; all private ones where the server cannot be asked.
+    """
     public = set(_certificates(_public_bundle()))
     own = [body for body in _certificates(_read(bundle)) if body not in public]
-    return "".join(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n" for body in own)
+    root = _root(bundle, server) if own else ""
+    needed = [root] if root and root not in public else [] if root else own
+    return "".join(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n" for body in needed)
+
+
+def merged(bundles: Sequence[str]) -> str:
+    """Return a file with what all bundles hold: the only one, or one in memory for as long as this process lives."""
+    if len(bundles) == 1:
+        return bundles[0]
+    descriptor = os.memfd_create("authorities")
+    with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as stream:
+        stream.write("\n".join(map(_read, bundles)))
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 @contextmanager
@@ -52,6 +71,30 @@ def _read(bundle: str) -> str:
         raise StoreError(f"the CA bundle {bundle} cannot be read: {error.strerror}", _correct(bundle)) from error
 
 
+def _root(bundle: str, server: str) -> str:
+    """Return the last certificate of the way from a server's to an authority; nothing where there is no answer."""
+    import socket
+    import ssl
+    from urllib.parse import urlsplit
+
+    address = urlsplit(server)
+    context = ssl.create_default_context(cafile=bundle)
+    try:
+        with (
+            socket.create_connection((address.hostname, address.port or 443), _ANSWER_SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=address.hostname) as encrypted,
+        ):
+            asked: Any = encrypted
+            if not hasattr(asked, "get_verified_chain"):  # before Python 3.13
+                asked = asked._sslobj
+            chain = asked.get_verified_chain()
+    except (OSError, AttributeError):
+        return ""
+    last: Any = chain[-1]
+    data = last if isinstance(last, bytes) else last.public_bytes(_DER)
+    return _body(base64.b64encode(data).decode())
+
+
 def _correct(bundle: str) -> str:
     named = [
         name for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE") if os.environ.get(name) == bundle
@@ -61,8 +104,11 @@ def _correct(bundle: str) -> str:
 
 def _certificates(text: str) -> list[str]:
     """Return the bodies of all certificates, each in lines of 64 letters."""
-    bodies = ("".join(found.split()) for found in _CERTIFICATE.findall(text))
-    return ["\n".join(body[at : at + 64] for at in range(0, len(body), 64)) for body in bodies]
+    return [_body("".join(found.split())) for found in _CERTIFICATE.findall(text)]
+
+
+def _body(text: str) -> str:
+    return "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
 
 
 def _public_bundle() -> str:

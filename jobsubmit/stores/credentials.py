@@ -35,20 +35,20 @@ class Keys(NamedTuple):
 class Access(NamedTuple):
     """How a server is reached; `keys` is None where only boto3 can find them.
 
-    `ca_bundle` is the file of the authorities that a certificate is checked with; empty for those of the system.
+    `ca_bundles` are the files of the authorities that a certificate is checked with; none for those of the system.
     """
 
     endpoint_url: str | None
     region: str
     keys: Keys | None
-    ca_bundle: str = ""
+    ca_bundles: tuple[str, ...] = ()
 
 
 def find_access(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> Access:
     """Read the environment and the AWS files, in botocore's order; contacts nothing and loads no client library.
 
-    Beyond botocore, AWS_REGION counts where neither AWS_DEFAULT_REGION nor the profile names a region, and
-    SSL_CERT_FILE where nothing else names a CA bundle.
+    Beyond botocore, AWS_REGION counts where neither AWS_DEFAULT_REGION nor the profile names a region, and of several
+    CA bundles that are named, that of SSL_CERT_FILE too, all count.
     """
     files = AwsFiles(address.profile, environment)
     return Access(
@@ -59,7 +59,7 @@ def find_access(address: StoreAddress, environment: Mapping[str, str] = os.envir
         or environment.get("AWS_REGION")
         or _DEFAULT_REGION,
         _keys(address, files, environment),
-        _ca_bundle(address, files, environment),
+        _ca_bundles(address, files, environment),
     )
 
 
@@ -91,15 +91,12 @@ def _keys(address: StoreAddress, files: AwsFiles, environment: Mapping[str, str]
     return _plain_keys(own, *_KEYS)
 
 
-def _ca_bundle(address: StoreAddress, files: AwsFiles, environment: Mapping[str, str]) -> str:
-    return (
-        address.ca_bundle
-        or environment.get("AWS_CA_BUNDLE")
-        or files.profile.get("ca_bundle")
-        or environment.get("REQUESTS_CA_BUNDLE")
-        or environment.get("SSL_CERT_FILE")
-        or ""
-    )
+def _ca_bundles(address: StoreAddress, files: AwsFiles, environment: Mapping[str, str]) -> tuple[str, ...]:
+    if address.ca_bundle:
+        return (address.ca_bundle,)
+    names = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+    named = [files.profile.get("ca_bundle"), *(environment.get(name) for name in names)]
+    return tuple(dict.fromkeys(filter(None, named)))
 
 
 def open_session(address: StoreAddress, region: str) -> boto3.Session:

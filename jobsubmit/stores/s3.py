@@ -61,8 +61,8 @@ class S3Store:
     @property
     def certificates(self) -> str:
         """Return the private authorities of the server (see ObjectStore)."""
-        bundle = self.connection.ca_bundle
-        return private_certificates(bundle) if bundle else ""
+        bundle, server = self.connection.ca_bundle, self.connection.access.endpoint_url
+        return private_certificates(bundle, server or "https://s3.amazonaws.com") if bundle else ""
 
     @cached_property
     def _control(self) -> S3Control:

@@ -15,7 +15,7 @@ from obstore.store import S3Store as Client
 
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.authorities import HINT as CERTIFICATE_HINT, read_by_obstore, require_certificates
+from jobsubmit.stores.authorities import HINT as CERTIFICATE_HINT, merged, read_by_obstore, require_certificates
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
 from jobsubmit.stores.s3_retry import Limits, RetryLoop, code_of, is_untrusted, may_come_back, may_pass
 
@@ -81,18 +81,17 @@ class Connection:
                 "correct store.endpoint_url, AWS_ENDPOINT_URL or the profile",
                 self.uri,
             )
-        if found.ca_bundle and self._is_encrypted(found):
-            require_certificates(found.ca_bundle)
         return found
 
-    @staticmethod
-    def _is_encrypted(access: Access) -> bool:
-        return not (access.endpoint_url or "").startswith("http://")
-
-    @property
+    @cached_property
     def ca_bundle(self) -> str:
         """Return the file of the authorities that the server is checked with, or nothing."""
-        return self.access.ca_bundle if self._is_encrypted(self.access) else ""
+        bundles = self.access.ca_bundles
+        if not bundles or (self.access.endpoint_url or "").startswith("http://"):
+            return ""
+        for bundle in bundles:
+            require_certificates(bundle)
+        return merged(bundles)
 
     @property
     def reach_hint(self) -> str:
@@ -211,7 +210,8 @@ class Connection:
         """Return the error for a server whose certificate is refused."""
         server = self.access.endpoint_url or "the server"
         problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
-        with_what = f" (checked with {self.ca_bundle})" if self.ca_bundle else ""
+        bundles = " and ".join(self.access.ca_bundles)
+        with_what = f" (checked with {bundles})" if bundles else ""
         hint = (
             CERTIFICATE_HINT
             if problem == _UNKNOWN

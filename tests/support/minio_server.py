@@ -6,6 +6,7 @@ import base64
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -83,11 +84,13 @@ def running(
     port: int = 0,
     disk_mb: int = 0,
     encrypted: bool = False,
+    certs: Path | None = None,
 ) -> Iterator[Server]:
     """Run a server of our own on loopback (or another of this machine's own addresses), its data below `folder`.
 
     With `domain` it answers virtual-host addresses; `encrypted`, it encrypts all objects with a key of its own; with
-    `disk_mb` its data lie on a memory disk of that size, which only it can see.
+    `disk_mb` its data lie on a memory disk of that size, which only it can see; with `certs`, a folder with private.key
+    and public.crt, it speaks TLS.
     """
     environment = {
         "PATH": os.environ["PATH"],
@@ -100,7 +103,7 @@ def running(
         **({"MINIO_KMS_SECRET_KEY": _KMS_KEY, "MINIO_KMS_AUTO_ENCRYPTION": "on"} if encrypted else {}),
     }
     (folder / "data").mkdir(exist_ok=True)
-    endpoint, process = _start(folder, environment, host, port, disk_mb)
+    endpoint, process = _start(folder, environment, (host, port), disk_mb, certs)
     try:
         yield Server(endpoint, KEY, SECRET, process.pid)
     finally:
@@ -109,20 +112,23 @@ def running(
 
 
 def _start(
-    folder: Path, environment: dict[str, str], host: str, port: int, disk_mb: int
+    folder: Path, environment: dict[str, str], address: tuple[str, int], disk_mb: int, certs: Path | None
 ) -> tuple[str, subprocess.Popen[bytes]]:
     """Start a server, and return where it answers; on another port where somebody else was faster to take it."""
+    host, port = address
     data, attempts = str(folder / "data"), 1 if port else _ATTEMPTS
     for _ in range(attempts):
-        endpoint = f"{host}:{port or _free_port()}"
-        command = [str(binary()), "server", data, "--address", endpoint, "--quiet"]
+        place = f"{host}:{port or _free_port()}"
+        endpoint = f"{'https' if certs else 'http'}://{place}"
+        command = [str(binary()), "server", data, "--address", place, "--quiet"]
+        command += ["--certs-dir", str(certs)] if certs else []
         if disk_mb:
             mount = 'mount -t tmpfs -o "size=$1m" tmpfs "$2" && shift 2 && exec "$@"'
             command = ["unshare", "-Urm", "sh", "-c", mount, "sh", str(disk_mb), data, *command]
         with (folder / "minio.log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        if _is_ready(f"http://{endpoint}", process):
-            return f"http://{endpoint}", process
+        if _is_ready(endpoint, process):
+            return endpoint, process
         process.kill()
         process.wait()
     raise RuntimeError(f"MinIO did not start: {(folder / 'minio.log').read_text()[-1000:]}")
@@ -133,7 +139,8 @@ def _is_ready(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=1).close()
+            context = ssl._create_unverified_context() if endpoint.startswith("https") else None
+            urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=1, context=context).close()
         except OSError:
             time.sleep(0.05)
         else:

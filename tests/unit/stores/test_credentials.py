@@ -244,19 +244,19 @@ def test_keys_of_a_profile_do_not_stand_in_for_those_that_the_environment_asks_f
 
 
 @pytest.mark.parametrize(
-    ("own", "environment", "bundle"),
+    ("own", "environment", "bundles"),
     [
-        (None, {}, ""),
-        (None, {"SSL_CERT_FILE": "/ssl.pem"}, "/ssl.pem"),
-        (None, {"REQUESTS_CA_BUNDLE": "/requests.pem", "SSL_CERT_FILE": "/ssl.pem"}, "/requests.pem"),
-        (None, {"AWS_PROFILE": "ca", "SSL_CERT_FILE": "/ssl.pem"}, "/profile.pem"),
-        (None, {"AWS_PROFILE": "ca", "AWS_CA_BUNDLE": "/aws.pem"}, "/aws.pem"),
-        ("/own.pem", {"AWS_PROFILE": "ca", "AWS_CA_BUNDLE": "/aws.pem"}, "/own.pem"),
+        (None, {}, []),
+        (None, {"SSL_CERT_FILE": "/ssl.pem"}, ["/ssl.pem"]),
+        (None, {"REQUESTS_CA_BUNDLE": "/one.pem", "SSL_CERT_FILE": "/one.pem"}, ["/one.pem"]),
+        (None, {"AWS_PROFILE": "ca"}, ["/profile.pem"]),
+        (None, {"AWS_PROFILE": "ca", "AWS_CA_BUNDLE": "/aws.pem"}, ["/profile.pem", "/aws.pem"]),
+        ("/own.pem", {"AWS_PROFILE": "ca", "AWS_CA_BUNDLE": "/aws.pem"}, ["/own.pem"]),
     ],
 )
-def test_any_one_setting_names_the_authorities(
-    own: str | None, environment: dict[str, str], bundle: str, tmp_path: Path
+def test_every_setting_names_authorities(
+    own: str | None, environment: dict[str, str], bundles: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("[profile ca]\nca_bundle = /profile.pem\n")
     files = {"AWS_CONFIG_FILE": f"{tmp_path}/config", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}
-    assert find_access(StoreAddress(ca_bundle=own), {**files, **environment}).ca_bundle == bundle
+    assert find_access(StoreAddress(ca_bundle=own), {**files, **environment}).ca_bundles == tuple(bundles)
