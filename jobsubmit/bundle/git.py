@@ -8,11 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from jobsubmit.common.scratch import scratch_folder
 
 _SECONDS, _SHORT_SECONDS = 60, 10  # to read files of the work tree; and all else
 _PATHS_AT_ONCE = 500
@@ -221,8 +222,8 @@ def _diff_settings(root: Path) -> Iterator[dict[str, str]]:
     It writes an index in which the stamp of a file is old, and hooks follow upon that; a lock prevents it.
     """
     index = root / _line(_git(root, "rev-parse", "--git-path", "index"))
-    with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder:
-        copy = Path(folder) / "index"
+    with scratch_folder() as folder:
+        copy = folder / "index"
         with suppress(FileNotFoundError):
             shutil.copy2(index, copy)  # with its time: what was changed in the same second is compared by content
         copy.with_suffix(".lock").touch()

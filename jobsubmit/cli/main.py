@@ -25,6 +25,8 @@ def process() -> None:
     A command that only shows something ends as others do when their reader has gone: by SIGPIPE.
     """
     code: object = 0
+    number = 0
+    _heed_signals()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed before we began
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
@@ -32,13 +34,37 @@ def process() -> None:
         main()
     except SystemExit as done:
         code = done.code
+    except _AskedToEndError as asked:
+        number = asked.number
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
     if code == _READER_GONE:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGPIPE)
+        number = signal.SIGPIPE
+    if number:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+class _AskedToEndError(BaseException):
+    """A signal asks this process to end: what it holds is given back on the way out, as after Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _heed_signals() -> None:
+    """Leave in order when asked to; at once when asked again. A signal that is ignored stays so (nohup)."""
+
+    def leave(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _AskedToEndError(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, leave)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from obstore.exceptions import AlreadyExistsError, GenericError
 
 from jobsubmit.agent.retry import PASSING_STATUSES
+from jobsubmit.common.waiting import join
 from jobsubmit.errors import StoreError
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ def _aside(act: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
+    join(thread)
     if errors:
         raise errors[0]
     return results[0]

@@ -273,15 +273,14 @@ class Archive(NamedTuple):
 
 
 def _packed(bundle: Bundle, scratch: ExitStack, progress: Progress) -> Archive:
-    import tempfile
-
+    from jobsubmit.common.scratch import scratch_folder
     from jobsubmit.transfer.archive import pack
 
     try:
-        folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="jobsubmit-"))
+        folder = scratch.enter_context(scratch_folder())
     except OSError as error:
         raise BundleError(f"there is no room for the archive: {error}", "name a folder with TMPDIR") from error
-    file = Path(folder) / "code.tar.gz"
+    file = folder / "code.tar.gz"
     progress.begin("packing", bundle.size, len(bundle.files))
     return Archive(file, *pack(bundle, file, progress))
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Generic, TypeVar
 
+from jobsubmit.common.waiting import join
+
 T = TypeVar("T")
 
 _MOST = 128
@@ -38,7 +40,7 @@ def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], 
                     raise
                 del crew[number:]
         for thread in crew:
-            thread.join()
+            join(thread)
     except BaseException:
         work.stop(None)
         deadline = time.monotonic() + _LAST_WAIT_SECONDS  # what is under way may end, a dead line may not hold us

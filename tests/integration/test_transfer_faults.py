@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -456,6 +457,50 @@ def test_ctrl_c_while_parts_are_sent(jobsubmit: Command, bucket: Bucket, line: P
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint, "--archive")
     interrupt(jobsubmit, line, "partNumber", large, *where)
     assert bucket.manifest("code") is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_is_asked_to_end_leaves_nothing_behind(
+    number: signal.Signals, jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, tmp_path: Path
+) -> None:
+    process = stalled(jobsubmit, bucket, line, large, tmp_path / "tmp")
+    assert list((tmp_path / "tmp").iterdir())
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == -number, said
+    assert "Traceback" not in said
+    assert not list((tmp_path / "tmp").iterdir())
+    claim = lease.read_lease(bucket.objects()["code.tar.gz.manifest.json"])
+    assert claim is not None
+    assert claim.is_over  # nobody waits for it
+
+
+def test_the_archive_of_a_killed_upload_goes_with_the_next(
+    jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, code: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tmp"
+    killed = stalled(jobsubmit, bucket, line, large, folder)
+    killed.kill()
+    killed.communicate()
+    (left,) = folder.iterdir()
+    other = (f"s3://{bucket.name}/other", "--endpoint-url", bucket.server.endpoint, "--archive")
+    jobsubmit("upload", code, *other, env={"TMPDIR": str(folder)})
+    assert left.exists()  # so young that its owner may still take its lock
+    os.utime(left, (time.time() - 3600,) * 2)
+    jobsubmit("upload", code, *other, "--recheck", env={"TMPDIR": str(folder)})
+    assert not list(folder.iterdir())
+
+
+def stalled(jobsubmit: Command, bucket: Bucket, line: Proxy, root: Path, scratch: Path) -> subprocess.Popen[str]:
+    """Start an upload of an archive whose parts get no answer; return once the first is on its way."""
+    line.rule = lambda seen: Stall(60) if "partNumber" in seen.path else None
+    scratch.mkdir()
+    where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint, "--archive")
+    process = jobsubmit.start("upload", root, *where, env={**os.environ, "TMPDIR": str(scratch)})
+    deadline = time.monotonic() + 30
+    while not any("partNumber" in seen.path for seen in line.seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process
 
 
 def test_eight_clients_with_the_same_directory(jobsubmit: Command, bucket: Bucket, code: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import heapq
-import tempfile
 import time
 import zlib
 from collections import deque
@@ -21,6 +20,7 @@ from jobsubmit.agent.protocol import NodeStatus, read_status_text
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
 from jobsubmit.backends.volcano.api import CORE, Kubernetes
 from jobsubmit.common.durations import parse_time
+from jobsubmit.common.scratch import scratch_folder
 from jobsubmit.errors import BackendError, StoreError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Collected:
             for key in self._stored():
                 self.sources.setdefault(key, _Source(*key))
         unread = [s for s in self.sources.values() if not s.is_read and query.node in (None, s.node)]
-        with tempfile.TemporaryDirectory(prefix="jobsubmit-") as folder, ThreadPoolExecutor(_CONNECTIONS) as pool:
-            files = [Path(folder) / str(number) for number in range(len(unread))]
+        with scratch_folder() as folder, ThreadPoolExecutor(_CONNECTIONS) as pool:
+            files = [folder / str(number) for number in range(len(unread))]
             list(pool.map(lambda pair: self._spool(pair[0], pair[1], pods), zip(unread, files, strict=True)))
             spooled = [_read(file) for file in files if file.exists()]
             yield from heapq.merge(*spooled, key=lambda line: line.time)

@@ -1,0 +1,51 @@
+"""Folders for what is needed for a moment: they go with whoever made them, and those of killed processes go later."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PREFIX = "jobsubmit-scratch-"
+_YOUNG_SECONDS = 60  # it may not have its lock yet
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder below the temporary one; remove it, and all that processes which are gone have left there."""
+    remove_abandoned(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):  # without locks it is removed with its owner only
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(folder)
+        finally:
+            os.close(descriptor)
+
+
+def remove_abandoned(above: Path) -> None:
+    """Remove our folders there whose lock nobody holds: a lock ends with its process, however that ends."""
+    for folder in above.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            status = folder.lstat()
+            is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if is_ours and time.time() - status.st_mtime > _YOUNG_SECONDS and _is_free(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_free(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
