@@ -27,6 +27,7 @@ from jobsubmit.cli.job_file_options import (
     ModeChoice,
     Nodes,
     Profile,
+    Recheck,
     RequireClean,
     Set,
     StoreUri,
@@ -72,6 +73,7 @@ def create(
     fault: Faults = None,
     check: Check = True,
     require_clean: RequireClean = False,
+    recheck: Recheck = False,
     propagate: Propagate = False,
 ) -> None:
     """Submit a job and follow it.
@@ -86,7 +88,8 @@ def create(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
+    faults = tuple(Fault.parse(text) for text in fault or ())
+    demands = Demands(job_id, check, require_clean, faults, recheck)
     prepared = _prepare(read_job(job, mode, changes), settings, demands)
     if dry_run:
         _show_dry_run(prepared)
@@ -112,6 +115,7 @@ def run(
     fault: Faults = None,
     check: Check = True,
     require_clean: RequireClean = False,
+    recheck: Recheck = False,
     propagate: Propagate = False,
 ) -> None:
     """Submit a command as a job, without a job file.
@@ -129,7 +133,8 @@ def run(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    demands = Demands(job_id, check, require_clean, tuple(Fault.parse(text) for text in fault or ()))
+    faults = tuple(Fault.parse(text) for text in fault or ())
+    demands = Demands(job_id, check, require_clean, faults, recheck)
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
     prepared = _prepare(replace(loaded, notes=draft.notes), settings, demands)
     if dry_run:
@@ -191,7 +196,9 @@ def _submit(
         state = following.status(submission.record, settings).state.value
         out.talk(f"submitted before, and is {state}: {submission.record.id}, {submission.record.created_at}")
     if submission.summary.skipped:
-        out.talk(f"code unchanged: {submission.summary.skipped} files are in the store already")
+        files = console.counted(submission.summary.skipped, "file")
+        is_or_are = "is" if submission.summary.skipped == 1 else "are"
+        out.talk(f"code unchanged: {files} {is_or_are} in the store already")
     if submission.summary.copied:
         out.talk(
             f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"

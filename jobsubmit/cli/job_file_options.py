@@ -44,6 +44,10 @@ Check: TypeAlias = Annotated[
 RequireClean: TypeAlias = Annotated[
     bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
 ]
+Recheck: TypeAlias = Annotated[
+    bool,
+    typer.Option("--recheck", help="Look at every object of the code in the store, and send what is damaged or gone."),
+]
 Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -71,6 +71,7 @@ class Prepared:
     rerun_of: str = ""
     python: str = ""
     judged: Sequence[Finding] | None = None
+    rechecks: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,14 @@ class Demands:
     """What a submission asks for beside its job file.
 
     Without `checks` the code is not judged, for what is said of it may be wrong; with `is_clean` all of it must be in
-    a commit.
+    a commit. With `rechecks` every object of the code in the store is looked at, and not its manifest only.
     """
 
     job_id: str | None = None
     checks: bool = True
     is_clean: bool = False
     faults: tuple[Fault, ...] = ()
+    rechecks: bool = False
 
 
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
@@ -122,7 +124,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
     revision = origin.revision.document() if origin.revision else None
     steps = tuple(clock.steps)
     prepared = Prepared(loaded, plan, bundle, placed, script, code, request, steps, notes, revision, python=python)
-    return replace(prepared, judged=judged if demands.checks else None)
+    return replace(prepared, judged=judged if demands.checks else None, rechecks=demands.rechecks)
 
 
 def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:

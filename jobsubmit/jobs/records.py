@@ -271,6 +271,16 @@ class JobRecords:
         records = [record for name in names if (record := self.read(name))]
         return sorted(records, key=lambda record: record.created, reverse=True)
 
+    def newest_first(self) -> Iterator[JobRecord]:
+        """Yield the records, one by one, in the order in which their directories were last written to."""
+        try:
+            paths = [(path.stat().st_mtime, path.name) for path in self.directory("").iterdir()]
+        except OSError:
+            return
+        for _, name in sorted(paths, reverse=True):
+            if record := self.read(name):
+                yield record
+
     def find(self, text: str) -> JobRecord:
         """Return the job that a handle, an id or a name means; a name means its newest job that was submitted.
 

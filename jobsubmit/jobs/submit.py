@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.agent.job_directory import DIFFERENCE, LEFT_OUT, PLAN, RESOLVED
+from jobsubmit.agent.recovery.outcome import FETCH_FAILED
 from jobsubmit.backends.models import JobHandle, JobPhase
 from jobsubmit.backends.protocol import Backend, Delivery, Request
 from jobsubmit.backends.registry import open_backend
@@ -21,7 +23,7 @@ from jobsubmit.common.finding import IGNORED
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, CancelledError, JobSubmitError, SpecError, UsageError
 from jobsubmit.jobs.missing import left_out_text
-from jobsubmit.jobs.monitor import with_handle
+from jobsubmit.jobs.monitor import status, with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, remember_findings, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.plan_file import plan_text
@@ -148,12 +150,32 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     if prepared.bundle is None:
         return UploadSummary()
     folder = settings.transfer_dir
-    summary = upload(store, prepared.bundle, prepared.code, folder, progress=progress)
+    doubts = partial(_was_damaged, prepared, settings)
+    summary = upload(
+        store,
+        prepared.bundle,
+        prepared.code,
+        folder,
+        progress=progress,
+        recheck=prepared.rechecks,
+        is_doubted=doubts,
+    )
     save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
     clean = clean_digests(prepared.bundle, prepared.plan.allow_secrets)
     save_clean(folder, prepared.bundle.root, RULES_DIGEST, clean)
     remember_findings(prepared, settings)
     return summary
+
+
+def _was_damaged(prepared: Prepared, settings: Settings) -> bool:
+    """Return whether the last job with this code could not fetch it: then what lies in the store is sent again."""
+    code = prepared.code
+    records = JobRecords(settings).newest_first()
+    same = (r for r in records if (r.code, r.digest) == (code.uri, code.digest) and r.handle)
+    last = next(same, None)
+    with suppress(JobSubmitError):
+        return last is not None and status(last, settings).reason == FETCH_FAILED
+    return False
 
 
 def _resolve_secrets(prepared: Prepared) -> dict[str, str]:

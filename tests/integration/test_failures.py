@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
+import boto3
 import pytest
 from command import Command, events, job_dir, job_id, processes_left, processes_of, read_until
+from minio_server import Server
 from tiers import slow
 
 MODES = ("spawn", "launch", "torchrun")
@@ -233,6 +235,30 @@ def test_code_that_vanished_from_the_store(jobsubmit: Command, tmp_path: Path) -
     assert "FETCH_FAILED" in done.stderr
     assert "the code could not be fetched" in done.stderr
     assert "[node 0] never" not in done.stderr
+    assert "submit it again: all of it is sent again then" in done.stderr
+    again = jobsubmit("create", job_file, "--follow")
+    assert "the last job could not fetch" in again.stderr
+    assert "[node 0] never" in again.stderr
+    assert "code unchanged" in jobsubmit("create", job_file, "--follow").stderr
+
+
+@pytest.mark.needs("minio")
+@pytest.mark.parametrize("flags", [(), ("--recheck",)])
+def test_an_object_that_was_damaged_in_the_store(
+    flags: tuple[str, ...], jobsubmit: Command, tmp_path: Path, s3: tuple[str, Server]
+) -> None:
+    bucket, server = s3
+    client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+    job_file = write_job(tmp_path, "spawn", "print('whole')\n")
+    where = ("--store", f"s3://{bucket}/jobs", "--set", f"store.endpoint_url={server.endpoint}", "--set", "layout=tree")
+    jobsubmit("create", job_file, *where, "--follow")
+    keys = [item["Key"] for item in client.list_objects(Bucket=bucket)["Contents"]]
+    (key,) = [key for key in keys if key.endswith("/boot.py")]
+    client.put_object(Bucket=bucket, Key=key, Body=b"print('other')\n")
+    if not flags:
+        assert "FETCH_FAILED" in jobsubmit("create", job_file, *where, "--follow", code=100).stderr
+    done = jobsubmit("create", job_file, *where, *flags, "--follow")
+    assert "[node 0] whole" in done.stderr
 
 
 def seconds_of_cancelling(job: str) -> float:

@@ -9,6 +9,7 @@ from ..job_directory import SIGNAL_BASE
 from ..protocol import Evidence, Failure, NodeStatus
 from ..status_file import STOPPED_BY_PLATFORM
 
+FETCH_FAILED = "FETCH_FAILED"  # a reason
 STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # exit codes
 
 

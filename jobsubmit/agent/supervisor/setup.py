@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from ..isolated_python import agent_command
 from ..recovery.first_failure import ProcessFailure
-from ..recovery.outcome import Outcome
+from ..recovery.outcome import FETCH_FAILED, Outcome
 from ..recovery.rank_failure import report_failure
 from . import data_staging
 from .job import Job
@@ -67,7 +67,7 @@ def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
 def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
     if fetcher.returncode != 0:
         failure = report_failure(job, ProcessFailure(node, None, fetcher.returncode, time.time()))
-        raise Outcome("FAILED", "FETCH_FAILED", "node %d could not fetch the code" % node, failure)
+        raise Outcome("FAILED", FETCH_FAILED, "node %d could not fetch the code" % node, failure)
     assert fetcher.stdout
     with fetcher.stdout as told:
         return str(json.load(told)["script"])

@@ -27,6 +27,17 @@ class _Row(NamedTuple):
 # The texts are those of torch 2.1 to 2.15 and of argparse.
 TABLE = (
     _Row(
+        r"code could not be fetched: .*(?:is not the file that was|Compressed file|[Tt]he archive|manifest in the store"
+        r"|than .*promised|Not a gzipped|CRC check failed|[Ee]rror -3 while|invalid header)",
+        "what lies in the store is not what was uploaded",
+        "submit it again: all of it is sent again then",
+    ),
+    _Row(
+        r"code could not be fetched: .*CERTIFICATE_VERIFY_FAILED",
+        "the node knows nobody who has signed the store's certificate",
+        "name the file of the authority: store.ca_bundle (--ca-bundle for `upload`)",
+    ),
+    _Row(
         r"Timed out after \d+ seconds waiting for clients\. (\d+)/(\d+) clients joined",
         "only {0} of {1} processes came together",
         "a node or a process is missing, or the job expects too many: compare resources.nodes with what was started",

@@ -11,6 +11,7 @@ from typing import Any
 
 from jobsubmit.agent.job_directory import SIGNAL_BASE
 from jobsubmit.agent.protocol import Failure, NodeStatus, read_status_text
+from jobsubmit.agent.recovery.outcome import FETCH_FAILED
 from jobsubmit.backends.models import JobPhase
 from jobsubmit.common.durations import parse_time
 
@@ -140,7 +141,7 @@ def _status(node: int, status: Mapping[str, Any], worker: Mapping[str, Any]) -> 
         if not fetch or fetch.get("exitCode") == 0:
             return None
         message = f"node {node} could not fetch the code: {_last_line(fetch.get('message', ''))}"
-        return {"state": "FAILED", "reason": "FETCH_FAILED", "message": message, "failure": None}
+        return {"state": "FAILED", "reason": FETCH_FAILED, "message": message, "failure": None}
     with suppress(ValueError):
         return read_status_text(str(ended.get("message") or "").encode())
     if ended.get("exitCode") == 0:
