@@ -10,6 +10,8 @@ import pytest
 from jobsubmit.backends.shared.failure_hints import TABLE, diagnose
 
 SAID = {
+    "jobsubmit: the code could not be fetched: train.py is not the file that was submitted": "not what was uploaded",
+    "jobsubmit: the code could not be fetched: <urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] x>": "has signed the store",
     "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.": "1 of 2",
     "wait timeout after 5000ms, keys: /default_pg/0//cpu//0/3": "rank 3 never came",
     "Ping failed, invalid value returned from server. Expected: 42, Got: 1347703880": "HTTP server",
