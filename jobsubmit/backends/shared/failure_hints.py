@@ -175,7 +175,7 @@ TABLE = (
     ),
     _Row(
         r"Timed out waiting \d+ms for (?:recv|send) operation",
-        "a rank waited in vain for another: that one skipped a collective call, or hangs",
+        "a rank waited for another, which never came: it skipped a collective call, or hangs",
         "call the same collectives on every rank; torch.distributed.monitored_barrier names who is missing",
     ),
     _Row(

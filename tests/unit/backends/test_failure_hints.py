@@ -10,8 +10,8 @@ import pytest
 from jobsubmit.backends.shared.failure_hints import TABLE, diagnose
 
 SAID = {
-    "jobsubmit: the code could not be fetched: train.py is not the file that was submitted": "not what was uploaded",
-    "jobsubmit: the code could not be fetched: <urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] x>": "has signed the store",
+    "jobsubmit: the code could not be fetched: t.py is not the file that was submitted": "not what was uploaded",
+    "jobsubmit: the code could not be fetched: [SSL: CERTIFICATE_VERIFY_FAILED]": "has signed the store",
     "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.": "1 of 2",
     "wait timeout after 5000ms, keys: /default_pg/0//cpu//0/3": "rank 3 never came",
     "Ping failed, invalid value returned from server. Expected: 42, Got: 1347703880": "HTTP server",
@@ -35,7 +35,7 @@ SAID = {
     "op.preamble.length <= op.nbytes. 40 vs 20": "do not call the same collectives",
     "params[0] in this process with sizes [5, 10] appears not to match sizes": "different models",
     "RuntimeError: Expected to have finished reduction in the prior iteration before": "took no part in the loss",
-    "Timed out waiting 1800000ms for recv operation to complete": "waited in vain",
+    "Timed out waiting 1800000ms for recv operation to complete": "which never came",
     "ImportError: cannot import name 'Trainer' from 'utils' (/w/code/utils.py)": "utils has no Trainer",
     "_pickle.UnpicklingError: Weights only load failed. This file": "weights_only is on",
     "RuntimeError: Error(s) in loading state_dict for ResNet:": "not of this model",
