@@ -79,6 +79,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
             "--delete", action="store_true", help="remove what lies there and is not in DIR, or ignored in it"
         )
         parser.add_argument("--recheck", action="store_true", help="look for every object, not for the manifest only")
+        parser.add_argument(
+            "--force", action="store_true", help="replace what lies in the manifest's place and is none"
+        )
         parser.add_argument("--dry-run", action="store_true", help="say what would be sent and removed")
     else:
         parser.add_argument("uri", metavar="URI", help=_URI_HELP)
@@ -178,7 +181,9 @@ def _upload(options: argparse.Namespace) -> int:
     known = None  # of a hundred thousand files it is large
     store = open_store(place.address)
     if options.dry_run:
-        changes = uploading.compare(store, bundle, code, recheck=options.recheck, mirror=options.delete)
+        changes = uploading.compare(
+            store, bundle, code, recheck=options.recheck, mirror=options.delete, force=options.force
+        )
         if not out.json:
             _show_left_out(bundle, code)
         _show_changes(changes, code, bundle)
@@ -186,7 +191,14 @@ def _upload(options: argparse.Namespace) -> int:
     try:
         with console.transfer_progress() as progress:
             summary = uploading.upload(
-                store, bundle, code, folder, progress=progress, recheck=options.recheck, mirror=options.delete
+                store,
+                bundle,
+                code,
+                folder,
+                progress=progress,
+                recheck=options.recheck,
+                mirror=options.delete,
+                force=options.force,
             )
     except KeyboardInterrupt:
         out.talk("interrupted: what is there does not count yet; the same command goes on from here")

@@ -158,6 +158,7 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
         folder,
         progress=progress,
         recheck=prepared.rechecks,
+        force=prepared.rechecks,
         is_doubted=doubts,
     )
     save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))

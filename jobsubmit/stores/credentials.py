@@ -99,6 +99,11 @@ def _ca_bundles(address: StoreAddress, files: AwsFiles, environment: Mapping[str
     return tuple(dict.fromkeys(filter(None, named)))
 
 
+def profile_name(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the profile that counts."""
+    return AwsFiles(address.profile, environment).name
+
+
 def open_session(address: StoreAddress, region: str) -> boto3.Session:
     """Return boto3's session; raise StoreError where there is no such profile."""
     import boto3
@@ -112,15 +117,14 @@ def open_session(address: StoreAddress, region: str) -> boto3.Session:
 
 
 def credential_provider(address: StoreAddress, region: str) -> Callable[[], Any]:
-    """Return what gives obstore the keys that boto3 finds, and new ones when they expire."""
-    from botocore.exceptions import BotoCoreError
+    """Return what gives obstore the keys that boto3 finds, and new ones when they expire.
+
+    Raises whatever botocore or the system does where there are none to be had.
+    """
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     session = open_session(address, region)
-    try:
-        found = session.get_credentials()
-    except BotoCoreError as error:
-        raise StoreError(f"{address.uri}: {error}", CREDENTIALS_HINT, address.uri) from error
+    found = session.get_credentials()
     if found is None:
         raise StoreError(f"{address.uri}: there are no credentials for it", CREDENTIALS_HINT, address.uri)
     return Boto3CredentialProvider(session)

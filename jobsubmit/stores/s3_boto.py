@@ -20,18 +20,17 @@ from botocore.exceptions import (
     ConnectionError,  # noqa: A004 - it is botocore's
     HTTPClientError,
     IncompleteReadError,
-    NoCredentialsError,
-    PartialCredentialsError,
     SSLError,
 )
 
 from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.common.file_reading import changed_error, vanished_error
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.credentials import CREDENTIALS_HINT, open_session
+from jobsubmit.stores.credential_errors import credential_error, is_of_credentials
+from jobsubmit.stores.credentials import open_session
 from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
 from jobsubmit.stores.s3_retry import PASSING_CODES
-from jobsubmit.stores.s3_transport import HINTS, UNEXPECTED_HINT, Connection
+from jobsubmit.stores.s3_transport import Connection
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PARTS_AT_ONCE = 3
+_OF_CREDENTIALS = ("AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken", "GetSessionToken")
 
 
 class S3Control:
@@ -211,16 +211,21 @@ class S3Control:
             yield
         except ClientError as error:
             code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
-            hint = HINTS.get(code, UNEXPECTED_HINT)
-            raise StoreError(f"{address}: {code} {message}".rstrip(), hint, self.connection.uri) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StoreError(
-                f"{address}: there are no credentials for it", CREDENTIALS_HINT, self.connection.uri
-            ) from error
+            if error.operation_name in _OF_CREDENTIALS:
+                raise credential_error(self.connection.address, "ClientError", str(error)) from error
+            raise self.connection.server_errors.refused(address, code, message) from error
         except SSLError as error:
-            raise self.connection.untrusted(address, str(error)) from error
-        except BotoCoreError as error:
-            raise StoreError(f"{address}: {error}", self.connection.reach_hint, self.connection.uri) from error
+            text = str(error)
+            is_certificate = "CERTIFICATE_VERIFY_FAILED" in text
+            errors = self.connection.server_errors
+            raise (errors.untrusted if is_certificate else errors.broken)(address, text) from error
+        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+            raise self.connection.server_errors.broken(address, str(error), str(error)) from error
+        except (BotoCoreError, EOFError) as error:
+            name, text = type(error).__name__, str(error)
+            if is_of_credentials(name):
+                raise credential_error(self.connection.address, name, text) from error
+            raise self.connection.server_errors.unexpected(address, text) from error
 
 
 def _md5(data: bytes) -> str:

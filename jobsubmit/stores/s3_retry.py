@@ -51,7 +51,7 @@ def is_untrusted(error: Exception) -> bool:
 
 def may_come_back(error: Exception) -> bool:
     """Return whether the connection failed by what another try may not meet."""
-    return is_transport(error) and not is_untrusted(error)
+    return is_transport(error) and not is_untrusted(error) and "InvalidContentType" not in str(error)
 
 
 def is_timeout(error: Exception) -> bool:

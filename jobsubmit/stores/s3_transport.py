@@ -15,36 +15,16 @@ from obstore.store import S3Store as Client
 
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, without_user
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.authorities import HINT as CERTIFICATE_HINT, merged, read_by_obstore, require_certificates
+from jobsubmit.stores.authorities import merged, read_by_obstore, require_certificates
+from jobsubmit.stores.credential_errors import credential_error, passed_on
 from jobsubmit.stores.credentials import Access, credential_provider, find_access
+from jobsubmit.stores.s3_errors import ServerErrors, transport_problem
 from jobsubmit.stores.s3_retry import Limits, RetryLoop, code_of, is_untrusted, may_come_back, may_pass
 
 T = TypeVar("T")
 
-HINTS = {
-    "NoSuchBucket": "create the bucket first, or correct store.uri",
-    "AccessDenied": "the key may not do this here: check the bucket's policy and store.profile",
-    "403": "the key may not do this here, or the bucket is somebody else's: check store.uri and store.profile",
-    "InvalidAccessKeyId": "the server does not know this key: check the credentials and store.endpoint_url",
-    "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
-    "ExpiredToken": "the session token has expired: get a new one",
-    "InvalidTokenId": "the session token is not the server's: get a new one",
-    "RequestTimeTooSkewed": "the clock of this machine is more than 15 minutes off: set it",
-    "PermanentRedirect": "the bucket lies in another region: set store.region",
-    "AuthorizationHeaderMalformed": "the bucket lies in another region: set store.region",
-    "XMinioStorageFull": "the server's disk is full: make room there, then run again",
-    "SlowDown": "the server is overloaded: run again later",
-}
-_UNKNOWN = "nobody known here has signed it"
-# Words of rustls and of OpenSSL.
-_CERTIFICATE_PROBLEMS = {
-    **{"Expired": "it has expired", "has expired": "it has expired", "NotValidYet": "it is not valid yet"},
-    **{"not yet valid": "it is not valid yet", "NotValidForName": "it is for another name"},
-    **{"Hostname mismatch": "it is for another name", "IP address mismatch": "it is for another address"},
-    **{"UnknownIssuer": _UNKNOWN, "unable to get": _UNKNOWN, "self-signed": _UNKNOWN, "self signed": _UNKNOWN},
-}
 _LONG = 3600.0
-UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
+_PROXY_SECONDS = 1.0
 
 
 class Connection:
@@ -93,10 +73,10 @@ class Connection:
             require_certificates(bundle)
         return merged(bundles)
 
-    @property
-    def reach_hint(self) -> str:
-        """Return what to check where the server cannot be reached."""
-        return f"check that {self.access.endpoint_url or 'AWS'} is reachable, and store.endpoint_url (--endpoint-url)"
+    @cached_property
+    def server_errors(self) -> ServerErrors:
+        """Return what says what errors of this server mean."""
+        return ServerErrors(self.uri, self.access)
 
     @property
     def is_virtual(self) -> bool:
@@ -143,7 +123,9 @@ class Connection:
         if keys := self.access.keys:
             config |= {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
             config |= {"session_token": keys.token} if keys.token else {}
-        provider = None if keys else credential_provider(self.address, self.access.region)
+        provider = None if keys else self._provider()
+        if self.server_errors.proxy:  # it is near: one that does not answer at once is not there
+            self.retries.limits = self.limits._replace(first=_PROXY_SECONDS)
         with read_by_obstore(self.ca_bundle):
             return Client(
                 self.bucket,
@@ -158,6 +140,15 @@ class Connection:
                 retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},  # see s3_retry.py
                 credential_provider=provider,
             )
+
+    def _provider(self) -> Any:
+        """Return what gives the keys, where they are not plain; raise StoreError where there are none."""
+        try:
+            return credential_provider(self.address, self.access.region)
+        except StoreError:
+            raise
+        except Exception as error:  # botocore's, the system's, or those of a terminal that is none
+            raise credential_error(self.address, type(error).__name__, str(error)) from error
 
     def count(self) -> None:
         """Count a request."""
@@ -192,36 +183,17 @@ class Connection:
                 raise
             raise self._store_error(f"{self.uri}/{key}", error) from error
 
-    def _store_error(self, address: str, error: Exception) -> StoreError:
-        text = str(error)
+    def _store_error(self, where: str, error: Exception) -> StoreError:
+        text, errors = str(error), self.server_errors
         if code := code_of(error):
             message = re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
-            said = f"{code} {message[1] if message else ''}".strip()
-            return StoreError(f"{address}: {said}", HINTS.get(code, UNEXPECTED_HINT), self.uri)
-        if status := re.search(r"status code: (\d+) ([^:\n]*)", text):
-            return StoreError(f"{address}: {status[1]} {status[2]}", HINTS.get(status[1], UNEXPECTED_HINT), self.uri)
+            return errors.refused(where, code, message[1] if message else "")
+        if status := re.search(r"status code: (\d+) (.*)", text):
+            return errors.refused(where, status[1], status[2])
         if is_untrusted(error):
-            return self.untrusted(address, text)
+            return errors.untrusted(where, text)
+        if found := passed_on(error):
+            return credential_error(self.address, *found)
         if "HTTP error" in text:
-            return StoreError(f"{address}: {_transport_problem(text)}", self.reach_hint, self.uri)
-        return StoreError(f"{address}: {text.partition(chr(10))[0]}", UNEXPECTED_HINT, self.uri)
-
-    def untrusted(self, address: str, text: str) -> StoreError:
-        """Return the error for a server whose certificate is refused."""
-        server = self.access.endpoint_url or "the server"
-        problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
-        bundles = " and ".join(self.access.ca_bundles)
-        with_what = f" (checked with {bundles})" if bundles else ""
-        hint = (
-            CERTIFICATE_HINT
-            if problem == _UNKNOWN
-            else "have the server's certificate made anew, or correct the address"
-        )
-        return StoreError(f"{address}: the certificate of {server} is refused: {problem}{with_what}", hint, self.uri)
-
-
-def _transport_problem(text: str) -> str:
-    if "TimedOut" in text:
-        return "no answer in time"
-    found = re.search(r'(?:message|error): "([^"]+)"', text)
-    return found[1] if found else "the connection broke"
+            return errors.broken(where, transport_problem(text), text)
+        return errors.unexpected(where, text)

@@ -54,7 +54,8 @@ def require_ours(code: CodeRef, found: Stored | None) -> None:
     if not is_ours:
         address = code.uri + code.manifest_key[len(code.key) :]
         raise StoreError(
-            f"{address}: jobsubmit's manifest belongs there, but this is something else", "choose another URI"
+            f"{address}: jobsubmit's manifest belongs there, but this is something else",
+            "choose another URI, or replace it with --force (create: --recheck)",
         )
 
 

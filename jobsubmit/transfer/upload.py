@@ -56,16 +56,23 @@ class Changes(NamedTuple):
 
 
 def compare(
-    store: ObjectStore, bundle: Bundle, code: CodeRef, *, recheck: bool = False, mirror: bool = False
+    store: ObjectStore,
+    bundle: Bundle,
+    code: CodeRef,
+    *,
+    recheck: bool = False,
+    mirror: bool = False,
+    force: bool = False,
 ) -> Changes:
     """Find what a store lacks of a bundle; changes nothing, and waits for nobody.
 
     The manifest that lies there is believed. With `recheck` the objects it lists are looked at, too, size and tag;
     where they are `fixed` or near, always: their sizes. With `mirror` whatever else lies below the code's key shall go.
+    Raises StoreError where something else lies in the manifest's place, unless `force` replaces it.
     """
     manifest = manifest_bytes(bundle, code.layout)
     found = _look(store, code, manifest)
-    return _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
+    return _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror, force=force)
 
 
 def upload(
@@ -77,11 +84,13 @@ def upload(
     progress: Progress = Progress(),  # noqa: B008 - it holds nothing
     recheck: bool = False,
     mirror: bool = False,
+    force: bool = False,
     is_doubted: Callable[[], bool] = lambda: False,
 ) -> UploadSummary:
     """Make the store hold the bundle, whole; send nothing where it does already. Safe to run twice and at once.
 
-    Where it seems to, `is_doubted` is asked whether to send all of it again.
+    Where it seems to, `is_doubted` is asked whether to send all of it again. With `force` the manifest takes the
+    place of whatever lies there.
     Uploads to one place wait for each other: on this machine by a lock in `work_dir`, elsewhere by a claim in the
     store. Raises StoreError, and BundleError where a file changed meanwhile.
     """
@@ -94,7 +103,7 @@ def upload(
         for _ in range(_ATTEMPTS):
             found = _look(store, code, manifest)
             found = lease.wait_for_expiry(store, code, found, owner, progress)
-            changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror)
+            changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror, force=force)
             if changes.is_whole:
                 if not is_doubted():
                     return UploadSummary(skipped=len(bundle.files))
@@ -145,12 +154,13 @@ def _changes(
     *,
     recheck: bool,
     mirror: bool,
+    force: bool,
 ) -> Changes:
     listed = found is not None and found.data == manifest
     earlier = read_manifest(found.data, code.uri) if found and found.data and not listed else None
     if earlier and (earlier.digest, earlier.layout) == (bundle.digest, code.layout):
         listed = True  # the same code, in another revision
-    if not listed and not earlier:
+    if not listed and not earlier and not force:
         lease.require_ours(code, found)
     if code.layout == "archive":
         is_there = not (code.fixed or store.is_near) or store.head(code.key) is not None

@@ -101,6 +101,18 @@ def test_a_certificate_for_another_name(
     assert "is refused: it is for another name" in done.stderr
 
 
+def test_plain_requests_and_tls_at_the_wrong_server(
+    jobsubmit: Command, tmp_path: Path, server: Server, s3_server: Server
+) -> None:
+    code = make(tmp_path / "code", files=2)
+    plain = server.endpoint.replace("https:", "http:")
+    done = jobsubmit("upload", code, "s3://secured/never", "--endpoint-url", plain, code=4)
+    assert "give the server's address with https://" in done.stderr
+    encrypted = s3_server.endpoint.replace("http:", "https:")
+    done = jobsubmit("upload", code, "s3://secured/never", "--endpoint-url", encrypted, code=4, timeout=4)
+    assert "does not speak TLS" in done.stderr
+
+
 @pytest.mark.parametrize("text", [None, "no certificate"])
 def test_a_bundle_that_is_none(text: str | None, jobsubmit: Command, tmp_path: Path) -> None:
     code, file = make(tmp_path / "code", files=2), tmp_path / "wrong.pem"

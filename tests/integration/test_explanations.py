@@ -60,7 +60,7 @@ FAILURES = {
     "a collective that one rank skips": (
         "torchrun",
         JOINED + "time.sleep(30) if rank else dist.all_reduce(torch.ones(10))",
-        "waited in vain",
+        "which never came",
     ),
     "an HTTP server where the first node should be": (
         "torchrun",

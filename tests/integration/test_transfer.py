@@ -361,6 +361,12 @@ def test_what_is_not_ours_at_a_place_is_left_alone(jobsubmit: Command, tmp_path:
     refused = jobsubmit("upload", root, tmp_path / "place/set", code=4)
     assert "set.manifest.json: jobsubmit's manifest belongs there, but this is something else" in refused.stderr
     assert other.read_text() == '{"classes": ["cat"]}'
+    assert "--force" in refused.stderr
+    jobsubmit("upload", root, tmp_path / "place/set", "--force", "--dry-run")
+    assert other.read_text() == '{"classes": ["cat"]}'
+    jobsubmit("upload", root, tmp_path / "place/set", "--force")
+    jobsubmit("download", tmp_path / "place/set", tmp_path / "set")
+    assert contents(tmp_path / "set") == contents(root)
 
 
 def test_odd_things_in_a_place(jobsubmit: Command, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""What goes wrong where credentials are fetched: SSO, roles, programs; and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.errors import StoreError
+from jobsubmit.stores.credentials import profile_name
+
+# As obstore passes on what botocore's credentials raise: the class, and its text.
+_PASSED_ON = re.compile(r"External AWS credential provider: (\w+): ?([^\n]*)")
+_OPERATION = re.compile(r"\((\w+)\) when calling the (\w+) operation(?: \([^)]*\))?: ?(.*)")
+
+
+class _Row(NamedTuple):
+    """Know an error by the name of its class; `{profile}` and `{text}` stand for those of the case."""
+
+    names: tuple[str, ...]
+    text: str
+    hint: str
+
+
+_TABLE = (
+    _Row(
+        (
+            *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "SSOError", "TokenRetrievalError"),
+            *("PendingAuthorizationExpiredError", "LoginRefreshRequired", "LoginTokenLoadError"),
+        ),
+        "the SSO session of the AWS profile {profile} has expired, or was never begun",
+        "aws sso login --profile {profile}",
+    ),
+    _Row(
+        ("CredentialRetrievalError", "FileNotFoundError", "PermissionError", "OSError"),
+        "the AWS profile {profile} gets its keys from a program, which failed: {text}",
+        "run the credential_process of the profile by hand",
+    ),
+    _Row(
+        ("EOFError",),
+        "the AWS profile {profile} asks for an MFA code, and there is no terminal to ask on",
+        "get temporary keys first, and set them: aws sts assume-role",
+    ),
+    _Row(
+        ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyConnectionError", "SSLError"),
+        "the server that the AWS profile {profile} gets its keys from cannot be reached: {text}",
+        "check the connection to AWS STS or SSO, and the proxy",
+    ),
+    _Row(
+        ("InfiniteLoopConfigError", "InvalidConfigError", "PartialCredentialsError", "RefreshWithMFAUnsupportedError"),
+        "the AWS profile {profile} gives no keys: {text}",
+        "correct the profile in the AWS configuration file",
+    ),
+)
+
+
+def passed_on(error: Exception) -> tuple[str, str] | None:
+    """Return the class and the text of an error of credentials that obstore has passed on, if it is one."""
+    found = _PASSED_ON.search(str(error))
+    return (found[1], found[2].strip()) if found else None
+
+
+def is_of_credentials(name: str) -> bool:
+    """Return whether a class is that of an error of credentials."""
+    return name == "NoCredentialsError" or any(name in row.names for row in _TABLE)
+
+
+def credential_error(address: StoreAddress, name: str, text: str) -> StoreError:
+    """Return the error for a failure of a class of botocore's or Python's."""
+    profile = profile_name(address)
+    if name == "ClientError" and (refused := _OPERATION.search(text)):
+        said = f"the AWS profile {profile} asks for keys, and is refused: {refused[2]}: {refused[1]} {refused[3]}"
+        hint = "check role_arn and source_profile, and who may take on the role"
+        return StoreError(f"{address.uri}: {said.strip()}", hint, address.uri)
+    for row in _TABLE:
+        if name in row.names:
+            said = text.removeprefix("Error when retrieving credentials from custom-process:").strip(" .")
+            words = {"profile": profile, "text": said or "it said nothing"}
+            return StoreError(f"{address.uri}: {row.text.format(**words)}", row.hint.format(**words), address.uri)
+    hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (--profile)"
+    return StoreError(f"{address.uri}: there are no credentials for it: {text}", hint, address.uri)

@@ -1,0 +1,111 @@
+"""What a bucket's server, its certificate or the line to it mean by an error, and what to do next."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jobsubmit.common.store_address import without_user
+from jobsubmit.errors import StoreError
+from jobsubmit.stores.authorities import HINT as _AUTHORITY_HINT
+
+if TYPE_CHECKING:
+    from jobsubmit.stores.credentials import Access
+
+_HINTS = {
+    "NoSuchBucket": "create the bucket first, or correct store.uri",
+    "AccessDenied": "the key may not do this here: check the bucket's policy and store.profile",
+    "403": "the key may not do this here, or the bucket is somebody else's: check store.uri and store.profile",
+    "InvalidAccessKeyId": "the server does not know this key: check the credentials and store.endpoint_url",
+    "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
+    "ExpiredToken": "the session token has expired: get a new one",
+    "InvalidTokenId": "the session token is not the server's: get a new one",
+    "RequestTimeTooSkewed": "the clock of this machine is more than 15 minutes off: set it",
+    "PermanentRedirect": "the bucket lies in another region: set store.region",
+    "AuthorizationHeaderMalformed": "the bucket lies in another region: set store.region",
+    "XMinioStorageFull": "the server's disk is full: make room there, then run again",
+    "SlowDown": "the server is overloaded: run again later",
+}
+_UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
+# What servers answer that take the path of their address for a bucket, or for nothing of theirs.
+_OF_A_PATH = ("NoSuchBucket", "NoSuchKey", "InvalidBucketName", "MethodNotAllowed", "400", "403", "404", "405")
+_UNKNOWN = "nobody known here has signed it"
+# Words of rustls and of OpenSSL.
+_CERTIFICATE_PROBLEMS = {
+    **{"Expired": "it has expired", "has expired": "it has expired", "NotValidYet": "it is not valid yet"},
+    **{"not yet valid": "it is not valid yet", "NotValidForName": "it is for another name"},
+    **{"Hostname mismatch": "it is for another name", "IP address mismatch": "it is for another address"},
+    **{"UnknownIssuer": _UNKNOWN, "unable to get": _UNKNOWN, "self-signed": _UNKNOWN, "self signed": _UNKNOWN},
+}
+_NO_TLS = ("InvalidContentType", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "wrong version number")
+_WANTS_TLS = "HTTP request to an HTTPS server"
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+class ServerErrors:
+    """Say what errors mean, for one store; `where` is the address of the object that a request was about."""
+
+    def __init__(self, uri: str, access: Access) -> None:
+        self.uri, self.access = uri, access
+        self.server = access.endpoint_url or "https://s3.amazonaws.com"
+
+    @cached_property
+    def proxy(self) -> str:
+        """Return the proxy that requests to the server go through, or nothing."""
+        if not any(os.environ.get(name) for name in _PROXY_VARIABLES):
+            return ""
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies_environment, proxy_bypass
+
+        address, proxies = urlsplit(self.server), getproxies_environment()
+        if proxy_bypass(address.netloc):
+            return ""
+        return without_user(proxies.get(address.scheme) or proxies.get("all") or "")
+
+    def refused(self, where: str, code: str, message: str) -> StoreError:
+        """Return the error for an answer that is no success, by the server's code for it or the status."""
+        said = " ".join(html.unescape(message).split())
+        hint = _HINTS.get(code, _UNEXPECTED_HINT)
+        path = self.server.partition("://")[2].partition("/")[2].strip("/")
+        if _WANTS_TLS in said:
+            hint = "give the server's address with https://"
+        elif path and code in _OF_A_PATH:
+            hint += f"; the server's address has the path /{path}: leave it out, unless the server wants it"
+        return StoreError(f"{where}: {code} {said}".rstrip(), hint, self.uri)
+
+    def broken(self, where: str, problem: str, details: str = "") -> StoreError:
+        """Return the error for a connection that was not made, or broke."""
+        if any(sign in details for sign in _NO_TLS):
+            text = f"{where}: {self.server} does not speak TLS"
+            return StoreError(text, "give the server's address with http://, or have TLS set up there", self.uri)
+        if self.proxy:
+            text = f"{where}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
+            return StoreError(text, "correct HTTP_PROXY or HTTPS_PROXY, or add the server to NO_PROXY", self.uri)
+        server = self.access.endpoint_url or "AWS"
+        hint = f"check that {server} is reachable, and store.endpoint_url (--endpoint-url)"
+        return StoreError(f"{where}: {problem}", hint, self.uri)
+
+    def untrusted(self, where: str, text: str) -> StoreError:
+        """Return the error for a certificate that is refused."""
+        problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
+        bundles = " and ".join(self.access.ca_bundles)
+        checked = f" (checked with {bundles})" if bundles else ""
+        hint = "have the server's certificate made anew, or correct the address"
+        hint = _AUTHORITY_HINT if problem == _UNKNOWN else hint
+        said = f"the certificate of {self.server} is refused: {problem}{checked}"
+        return StoreError(f"{where}: {said}", hint, self.uri)
+
+    def unexpected(self, where: str, text: str) -> StoreError:
+        """Return the error for what nobody has foreseen."""
+        return StoreError(f"{where}: {text.partition(os.linesep)[0]}", _UNEXPECTED_HINT, self.uri)
+
+
+def transport_problem(text: str) -> str:
+    """Return in a few words why a connection failed, by obstore's text."""
+    if "TimedOut" in text:
+        return "no answer in time"
+    found = re.search(r'(?:message|error): "([^"]+)"', text)
+    return found[1] if found else "the connection broke"
