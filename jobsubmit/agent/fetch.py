@@ -40,6 +40,7 @@ PARALLEL = 16
 LARGEST_MANIFEST, LARGEST_SCRIPT = 256 << 20, 16 << 20  # bytes
 DEEPEST = 500  # folders
 LARGEST_FILE = 1 << 50  # bytes; no store takes a larger one
+_ENTRIES_AT_ONCE = 2048
 _PER_ENTRY = 4096  # bytes of an archive, at most, for the name of a file and its attributes
 
 
@@ -56,9 +57,13 @@ def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str
 
     Neither times nor packing count.
     """
-    lines = ["%s\0%s\0%s" % file for file in files]
-    lines += ["%s/\0\0" % directory for directory in directories]
-    return hashlib.sha256("\0".join(sorted(lines)).encode()).hexdigest()
+    entries = [*files, *((directory + "/", "", "") for directory in directories)]
+    entries.sort()  # as their lines would be: no path has a NUL
+    digest = hashlib.sha256()
+    for start in range(0, len(entries), _ENTRIES_AT_ONCE):  # all lines together may be larger than all else
+        lines = ["%s\0%s\0%s" % entry for entry in entries[start : start + _ENTRIES_AT_ONCE]]
+        digest.update((("\0" if start else "") + "\0".join(lines)).encode())
+    return digest.hexdigest()
 
 
 def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:

@@ -20,14 +20,19 @@ Known: TypeAlias = Mapping[str, tuple[str, Stamp, str]]
 
 
 class BundleFile(NamedTuple):
-    """One file: path with `/`, the file to read (a link is followed), bytes, hex digest, and its stamp."""
+    """One file: path with `/`, the directory it is in, bytes, hex digest, and its stamp."""
 
     path: str
-    source: str
+    root: str
     mode: str
     size: int
     sha256: str
     stamp: Stamp
+
+    @property
+    def source(self) -> str:
+        """Return the file to read; a link is followed. It is not kept: there may be hundreds of thousands."""
+        return os.path.join(self.root, self.path)
 
     def entry(self) -> dict[str, str | int]:
         """Return the file as the manifest lists it."""

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from jobsubmit.bundle.model import Bundle, Known
 _FORMAT = "jobsubmit-stat-cache-2"
 # A file that changed this short before the scan may change again without a new time stamp: it is always read.
 _RACY_NS = 2_000_000_000
+_DIGEST = re.compile(r"\S+")
 
 
 def load_known(folder: Path, root: Path) -> Known:
@@ -36,14 +38,17 @@ def save_known(folder: Path, bundle: Bundle, known: int) -> None:
     _replace(_file(folder, bundle.root, "stat"), header, _entries(bundle))
 
 
-def load_clean(folder: Path, root: Path, rules: str) -> frozenset[str]:
-    """Return the digests of files in which these rules found nothing; nothing where that is not known."""
-    return frozenset(_body(folder, root, "clean", rules).split())
+def load_clean(folder: Path, bundle: Bundle, rules: str) -> frozenset[str]:
+    """Return the digests of a bundle's files in which these rules found nothing, as far as that is known."""
+    own = {file.sha256: file.sha256 for file in bundle.files}
+    found = (match[0] for match in _DIGEST.finditer(_body(folder, bundle.root, "clean", rules)))
+    return frozenset(own[sha256] for sha256 in found if sha256 in own)  # the bundle's texts, held once
 
 
-def save_clean(folder: Path, root: Path, rules: str, clean: frozenset[str]) -> None:
+def save_clean(folder: Path, bundle: Bundle, rules: str, clean: frozenset[str]) -> None:
     """Remember in which files these rules found nothing; where that cannot be, do without."""
-    if clean != load_clean(folder, root, rules):
+    root = bundle.root
+    if clean != load_clean(folder, bundle, rules):
         body = "\n".join(sorted(clean)).encode()
         _replace(_file(folder, root, "clean"), _header(root, hashlib.sha256(body).hexdigest(), rules), [body])
 

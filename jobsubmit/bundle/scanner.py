@@ -102,7 +102,7 @@ class _Scanner:
         self.own = {os.path.realpath(path) for path in own}
         self.own_names = {os.path.basename(path) for path in self.own}
         self.files: list[BundleFile] = []
-        self.large: list[tuple[str, str]] = []
+        self.large: list[str] = []
         self.directories: list[str] = []
         self.left_out: list[LeftOut] = []
         self.read = 0
@@ -119,7 +119,7 @@ class _Scanner:
 
             pool = ThreadPoolExecutor(_LARGE_AT_ONCE)
             try:
-                self.files += pool.map(lambda large: _read(*large), self.large)
+                self.files += pool.map(lambda path: _read(path, self.root), self.large)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for the end of a large file
             self.read += len(self.large)
@@ -218,25 +218,26 @@ class _Scanner:
         known = self.known.get(path)
         if known is not None and known[1] == stamp:
             path, stamp, sha256 = known  # the same texts, held once
-            self.files.append(_file(path, entry.path, status, sha256, stamp))
+            self.files.append(_file(path, self.root, status, sha256, stamp))
         elif status.st_size > _LARGE:
-            self.large.append((path, entry.path))
+            self.large.append(path)
         else:
             self.read += 1
-            self.files.append(_read(path, entry.path))
+            self.files.append(_read(path, self.root))
 
 
-def _file(path: str, source: str, status: os.stat_result, sha256: str, stamp: Stamp) -> BundleFile:
+def _file(path: str, root: str, status: os.stat_result, sha256: str, stamp: Stamp) -> BundleFile:
     mode = "755" if status.st_mode & stat.S_IXUSR else "644"
-    return BundleFile(path, source, mode, status.st_size, sha256, stamp)
+    return BundleFile(path, root, mode, status.st_size, sha256, stamp)
 
 
 def _unreadable(path: str, error: OSError) -> BundleError:
     return BundleError(f"{path} cannot be read: {error.strerror}", "make it readable or ignore it")
 
 
-def _read(path: str, source: str) -> BundleFile:
+def _read(path: str, root: str) -> BundleFile:
     """Return a file that did not change between the first byte and the last."""
+    source = os.path.join(root, path)
     try:
         for _ in range(_READ_ATTEMPTS):
             with open(source, "rb", buffering=0) as stream:
@@ -246,7 +247,7 @@ def _read(path: str, source: str) -> BundleFile:
                     digest.update(block)
                 stamp = stamp_of(before)
                 if stamp_of(os.fstat(stream.fileno())) == stamp:
-                    return _file(path, source, before, digest.hexdigest(), stamp)
+                    return _file(path, root, before, digest.hexdigest(), stamp)
     except OSError as error:
         raise _unreadable(path, error) from error
     raise changed_error(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PIPE_WIDTH = 1000
+LATER = "\0later"  # in a document: a list that is written item by item
+_ITEMS_AT_ONCE = 1000
 _SLOW_SECONDS = 2.0
 # Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -65,7 +68,10 @@ class Output:
 
     def data(self, text: str) -> None:
         """Write a line of data, at once: as it is, but what would steer a terminal is spelled out there."""
-        self._write(_as_bytes((visible(text) if sys.stdout.isatty() else text) + "\n"))
+        self._part(text + "\n")
+
+    def _part(self, text: str) -> None:
+        self._write(_as_bytes(visible(text) if sys.stdout.isatty() else text))
 
     def coloured_data(self, text: str) -> None:
         """Write a line of data in colours, as it is."""
@@ -89,6 +95,18 @@ class Output:
     def document(self, value: Any) -> None:
         """Write one JSON document; what is not UTF-8 (a file's name may be) as JSON's own escapes."""
         self.data(json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace").decode())
+
+    def long_document(self, value: Any, items: Iterable[Any]) -> None:
+        """Write one JSON document in which a long list takes the place of LATER, item by item."""
+        head, found, tail = json.dumps(value, ensure_ascii=False, indent=2).partition(json.dumps(LATER))
+        assert found
+        separator, pieces, encode = "[", iter(items), json.JSONEncoder(ensure_ascii=False).encode
+        self._part(head)
+        while batch := list(itertools.islice(pieces, _ITEMS_AT_ONCE)):
+            text = ",\n".join("      " + encode(item) for item in batch)
+            self._part(f"{separator}\n{text}")
+            separator = ","
+        self.data(("[" if separator == "[" else "\n    ") + "]" + tail)
 
     def talk(self, text: str, style: str = "") -> None:
         """Write a message for people to stderr."""

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from jobsubmit.cli import console, formatting
-from jobsubmit.cli.console import out
+from jobsubmit.cli.console import LATER, out
 from jobsubmit.cli.job_file_options import (
     DEFAULT_JOB_FILE,
     BackendKind,
@@ -237,25 +237,27 @@ def _show_notes(
 
 
 def _show_dry_run(prepared: Prepared) -> None:
-    files = [file.entry() for file in prepared.bundle.files] if prepared.bundle else []
+    files = prepared.bundle.files if prepared.bundle else ()
     left_out = [(left.path, left.reason) for left in prepared.bundle.left_out] if prepared.bundle else []
     if out.json:
-        out.document(
+        bundle = {"left_out": [{"path": path, "reason": reason} for path, reason in left_out]}
+        out.long_document(
             {
                 "job_id": prepared.request.job_id,
                 "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
-                "bundle": {"files": files, "left_out": [{"path": path, "reason": reason} for path, reason in left_out]},
+                "bundle": {"files": LATER, **bundle},
                 "git": prepared.revision,
                 "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
                 "request": dict(prepared.request.documents),
                 "notes": list(prepared.notes),
                 "findings": [asdict(finding) for finding in prepared.findings],
-            }
+            },
+            (file.entry() for file in files),
         )
         return
     out.data(f"# ── bundle → {prepared.code.uri} ({prepared.code.layout})")
     for file in files:
-        out.data(f"{file['mode']} {file['size']:>12,}  {json.dumps(file['path'], ensure_ascii=False)}")
+        out.data(f"{file.mode} {file.size:>12,}  {json.dumps(file.path, ensure_ascii=False)}")
     if prepared.bundle is None:
         out.data("the code is in the bucket already; nothing is uploaded")
     for path, reason in left_out:

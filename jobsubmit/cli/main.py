@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import TextIO
 from jobsubmit.cli.console import OutputError, discard, out, show_error
 from jobsubmit.errors import INTERRUPTED, BackendError, JobSubmitError
 
+# Until the next search for cycles: a bundle of hundreds of thousands of files has none, and there would be hundreds.
+_ALLOCATIONS = 200_000
 _READER_GONE = 128 + signal.SIGPIPE
 _ACTING = ("create", "submit", "run", "rerun", "cancel", "stop", "delete", "prune", "upload", "download", "init")
 _SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
@@ -27,6 +30,7 @@ def process() -> None:
     code: object = 0
     number = 0
     _heed_signals()
+    gc.set_threshold(_ALLOCATIONS)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed before we began
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123

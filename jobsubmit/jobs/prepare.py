@@ -136,7 +136,7 @@ def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | Non
 def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Iterator[Finding]:
     """Yield what counts also where the code is not judged."""
     if bundle is not None:
-        clean = load_clean(settings.transfer_dir, bundle.root, RULES_DIGEST)
+        clean = load_clean(settings.transfer_dir, bundle, RULES_DIGEST)
         yield from check_secrets(bundle, plan.allow_secrets, clean)
     yield from check_data(plan)
 

@@ -163,7 +163,7 @@ def _upload_bundle(prepared: Prepared, store: ObjectStore, settings: Settings, p
     )
     save_known(folder, prepared.bundle, len(load_known(folder, prepared.bundle.root)))
     clean = clean_digests(prepared.bundle, prepared.plan.allow_secrets)
-    save_clean(folder, prepared.bundle.root, RULES_DIGEST, clean)
+    save_clean(folder, prepared.bundle, RULES_DIGEST, clean)
     remember_findings(prepared, settings)
     return summary
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from command import Command, events, job_dir, job_id, processes_left
+from command import JOBSUBMIT, Command, events, job_dir, job_id, processes_left
 
 NODES = 64
 RANK = """
@@ -98,3 +100,34 @@ for block in range(10):
     assert numbers == list(range(300_000))
     tail = jobsubmit("logs", job_id(done.stdout), "--tail", "3").stdout.splitlines()
     assert [line.split()[3] for line in tail] == ["299997", "299998", "299999"]
+
+
+def test_a_dry_run_of_200_000_files(jobsubmit: Command, tmp_path: Path) -> None:
+    """It takes 200 MB at most; the bounds of its CPU time are twice what it takes on a quiet machine of two cores."""
+    for folder in range(400):
+        (tmp_path / f"code/d{folder}").mkdir(parents=True)
+        for number in range(500):
+            (tmp_path / f"code/d{folder}/f{number}.txt").write_text(f"{folder} {number}\n")
+    (tmp_path / "code/train.py").write_text("print('x')\n")
+    (tmp_path / "job.yaml").write_text("name: many\nmode: spawn\ncode_dir: code\nboot_file: train.py\n")
+    time.sleep(2.5)  # a file that changed just now may change again without a new time stamp
+    first = usage(jobsubmit, tmp_path)
+    assert first.ru_maxrss < 200_000
+    assert first.ru_utime + first.ru_stime < 40
+    jobsubmit("create", "job.yaml", "--detach", "--job-id", "many", timeout=300)
+    second = usage(jobsubmit, tmp_path)
+    assert second.ru_maxrss < 200_000
+    assert second.ru_utime + second.ru_stime < 8
+    jobsubmit("wait", "many", timeout=300)
+
+
+def usage(jobsubmit: Command, folder: Path) -> resource.struct_rusage:
+    """Return what a dry run uses, in seconds and KiB."""
+    with (folder / "plan.json").open("wb") as sink:
+        process = subprocess.Popen(
+            [*JOBSUBMIT, "create", "job.yaml", "--dry-run", "-o", "json"], cwd=folder, stdout=sink, stderr=sink
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used
