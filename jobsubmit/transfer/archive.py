@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,10 @@ from jobsubmit.common.file_reading import BLOCK, changed_error, vanished_error
 from jobsubmit.errors import BundleError
 from jobsubmit.transfer.progress import Progress
 
-_GZIP = 16 + isal_zlib.MAX_WBITS
+_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # gzip, without name and time (RFC 1952)
+_END = b"\x03\0"  # an empty last block
+_LONGEST_STORED = 0xFFFF
+_SMALL, _SAMPLES, _SAMPLE, _WORTH = 64 << 10, 8, 2048, 0.95
 _RECORD = 20 * tarfile.BLOCKSIZE
 _LARGEST_USTAR = 8 << 30
 _SIZE, _CHECKSUM = slice(124, 136), slice(148, 156)  # where a ustar header has them
@@ -43,18 +47,21 @@ def pack(bundle: Bundle, archive: Path, progress: Progress) -> tuple[str, int]:
 
 
 class _Packed:
-    """Compress what is written, and know digest and size of the result."""
+    """Compress what shrinks, store what does not, and know digest and size of the result: one gzip stream."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self.sink = sink
-        self.packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP)
         self.digest, self.size = hashlib.sha256(), 0
+        self.checksum, self.unpacked = 0, 0
+        self._keep(_HEAD)
 
     def write(self, block: bytes) -> None:
-        self._keep(self.packer.compress(block))
+        self.checksum = isal_zlib.crc32(block, self.checksum)
+        self.unpacked += len(block)
+        self._keep(_deflated(block) if _shrinks(block) else _stored(block))
 
     def finish(self) -> None:
-        self._keep(self.packer.flush())
+        self._keep(_END + struct.pack("<II", self.checksum, self.unpacked & 0xFFFFFFFF))
 
     def _keep(self, packed: bytes) -> None:
         self.digest.update(packed)
@@ -62,6 +69,29 @@ class _Packed:
         view = memoryview(packed)
         while view:
             view = view[self.sink.write(view) :]
+
+
+def _shrinks(block: bytes) -> bool:
+    """Return whether it is worth to compress a block, by the beginnings of its parts."""
+    if len(block) < _SMALL:
+        return True
+    starts = range(0, len(block), len(block) // _SAMPLES)
+    sample = b"".join(block[start : start + _SAMPLE] for start in starts)
+    return len(isal_zlib.compress(sample, 1)) < _WORTH * len(sample)
+
+
+def _deflated(block: bytes) -> bytes:
+    packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -isal_zlib.MAX_WBITS)
+    return packer.compress(block) + packer.flush(isal_zlib.Z_SYNC_FLUSH)
+
+
+def _stored(block: bytes) -> bytes:
+    """Return a block in stored blocks, as RFC 1951 (3.2.4) defines them."""
+    parts: list[bytes] = []
+    for start in range(0, len(block), _LONGEST_STORED):
+        part = block[start : start + _LONGEST_STORED]
+        parts += [struct.pack("<BHH", 0, len(part), len(part) ^ 0xFFFF), part]
+    return b"".join(parts)
 
 
 def _tar(bundle: Bundle, progress: Progress) -> Iterator[bytes]:

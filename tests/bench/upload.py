@@ -33,7 +33,7 @@ LINES = b"".join(sorted(path.read_bytes() for path in Path(os.__file__).parent.g
 class Workload:
     """Describe a directory by the sizes of its files; `again` uploads it a second time, `change` after one change.
 
-    With `back` it is the download that is measured.
+    With `back` it is the download that is measured; what `is_noise` does not shrink.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Workload:
     again: bool = False
     change: bool = False
     back: bool = False
+    is_noise: bool = False
 
 
 def _log_normal(count: int, total: int) -> Callable[[random.Random], list[int]]:
@@ -61,6 +62,7 @@ WORKLOADS = [
     Workload("W5", "W2 again, unchanged", W2, again=True),
     Workload("W6", "W2 again, one file changed", W2, again=True, change=True),
     Workload("W7", "100,000 files, 200 MB", lambda _: [2000] * 100_000),
+    Workload("W8", "20 files of 16 MB that do not shrink", lambda _: [16 << 20] * 20, is_noise=True),
     Workload("D2", "W2 downloaded", W2, back=True),
 ]
 
@@ -71,7 +73,7 @@ def make(workload: Workload, root: Path) -> Path:
     for number, size in enumerate(workload.sizes(dice)):
         folder = root / f"package{number % 50:02}"
         folder.mkdir(parents=True, exist_ok=True)
-        content = dice.randbytes(size) if number % 4 == 0 else _code(dice, size)
+        content = dice.randbytes(size) if workload.is_noise or number % 4 == 0 else _code(dice, size)
         (folder / f"file{number:06}.py").write_bytes(content)
     return root
 
