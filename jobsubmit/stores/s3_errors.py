@@ -74,19 +74,19 @@ class ServerErrors:
             hint = "give the server's address with https://"
         elif path and code in _OF_A_PATH:
             hint += f"; the server's address has the path /{path}: leave it out, unless the server wants it"
-        return StoreError(f"{where}: {code} {said}".rstrip(), hint, self.uri)
+        return StoreError(f"{_shown(where)}: {code} {said}".rstrip(), hint, self.uri)
 
     def broken(self, where: str, problem: str, details: str = "") -> StoreError:
         """Return the error for a connection that was not made, or broke."""
         if any(sign in details for sign in _NO_TLS):
-            text = f"{where}: {self.server} does not speak TLS"
+            text = f"{_shown(where)}: {self.server} does not speak TLS"
             return StoreError(text, "give the server's address with http://, or have TLS set up there", self.uri)
         if self.proxy:
-            text = f"{where}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
+            text = f"{_shown(where)}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
             return StoreError(text, "correct HTTP_PROXY or HTTPS_PROXY, or add the server to NO_PROXY", self.uri)
         server = self.access.endpoint_url or "AWS"
         hint = f"check that {server} is reachable, and store.endpoint_url (--endpoint-url)"
-        return StoreError(f"{where}: {problem}", hint, self.uri)
+        return StoreError(f"{_shown(where)}: {problem}", hint, self.uri)
 
     def untrusted(self, where: str, text: str) -> StoreError:
         """Return the error for a certificate that is refused."""
@@ -96,11 +96,16 @@ class ServerErrors:
         hint = "have the server's certificate made anew, or correct the address"
         hint = _AUTHORITY_HINT if problem == _UNKNOWN else hint
         said = f"the certificate of {self.server} is refused: {problem}{checked}"
-        return StoreError(f"{where}: {said}", hint, self.uri)
+        return StoreError(f"{_shown(where)}: {said}", hint, self.uri)
 
     def unexpected(self, where: str, text: str) -> StoreError:
         """Return the error for what nobody has foreseen."""
-        return StoreError(f"{where}: {text.partition(os.linesep)[0]}", _UNEXPECTED_HINT, self.uri)
+        return StoreError(f"{_shown(where)}: {text.partition(os.linesep)[0]}", _UNEXPECTED_HINT, self.uri)
+
+
+def _shown(where: str) -> str:
+    """Return an address on one line: a key may hold line ends and other controls."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in where)
 
 
 def transport_problem(text: str) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import moto_server
 import pytest
 from hostile import HOSTILE
 from memory_store import MemoryStore
 from minio_server import Server
 from obs import Domain
+from tiers import slow
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.errors import BundleError, StoreError
@@ -29,14 +31,30 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.fixture(params=["memory", "folder", pytest.param("s3", marks=pytest.mark.needs("minio"))])
+@pytest.fixture(
+    params=["memory", "folder", pytest.param("s3", marks=pytest.mark.needs("minio")), slow("moto")],
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "memory":
         return MemoryStore()
     if request.param == "folder":
         return open_store(StoreAddress(uri=str(tmp_path / "store")))
+    if request.param == "moto":
+        endpoint, bucket = request.getfixturevalue("moto")
+        return open_store(StoreAddress(uri=f"s3://{bucket}/team/jobs", endpoint_url=endpoint))
     bucket, server = request.getfixturevalue("s3")
     return open_store(StoreAddress(uri=f"s3://{bucket}/team/jobs", endpoint_url=server.endpoint))
+
+
+@pytest.fixture
+def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """Run a second kind of server."""
+    if not moto_server.is_there():
+        pytest.skip("needs moto: `make test-all` installs it")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", moto_server.KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", moto_server.SECRET)
+    with moto_server.running() as running:
+        yield running
 
 
 def test_what_is_put_can_be_had_again(store: ObjectStore, tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ def test_a_message_of_the_server_is_one_plain_line() -> None:
     assert found.message == 's3://bucket/x: AccessDenied User "me" may not do & this'
 
 
+def test_an_address_with_controls_is_one_line() -> None:
+    found = errors().refused("s3://bucket/new\nline\x01", "404", "Not Found")
+    assert found.message == r"s3://bucket/new\nline\x01: 404 Not Found"
+
+
 @pytest.mark.parametrize(
     ("endpoint", "is_named"),
     [("http://host:9000/minio", True), ("http://host:9000/", False), ("http://host:9000", False)],
