@@ -13,7 +13,16 @@ from typing import TypeAlias
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import MAIN, Module, find_module, folders_of, named_folders, origin, spelled
+from jobsubmit.check.program.modules import (
+    ADDS_TO_PATH,
+    MAIN,
+    Module,
+    find_module,
+    folders_of,
+    named_folders,
+    origin,
+    spelled,
+)
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
@@ -86,7 +95,7 @@ class _Search:
         """Return whether a use of sys.path adds a folder that is uploaded, by its name."""
         method = module.parents.get(node)
         call = module.parents.get(method) if isinstance(method, ast.Attribute) else None
-        if not isinstance(call, ast.Call) or spelled(call.func) not in ("sys.path.insert", "sys.path.append"):
+        if not isinstance(call, ast.Call) or spelled(call.func) not in ADDS_TO_PATH:
             return False
         return any(folder.rstrip("/") in self.folders for folder in named_folders(call, module))
 

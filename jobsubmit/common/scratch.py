@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PREFIX = "jobsubmit-scratch-"
+_PREFIX = "jobsubmit-scratch-"
 _YOUNG_SECONDS = 60  # it may not have its lock yet
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder below the temporary one; remove it, and all that processes which are gone have left there."""
-    remove_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+    """Yield a new folder below the temporary one; it is removed, here or by `remove_abandoned`."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with suppress(OSError):  # without locks it is removed with its owner only
@@ -30,9 +29,9 @@ def scratch_folder() -> Iterator[Path]:
             os.close(descriptor)
 
 
-def remove_abandoned(above: Path) -> None:
-    """Remove our folders there whose lock nobody holds: a lock ends with its process, however that ends."""
-    for folder in above.glob(f"{PREFIX}*"):
+def remove_abandoned() -> None:
+    """Remove our folders whose lock nobody holds: a lock ends with its process, however that ends."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             status = folder.lstat()
             is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()

@@ -33,7 +33,7 @@ _TRAINS: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = [(re.compile(pattern.encode(), re.DOTALL), name) for pattern, name in _TRAINS]
 LOOKED_FOR = "torch.distributed, FSDP, Accelerate, Lightning, Hugging Face's Trainer, DeepSpeed"
-# How programs that start their own processes call what each node is told, as a shell has it there.
+# How programs that start their own processes call a node's place, and what a shell has for it there.
 _NODE_OPTIONS = (
     (("--dist-url", "--dist_url", "--init-url", "--init_url", "--init-method"), '"tcp://$MASTER_ADDR:$MASTER_PORT"'),
     (("--num-machines", "--num_machines", "--nnodes", "--nodes", "--world-size", "--world_size"), '"$NNODES"'),
@@ -142,7 +142,7 @@ def _texts(program: Program) -> set[str]:
 
 
 def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] | None:
-    """Return the command that tells each node its place by the options that a program has for it."""
+    """Return the command that gives each node its place by the options that a program has for it."""
     texts = _texts(program)
     found = [(next((name for name in names if name in texts), ""), value) for names, value in _NODE_OPTIONS]
     if not all(name for name, _ in found):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
-from jobsubmit.stores.credentials import profile_name
+from jobsubmit.stores.credentials import CREDENTIALS_HINT, profile_name
 
 # As obstore passes on what botocore's credentials raise: the class, and its text.
 _PASSED_ON = re.compile(r"External AWS credential provider: (\w+): ?([^\n]*)")
@@ -77,5 +77,5 @@ def credential_error(address: StoreAddress, name: str, text: str) -> StoreError:
             said = text.removeprefix("Error when retrieving credentials from custom-process:").strip(" .")
             words = {"profile": profile, "text": said or "it said nothing"}
             return StoreError(f"{address.uri}: {row.text.format(**words)}", row.hint.format(**words), address.uri)
-    hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (--profile)"
-    return StoreError(f"{address.uri}: there are no credentials for it: {text}", hint, address.uri)
+    said = f"{address.uri}: there are no credentials for it: {text}"
+    return StoreError(said, CREDENTIALS_HINT, address.uri)

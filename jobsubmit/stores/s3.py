@@ -58,7 +58,7 @@ class S3Store:
         """Return how fast the server answers (see ObjectStore)."""
         return self.connection.round_trip
 
-    @property
+    @cached_property
     def certificates(self) -> str:
         """Return the private authorities of the server (see ObjectStore)."""
         bundle, server = self.connection.ca_bundle, self.connection.access.endpoint_url

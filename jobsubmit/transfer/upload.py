@@ -288,10 +288,11 @@ class Archive(NamedTuple):
 
 
 def _packed(bundle: Bundle, scratch: ExitStack, progress: Progress) -> Archive:
-    from jobsubmit.common.scratch import scratch_folder
+    from jobsubmit.common.scratch import remove_abandoned, scratch_folder
     from jobsubmit.transfer.archive import pack
 
     try:
+        remove_abandoned()
         folder = scratch.enter_context(scratch_folder())
     except OSError as error:
         raise BundleError(f"there is no room for the archive: {error}", "name a folder with TMPDIR") from error

@@ -425,15 +425,20 @@ def test_a_client_killed_at_thirty_points(jobsubmit: Command, bucket: Bucket, tm
     assert reader.lies == 0
 
 
+def wait_for_request(line: Proxy, sign: str) -> None:
+    """Return once a request with a sign in its path has come."""
+    deadline = time.monotonic() + 30
+    while not any(sign in seen.path for seen in line.seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def interrupt(jobsubmit: Command, line: Proxy, sign: str, *arguments: str | Path) -> None:
     """Start an upload whose requests with a sign in their path get no answer, and press Ctrl-C during the first."""
     line.rule = lambda seen: Stall(60) if sign in seen.path else None
     process = jobsubmit.start(
         "upload", *arguments, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     )
-    deadline = time.monotonic() + 30
-    while not any(sign in seen.path for seen in line.seen) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_request(line, sign)
     process.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
     _, said = process.communicate(timeout=30)
@@ -497,9 +502,7 @@ def stalled(jobsubmit: Command, bucket: Bucket, line: Proxy, root: Path, scratch
     scratch.mkdir()
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint, "--archive")
     process = jobsubmit.start("upload", root, *where, env={**os.environ, "TMPDIR": str(scratch)})
-    deadline = time.monotonic() + 30
-    while not any("partNumber" in seen.path for seen in line.seen) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_request(line, "partNumber")
     return process
 
 
@@ -647,9 +650,7 @@ def test_a_large_file_goes_in_parts_and_a_dead_try_leaves_none(
     where = (f"s3://{bucket.name}/code", "--endpoint-url", line.endpoint)
     line.rule = lambda seen: Stall(5) if "partNumber=3" in seen.path else None
     process = jobsubmit.start("upload", large, *where)
-    deadline = time.monotonic() + 30
-    while not any("partNumber=3" in seen.path for seen in line.seen) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_request(line, "partNumber=3")
     process.kill()
     process.communicate()
     assert unfinished(bucket)

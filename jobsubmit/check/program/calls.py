@@ -196,10 +196,10 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
     return None
 
 
-def parameters(function: Function) -> list[str]:
-    """Return the names of a function's parameters, those that calls may give by position first."""
-    own = function.args
-    return [one.arg for one in (*own.posonlyargs, *own.args, *own.kwonlyargs)]
+def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | None:
+    """Return what a call gives for a parameter of the function that it calls."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    return argument(call, parameter, names.index(parameter) if parameter in names else None)
 
 
 def hides_arguments(call: ast.Call) -> bool:

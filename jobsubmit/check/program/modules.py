@@ -31,6 +31,7 @@ _TELLS = re.compile(
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _LARGEST = 4 << 20
+ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _LONGEST_CHAIN = 20
@@ -362,7 +363,7 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
     A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
     """
     for call in module.of(ast.Call):
-        if spelled(call.func) in ("sys.path.insert", "sys.path.append"):
+        if spelled(call.func) in ADDS_TO_PATH:
             named = named_folders(call, module)
             yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
 

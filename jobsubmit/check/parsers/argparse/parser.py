@@ -12,10 +12,10 @@ from jobsubmit.check.parsers.argparse.namespaces import namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
-from jobsubmit.check.program.calls import argument, hides_arguments, parameters
+from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.values import Values, parameters
 
 _LONGEST_WAY = 8  # from the command line to the parser, through functions and variables
 
@@ -88,7 +88,6 @@ def _is_words(search: Search, node: ast.AST, module: Module, depth: int) -> bool
 
 def _given(search: Search, function: Function, parameter: str, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     """Return what a parameter may be: what each call gives for it, and its default where one gives nothing."""
-    position = parameters(function).index(parameter)
     calls = [
         (where, call)
         for where, call in search.program.calls_of.get(f"{module.name}.{function.name}", ())
@@ -96,7 +95,7 @@ def _given(search: Search, function: Function, parameter: str, module: Module) -
     ]
     default = _defaults(function).get(parameter, function)
     for where, call in calls:
-        given = argument(call, parameter, position)
+        given = given_for(call, function, parameter)
         yield (where, call) if hides_arguments(call) else (where, given) if given is not None else (module, default)
     if not calls:
         yield module, default

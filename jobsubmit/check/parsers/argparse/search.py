@@ -132,10 +132,14 @@ class Search:
     @cached_property
     def subparsers(self) -> Sequence[tuple[Module, ast.Call]]:
         """Return the calls that begin the subcommands of a parser."""
+        return self.methods("add_subparsers")
+
+    def methods(self, name: str) -> Sequence[tuple[Module, ast.Call]]:
+        """Return the calls of a method, of whatever object."""
         return [
             (module, call)
             for module, call, _ in self.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers"
+            if isinstance(call.func, ast.Attribute) and call.func.attr == name
         ]
 
     def _is_of_object(self, target: ast.Attribute, module: Module) -> bool:

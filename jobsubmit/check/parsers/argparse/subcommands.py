@@ -9,19 +9,18 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.check.parsers.argparse.search import GROUPS, Search
-from jobsubmit.check.program.calls import argument, parameters
+from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import Function, Module
-from jobsubmit.check.program.values import UNKNOWN
+from jobsubmit.check.program.values import UNKNOWN, parameters
 
 Made: TypeAlias = tuple[Module, ast.Call]
 _LONGEST_WAY = 8  # from where a parser is made to where it gets an option, through functions and variables
 
 
 class Subcommand(NamedTuple):
-    """A command: its names, the call that makes its parser, and the calls that add its options."""
+    """A command: its names, and the calls that add its options."""
 
     names: tuple[str, ...]
-    made: Made
     adds: tuple[Made, ...]
 
 
@@ -34,11 +33,11 @@ class Commands(NamedTuple):
 
 
 class _UnclearError(Exception):
-    """It cannot be told which parser is meant."""
+    """It is not clear which parser is meant."""
 
 
 def find_commands(search: Search) -> Commands | None:
-    """Return the commands of a program; None where it cannot be told which options each of them has."""
+    """Return the commands of a program; None where it is not clear which options each of them has."""
     try:
         return _Owners(search).commands()
     except _UnclearError:
@@ -51,8 +50,8 @@ class _Owners:
     _seen: dict[tuple[ast.AST, Module], frozenset[Made]] = field(default_factory=dict)
 
     def commands(self) -> Commands:
-        makers = [(module, call) for module, call in self._calls("add_subparsers")]
-        added = [(module, call) for module, call in self._calls("add_parser")]
+        makers = self.search.subparsers
+        added = self.search.methods("add_parser")
         roots = {root for module, call in makers for root in self._receivers(call, module)}
         if len(roots) != 1 or not added or len(makers) != 1:
             raise _UnclearError  # commands of commands, or of two programs
@@ -60,13 +59,8 @@ class _Owners:
         return Commands(
             tuple(self._adds_of(root)),
             self.search.values.of(argument(makers[0][1], "required"), makers[0][0]) is True,
-            tuple(Subcommand(tuple(self._names(*made)), made, tuple(self._adds_of(made))) for made in added),
+            tuple(Subcommand(tuple(self._names(*made)), tuple(self._adds_of(made))) for made in added),
         )
-
-    def _calls(self, method: str) -> Iterator[Made]:
-        for module, call, _ in self.search.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == method:
-                yield module, call
 
     def _names(self, module: Module, call: ast.Call) -> Iterator[str]:
         given = [self.search.values.of(argument(call, "name", 0), module)]
@@ -146,7 +140,7 @@ class _Owners:
         for value in returned:
             is_given = isinstance(value, ast.Name) and value.id in own and not home.stores.get((function, value.id))
             if isinstance(value, ast.Name) and is_given:
-                nodes.append((argument(call, value.id, own.index(value.id)), module))
+                nodes.append((given_for(call, function, value.id), module))
             else:
                 nodes.append((value, home))
         return self._of_any(nodes, depth)
@@ -167,8 +161,7 @@ class _Owners:
 
     def _of_parameter(self, function: Function, name: str, module: Module, depth: int) -> Iterable[Made]:
         calls = self.search.program.calls_of.get(f"{module.name}.{function.name}", ())
-        position = parameters(function).index(name)
-        return self._of_any(((argument(call, name, position), where) for where, call in calls), depth)
+        return self._of_any(((given_for(call, function, name), where) for where, call in calls), depth)
 
     def _of_any(self, nodes: Iterable[tuple[ast.AST | None, Module]], depth: int) -> Iterable[Made]:
         found = set[Made]()
