@@ -149,7 +149,7 @@ def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] |
         return None
     options = " ".join(f"{name} {value}" for name, value in found)
     command = ["bash", "-c", f'exec python "$0" {options} "$@"', program.boot.path]
-    reason = f"it calls mp.spawn, and is told its node by {', '.join(name for name, _ in found)}"
+    reason = f"it calls mp.spawn, and takes its place among the nodes from {', '.join(name for name, _ in found)}"
     return program, {"command": command}, reason
 
 
