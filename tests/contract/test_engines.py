@@ -125,8 +125,9 @@ while step < 6:
     step += 1
     time.sleep(0.2)
     print("step", step, flush=True)
-    with open(path, "w") as checkpoint:
+    with open(path + ".new", "w") as checkpoint:
         checkpoint.write(str(step))
+    os.replace(path + ".new", path)
     if rank == "1" and step == 3:
         sys.exit(9)
 print("done", flush=True)
