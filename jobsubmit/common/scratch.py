@@ -18,7 +18,8 @@ _YOUNG_SECONDS = 60  # it may not have its lock yet
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder below the temporary one; it is removed, here or by `remove_abandoned`."""
+    """Yield a new folder below the temporary one; it is removed, here or, if this is killed, by a later one."""
+    _remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -29,7 +30,7 @@ def scratch_folder() -> Iterator[Path]:
             os.close(descriptor)
 
 
-def remove_abandoned() -> None:
+def _remove_abandoned() -> None:
     """Remove our folders whose lock nobody holds: a lock ends with its process, however that ends."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from jobsubmit.agent.atomic_write import open_regular
 from jobsubmit.agent.fetch import LARGEST_MANIFEST, write
@@ -58,8 +58,7 @@ class FolderStore:
         with self._errors(key):
             self._refuse_links_of_others(target.parent)
             with self._unfinished() as unfinished:
-                with os.fdopen(os.dup(unfinished.descriptor), "wb") as sink:
-                    written, md5 = _copy(source, sink, watch)
+                written, md5 = _copy(blocks(source), unfinished.descriptor, watch)
                 if written != sha256:
                     raise changed_error(key if isinstance(source, bytes) else source)
                 may_run = isinstance(source, Path) and source.stat().st_mode & stat.S_IXUSR
@@ -74,6 +73,18 @@ class FolderStore:
                     unfinished.move(target, self._rights)
                 # Where folders cannot be locked, somebody else may have been at it at the same moment.
                 return md5 if expected is None or self._tag(key) == md5 else None
+
+    def put_stream(self, key: str, data: Iterator[bytes], most: int, watch: Watch = FREELY) -> None:
+        """Store an object while it is made (see ObjectStore)."""
+        target = self._path(key)
+        watch.before()
+        with self._errors(key):
+            self._refuse_links_of_others(target.parent)
+            with self._unfinished() as unfinished:
+                _copy(data, unfinished.descriptor, watch)
+                os.fchmod(unfinished.descriptor, 0o666 & self._rights)
+                watch.before()
+                unfinished.move(target, self._rights)
 
     def get(self, key: str) -> bytes:
         """Return an object whole (see ObjectStore)."""
@@ -296,11 +307,13 @@ def _refuse(error: OSError) -> None:
         raise error
 
 
-def _copy(source: Source, sink: BinaryIO, watch: Watch) -> tuple[str, str]:
+def _copy(data: Iterator[bytes], descriptor: int, watch: Watch) -> tuple[str, str]:
+    """Write bytes to an open file; return their (sha256, md5)."""
     digest, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-    for block in blocks(source):
-        digest.update(block)
-        md5.update(block)
-        sink.write(block)
-        watch.sent(len(block))
+    with os.fdopen(os.dup(descriptor), "wb") as sink:
+        for block in data:
+            digest.update(block)
+            md5.update(block)
+            sink.write(block)
+            watch.sent(len(block))
     return digest.hexdigest(), md5.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -85,6 +85,11 @@ class ObjectStore(Protocol):
         `watch` MUST be asked before each request with new bytes, retries too. No two callers may put one key at once:
         the store need not keep their pieces apart."""
 
+    def put_stream(self, key: str, data: Iterator[bytes], most: int, watch: Watch = FREELY) -> None:
+        """Store an object of at most `most` bytes that are made while they are sent. MUST be atomic, as `put` is, and
+        MUST NOT return unless the bytes stored are the bytes given. What `data` raises is passed on, and nothing
+        changes. `watch` as for `put`."""
+
     def get(self, key: str) -> bytes:
         """Return an object whole; a missing one is a StoreError."""
 
@@ -155,13 +160,27 @@ def part_size(size: int) -> int:
     return max(PART, -(-size // _MOST_PARTS))
 
 
-def part_tag(source: Path) -> str:
+def parts(data: Iterator[bytes], most: int) -> Iterator[bytes]:
+    """Yield the parts that an object of at most `most` bytes is put in."""
+    size, waiting, held = part_size(most), list[bytes](), 0
+    for block in data:
+        waiting.append(block)
+        held += len(block)
+        if held >= size:
+            joined = b"".join(waiting)
+            whole = held - held % size
+            yield from (joined[start : start + size] for start in range(0, whole, size))
+            waiting, held = [joined[whole:]], held - whole
+    if held:
+        yield b"".join(waiting)
+
+
+def part_tag(sums: Sequence[bytes]) -> str:
     """Return the ETag of an object that was put in parts: the md5 of its parts' md5 sums, and how many there are."""
-    size, sums = part_size(size_of(source)), []
-    try:
-        with source.open("rb") as stream:
-            while part := stream.read(size):
-                sums.append(hashlib.md5(part, usedforsecurity=False).digest())
-    except OSError as error:
-        raise vanished_error(source, error) from error
     return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
+
+
+def part_tag_of(source: Path) -> str:
+    """Return the ETag that a file would get if it was put in parts."""
+    pieces = parts(blocks(source), size_of(source))
+    return part_tag([hashlib.md5(part, usedforsecurity=False).digest() for part in pieces])

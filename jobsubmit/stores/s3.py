@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from jobsubmit.common.file_reading import changed_error, read_whole, size_of
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.authorities import private_certificates
-from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, md5_of, part_tag, too_large
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Source, Stored, Watch, blocks, md5_of, part_tag_of, too_large
 from jobsubmit.stores.s3_retry import PASSING_CODES, Limits, code_of, is_timeout, is_transport, is_unknown
 from jobsubmit.stores.s3_transport import Connection
 
@@ -84,8 +85,8 @@ class S3Store:
     ) -> str | None:
         """Store an object (see ObjectStore)."""
         if isinstance(source, Path) and size_of(source) >= LARGE:
-            put_parts = partial(self._control.put_parts, self.prefix + key, source, sha256, watch)
-            return self._looking(key, expected, partial(self.connection.retries.hear_interrupts, put_parts))
+            proven = partial(self._put_parts, key, lambda: _proven(source, sha256), size_of(source), watch)
+            return self._looking(key, expected, proven)
         data = read_whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
             raise changed_error(source if isinstance(source, Path) else key)
@@ -96,6 +97,23 @@ class S3Store:
         if tag is not None:
             watch.sent(len(data))
         return tag
+
+    def put_stream(self, key: str, data: Iterator[bytes], most: int, watch: Watch = FREELY) -> None:
+        """Store an object while it is made (see ObjectStore)."""
+        first: list[bytes] = []
+        size = 0
+        for block in data:
+            first.append(block)
+            size += len(block)
+            if size >= LARGE:
+                self._put_parts(key, lambda: chain(first, data), most, watch)
+                return
+        self._put_bytes(key, b"".join(first), watch)
+        watch.sent(size)
+
+    def _put_parts(self, key: str, data: Callable[[], Iterator[bytes]], most: int, watch: Watch) -> str:
+        put = partial(self._control.put_parts, self.prefix + key, data(), most, watch)
+        return self.connection.retries.hear_interrupts(put)
 
     def _looking(self, key: str, expected: str | None, put: Callable[[], str]) -> str | None:
         """Put where a look before says that it may be done; it was, if a look after finds it."""
@@ -266,7 +284,7 @@ class S3Store:
 
     def tag_of(self, source: Path) -> str:
         """Return the ETag that S3 defines (see ObjectStore)."""
-        return part_tag(source) if size_of(source) >= LARGE else md5_of(source)
+        return part_tag_of(source) if size_of(source) >= LARGE else md5_of(source)
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
         """Let the server copy an object (see ObjectStore); the copy's ETag proves it."""
@@ -318,3 +336,13 @@ class S3Store:
         if not {"", ".", ".."}.isdisjoint(full.split("/")):
             return False
         return full.isprintable() or not any(letter < " " or letter == "\x7f" for letter in full)
+
+
+def _proven(source: Path, sha256: str) -> Iterator[bytes]:
+    """Yield the bytes of a file; raise BundleError at their end where they have another digest."""
+    digest = hashlib.sha256()
+    for block in blocks(source):
+        digest.update(block)
+        yield block
+    if digest.hexdigest() != sha256:
+        raise changed_error(source)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import (
@@ -24,11 +22,10 @@ from botocore.exceptions import (
 )
 
 from jobsubmit.agent.retry import PASSING_STATUSES
-from jobsubmit.common.file_reading import changed_error, vanished_error
 from jobsubmit.errors import StoreError
 from jobsubmit.stores.credential_errors import credential_error, is_of_credentials
 from jobsubmit.stores.credentials import open_session
-from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_size, part_tag
+from jobsubmit.stores.protocol import FREELY, ObjectInfo, Watch, part_tag, parts
 from jobsubmit.stores.s3_retry import PASSING_CODES
 from jobsubmit.stores.s3_transport import Connection
 
@@ -39,6 +36,13 @@ T = TypeVar("T")
 
 _PARTS_AT_ONCE = 3
 _OF_CREDENTIALS = ("AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken", "GetSessionToken")
+
+
+class _Part(NamedTuple):
+    """A part that is stored: the server's tag of it, and its md5."""
+
+    tag: str
+    md5: bytes
 
 
 class S3Control:
@@ -137,8 +141,8 @@ class S3Control:
 
     # ── large objects ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_parts(self, key: str, file: Path, sha256: str, watch: Watch) -> str:
-        """Store a large file in parts; it is there at once when the last part is, or never.
+    def put_parts(self, key: str, data: Iterator[bytes], most: int, watch: Watch) -> str:
+        """Store a large object of at most `most` bytes in parts; it is there at once, or never.
 
         What a dead upload left of this key is removed first, for nobody else puts it now (see ObjectStore).
         """
@@ -147,22 +151,25 @@ class S3Control:
         upload = self._trying(key, start, watch)["UploadId"]
         try:
             with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-                parts = self._sent_parts(pool, key, upload, file, sha256, watch)
-            return self._trying(key, partial(self._complete, key, upload, parts, file), watch)
+                sums = self._send_parts(pool, key, upload, parts(data, most), watch)
+            return self._trying(key, partial(self._complete, key, upload, sums), watch)
         except BaseException:
             with suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
             raise
 
-    def _complete(self, key: str, upload: str, parts: list[Any], file: Path) -> str:
+    def _complete(self, key: str, upload: str, sums: list[_Part]) -> str:
+        listed: Any = [{"PartNumber": number, "ETag": part.tag} for number, part in enumerate(sums, 1)]
         try:
             answer = self._client.complete_multipart_upload(
-                Bucket=self.bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}
+                Bucket=self.bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": listed}
             )
             return answer["ETag"].strip('"')
         except ClientError as error:
             found = self.head(key, "") if error.response["Error"]["Code"] == "NoSuchUpload" else None
-            if found and found.tag == part_tag(file):  # an earlier try was done, and its answer lost
+            if found and found.tag == part_tag(
+                [part.md5 for part in sums]
+            ):  # an earlier try was done, and its answer lost
                 return found.tag
             raise
 
@@ -175,32 +182,22 @@ class S3Control:
                     abort = partial(self._client.abort_multipart_upload, Bucket=self.bucket, Key=key)
                     self._trying(key, partial(abort, UploadId=upload["UploadId"]))
 
-    def _sent_parts(
-        self, pool: ThreadPoolExecutor, key: str, upload: str, file: Path, sha256: str, watch: Watch
-    ) -> list[Any]:
-        digest, running, parts = hashlib.sha256(), deque[Future[Any]](), []
-        try:
-            with file.open("rb") as stream:
-                left = os.fstat(stream.fileno()).st_size
-                size, number = part_size(left), 0
-                while block := stream.read(min(size, left)):
-                    digest.update(block)
-                    number += 1
-                    left -= len(block)
-                    if len(running) == _PARTS_AT_ONCE:
-                        parts.append(running.popleft().result())
-                    running.append(pool.submit(self._put_part, key, upload, number, block, watch))
-        except OSError as error:
-            raise vanished_error(file, error) from error
-        if digest.hexdigest() != sha256:
-            raise changed_error(file)
-        return parts + [future.result() for future in running]
+    def _send_parts(
+        self, pool: ThreadPoolExecutor, key: str, upload: str, pieces: Iterator[bytes], watch: Watch
+    ) -> list[_Part]:
+        running, done = deque[Future[_Part]](), list[_Part]()
+        for number, piece in enumerate(pieces, 1):
+            if len(running) == _PARTS_AT_ONCE:
+                done.append(running.popleft().result())
+            running.append(pool.submit(self._put_part, key, upload, number, piece, watch))
+        return done + [future.result() for future in running]
 
-    def _put_part(self, key: str, upload: str, number: int, block: bytes, watch: Watch) -> dict[str, Any]:
+    def _put_part(self, key: str, upload: str, number: int, piece: bytes, watch: Watch) -> _Part:
+        md5 = hashlib.md5(piece, usedforsecurity=False).digest()
         put = partial(self._client.upload_part, Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number)
-        answer = self._trying(key, partial(put, Body=block, ContentMD5=_md5(block)), watch)
-        watch.sent(len(block))
-        return {"PartNumber": number, "ETag": answer["ETag"]}
+        answer = self._trying(key, partial(put, Body=piece, ContentMD5=base64.b64encode(md5).decode()), watch)
+        watch.sent(len(piece))
+        return _Part(answer["ETag"], md5)
 
     # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""Bundle → one compressed object: the same bytes for the same tree, in a file and never in memory."""
+"""Bundle → one compressed object: the same bytes for the same tree, made while they are sent."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
-from typing import BinaryIO
 
 from isal import isal_zlib
 
 from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.common.file_reading import BLOCK, changed_error, vanished_error
-from jobsubmit.errors import BundleError
 from jobsubmit.transfer.progress import Progress
 
 _HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # gzip, without name and time (RFC 1952)
@@ -24,51 +21,39 @@ _LONGEST_STORED = 0xFFFF
 _SMALL, _SAMPLES, _SAMPLE, _WORTH = 64 << 10, 8, 2048, 0.95
 _RECORD = 20 * tarfile.BLOCKSIZE
 _LARGEST_USTAR = 8 << 30
+_LARGEST_HEADER = 8 << 10
 _SIZE, _CHECKSUM = slice(124, 136), slice(148, 156)  # where a ustar header has them
 
 
-def pack(bundle: Bundle, archive: Path, progress: Progress) -> tuple[str, int]:
-    """Write a tar.gz (level 1, sorted, no owners, no times); return its (sha256, size). Raises BundleError."""
-    try:
-        with archive.open("wb", buffering=0) as sink, ThreadPoolExecutor(1) as beside:
-            packed = _Packed(sink)
-            running: Future[None] | None = None
-            for block in _batches(_tar(bundle, progress)):
-                if running:
-                    running.result()
-                running = beside.submit(packed.write, block)  # while the next files are read
-            if running:
-                running.result()
-            packed.finish()
-    except OSError as error:
-        hint = "make room there, or name another folder with TMPDIR"
-        raise BundleError(f"the archive cannot be written to {archive}: {error.strerror}", hint) from error
-    return packed.digest.hexdigest(), packed.size
+def packed(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
+    """Yield a tar.gz (level 1, sorted, no owners, no times). Raises BundleError where a file has changed."""
+    unpacked = crc = 0
+    ahead: Future[tuple[bytes, int]] | None = None
+    yield _HEAD
+    with ThreadPoolExecutor(1) as beside:
+        for block in _batches(_tar(bundle, progress)):
+            unpacked += len(block)
+            if ahead:
+                done, crc = ahead.result()
+                ahead = beside.submit(_compressed, block, crc)  # while the next files are read
+                yield done
+            else:
+                ahead = beside.submit(_compressed, block, crc)
+        if ahead:
+            done, crc = ahead.result()
+            yield done
+    yield _END + struct.pack("<II", crc, unpacked & 0xFFFFFFFF)
 
 
-class _Packed:
-    """Compress what shrinks, store what does not, and know digest and size of the result: one gzip stream."""
+def largest(bundle: Bundle) -> int:
+    """Return how many bytes an archive can have at most."""
+    unpacked = bundle.size + _LARGEST_HEADER * (len(bundle.files) + len(bundle.directories)) + 2 * _RECORD
+    return unpacked + unpacked // 1000
 
-    def __init__(self, sink: BinaryIO) -> None:
-        self.sink = sink
-        self.digest, self.size = hashlib.sha256(), 0
-        self.checksum, self.unpacked = 0, 0
-        self._keep(_HEAD)
 
-    def write(self, block: bytes) -> None:
-        self.checksum = isal_zlib.crc32(block, self.checksum)
-        self.unpacked += len(block)
-        self._keep(_deflated(block) if _shrinks(block) else _stored(block))
-
-    def finish(self) -> None:
-        self._keep(_END + struct.pack("<II", self.checksum, self.unpacked & 0xFFFFFFFF))
-
-    def _keep(self, packed: bytes) -> None:
-        self.digest.update(packed)
-        self.size += len(packed)
-        view = memoryview(packed)
-        while view:
-            view = view[self.sink.write(view) :]
+def _compressed(block: bytes, crc: int) -> tuple[bytes, int]:
+    """Return a block, compressed if it shrinks, and the checksum of all so far."""
+    return (_deflated(block) if _shrinks(block) else _stored(block)), isal_zlib.crc32(block, crc)
 
 
 def _shrinks(block: bytes) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
 from jobsubmit.common.file_lock import hold_lock
-from jobsubmit.errors import BundleError
 from jobsubmit.stores.protocol import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import copy_index, lease
 from jobsubmit.transfer.code_ref import CodeRef, script_key
@@ -98,8 +97,7 @@ def upload(
     manifest = manifest_bytes(bundle, code.layout)
     lock = work_dir / f"{hashlib.sha256(f'{store.uri}/{code.key}'.encode()).hexdigest()[:32]}.lock"
     waiting = partial(progress.say, f"another upload to {code.uri} is under way: waiting for it")
-    archive: Archive | None = None
-    with hold_lock(lock, waiting) as owner, ExitStack() as scratch:
+    with hold_lock(lock, waiting) as owner:
         for _ in range(_ATTEMPTS):
             found = _look(store, code, manifest)
             found = lease.wait_for_expiry(store, code, found, owner, progress)
@@ -109,16 +107,14 @@ def upload(
                     return UploadSummary(skipped=len(bundle.files))
                 progress.say(f"the last job could not fetch {code.uri}: all of it is sent again")
                 changes = Changes(is_whole=False, send=bundle.files)
-            if code.layout == "archive":
-                archive = archive or _packed(bundle, scratch, progress)
             place = lease.acquire_lease(store, code, found, owner)
             if place is not None:
                 break
         else:
             raise lease.lease_lost_error(code)
         with place:
-            if archive:
-                summary = _send_archive(store, code, archive, len(bundle.files), place, progress)
+            if code.layout == "archive":
+                summary = _send_archive(store, code, bundle, place, progress)
             else:
                 earlier = copy_index.load(work_dir, store, code)
                 summary = _send_tree(store, code, changes, place, progress, earlier)
@@ -279,35 +275,42 @@ def _send_diff(store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
         store.put(code.diff_key(sha256), diff, sha256)
 
 
-class Archive(NamedTuple):
-    """A packed bundle."""
-
-    file: Path
-    sha256: str
-    size: int
-
-
-def _packed(bundle: Bundle, scratch: ExitStack, progress: Progress) -> Archive:
-    from jobsubmit.common.scratch import remove_abandoned, scratch_folder
-    from jobsubmit.transfer.archive import pack
-
-    try:
-        remove_abandoned()
-        folder = scratch.enter_context(scratch_folder())
-    except OSError as error:
-        raise BundleError(f"there is no room for the archive: {error}", "name a folder with TMPDIR") from error
-    file = folder / "code.tar.gz"
-    progress.begin("packing", bundle.size, len(bundle.files))
-    return Archive(file, *pack(bundle, file, progress))
-
-
 def _send_archive(
-    store: ObjectStore, code: CodeRef, archive: Archive, files: int, place: HeldLease, progress: Progress
+    store: ObjectStore, code: CodeRef, bundle: Bundle, place: HeldLease, progress: Progress
 ) -> UploadSummary:
-    progress.begin("uploading", archive.size, 1)
-    watch = _Watch(place, progress)
-    # What lies at a fixed key is replaced only where it is something else.
-    if store.put(code.key, archive.file, archive.sha256, "" if code.fixed else None, watch) is None:
-        store.put(code.key, archive.file, archive.sha256, watch=watch)
-    progress.advance(0, 1)
-    return UploadSummary(files, archive.size)
+    from jobsubmit.transfer.archive import largest, packed
+
+    progress.begin("packing and uploading", bundle.size, len(bundle.files))
+    watch = _ArchiveWatch(place, progress)
+    store.put_stream(code.key, watch.passing(packed(bundle, progress)), largest(bundle), watch)
+    return UploadSummary(len(bundle.files), watch.packed)
+
+
+class _ArchiveWatch(Watch):
+    """Send only while the place is ours; show how much is packed, and once all of it is, how much is sent."""
+
+    def __init__(self, place: HeldLease, progress: Progress) -> None:
+        self.place, self.progress = place, progress
+        self.packed, self.gone, self.is_whole = 0, 0, False
+        self.counting = threading.Lock()
+
+    def before(self) -> None:
+        """Wait for the claim to be certain (see Watch)."""
+        self.place.require()
+
+    def passing(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the same blocks."""
+        for block in blocks:
+            self.packed += len(block)
+            yield block
+        with self.counting:
+            self.is_whole = True
+            self.progress.begin("uploading", self.packed, 1)
+            self.progress.advance(self.gone)
+
+    def sent(self, size: int) -> None:
+        """Move on (see Watch)."""
+        with self.counting:
+            self.gone += size
+            if self.is_whole:
+                self.progress.advance(size, int(self.gone == self.packed))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import moto_server
@@ -87,6 +89,31 @@ def test_a_source_that_is_not_what_it_was_is_refused_and_nothing_is_stored(store
             store.put("k", source, sha(b"as it was"))
     assert store.head("k") is None
     assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("size", [0, 5, 66 << 20], ids=["empty", "small", "in parts"])
+def test_what_is_made_while_it_is_sent(size: int, store: ObjectStore, tmp_path: Path) -> None:
+    data = random.Random(size).randbytes(size)
+    cuts = [0, min(3, size), *range(1_000_003, size, 3_000_017), size]
+    store.put_stream("k", (data[start:end] for start, end in pairwise(cuts)), size)
+    assert store.get_to("k", tmp_path / "back", size) == sha(data)
+    assert (tmp_path / "back").read_bytes() == data
+    store.put_stream("k", iter([b"another"]), 7)
+    assert store.get("k") == b"another"
+
+
+@pytest.mark.parametrize("size", [5, 66 << 20], ids=["small", "in parts"])
+def test_what_breaks_off_while_it_is_made_changes_nothing(size: int, store: ObjectStore) -> None:
+    def broken() -> Iterator[bytes]:
+        for _ in range(0, size, 1 << 20):
+            yield bytes(min(size, 1 << 20))
+        raise BundleError("train.py changed while it was read")
+
+    store.put("k", b"as it was", sha(b"as it was"))
+    with pytest.raises(BundleError, match=r"train\.py"):
+        store.put_stream("k", broken(), size)
+    assert store.get("k") == b"as it was"
+    assert [info.key for info in store.list("")] == ["k"]
 
 
 def test_list_is_by_prefix_and_in_order(store: ObjectStore) -> None:

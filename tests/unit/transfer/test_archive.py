@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import random
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.transfer.archive import pack
+from jobsubmit.errors import BundleError
+from jobsubmit.transfer.archive import largest, packed
 from jobsubmit.transfer.progress import Progress
 
 TEXT = b"for step in range(1000): loss.backward()\n" * 60_000
@@ -33,11 +34,33 @@ def test_any_gzip_reads_what_was_packed(files: dict[str, bytes], most: float, tm
     for name, data in files.items():
         (root / name).write_bytes(data)
     archive = tmp_path / "code.tar.gz"
-    sha256, size = pack(scan(root), archive, Progress())
-    data = archive.read_bytes()
-    assert (sha256, size) == (hashlib.sha256(data).hexdigest(), len(data))
-    assert size <= most * sum(map(len, files.values())) + 20_000
+    data = b"".join(packed(scan(root), Progress()))
+    archive.write_bytes(data)
+    assert len(data) <= most * sum(map(len, files.values())) + 20_000
     with tarfile.open(archive, "r:gz") as tar:
         assert {member.name: tar.extractfile(member).read() for member in tar} == files  # type: ignore[union-attr]
     assert len(gzip.decompress(data)) % tarfile.RECORDSIZE == 0
-    assert pack(scan(root), tmp_path / "again.tar.gz", Progress()) == (sha256, size)
+    assert len(data) <= largest(scan(root))
+    assert b"".join(packed(scan(root), Progress())) == data
+
+
+def test_a_file_that_changes_while_it_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(NOISE)
+    (tmp_path / "b.bin").write_bytes(NOISE)
+    bundle, running = scan(tmp_path), threading.active_count()
+    blocks = packed(bundle, Progress())
+    next(blocks)
+    with (tmp_path / "b.bin").open("r+b") as stream:
+        stream.write(b"changed")
+    with pytest.raises(BundleError, match=r"b\.bin changed while it was read"):
+        list(blocks)
+    assert threading.active_count() <= running
+
+
+def test_names_of_any_length_fit_into_what_is_promised(tmp_path: Path) -> None:
+    for number in range(20):
+        folder = tmp_path.joinpath(*["é" * 120] * 14)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}").write_bytes(b"")
+    bundle = scan(tmp_path)
+    assert sum(map(len, packed(bundle, Progress()))) <= largest(bundle)
