@@ -7,6 +7,7 @@ import signal
 
 STREAMS = ("stdout", "stderr")
 RESOLVED, PLAN, DIFFERENCE, LEFT_OUT = "resolved.yaml", "plan.json", "uncommitted.diff", "left-out.json"
+SCRIPT_NAME = "start.sh"
 LOCAL_REQUEST = "local.json"  # what the local backend was asked for
 SIGNAL_BASE = 128  # a shell reports signal N as exit code 128 + N
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks

@@ -34,6 +34,7 @@ _STATUS = ("status", "--porcelain", "-z", "--ignore-submodules=dirty", "--untrac
 _OWN_SCOPES = ("local", "worktree")
 _SUBMODULE = "160000"
 _READING_FILES = ("diff", "status")
+_PLACES = ("--show-toplevel", "--show-prefix", "--absolute-git-dir", "--git-common-dir")
 _NONE: Mapping[str, str] = {}
 _OLDEST = (2, 31)  # that takes settings from the environment, whatever their names
 _AS_TEXT = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", "--no-textconv", "--no-color", "--unified=3")
@@ -109,15 +110,15 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
     if not commit:
         raise UnknownRevisionError("its repository has no commit yet")
     branch = _line(_git(root, "symbolic-ref", "--short", "--quiet", "HEAD", may_fail=True))
-    tracked = set(_tracked(root))
+    entries = _entries(root)
+    tracked = set(_tracked(root, entries))
     if not tracked:
         raise UnknownRevisionError(f"{root} is no part of the repository around it")
-    marked = _paths(_git(root, "ls-files", "-v", "-z", "--", "."))
-    unwatched = {entry[2:] for entry in marked if _UNWATCHED.match(entry)}
+    unwatched = {entry.path for entry in entries if _UNWATCHED.match(entry.mark)}
     with _diff_settings(root) as settings:
         names = _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", ".", settings=settings))
         changed = [path.removeprefix(prefix) for path in names]
-        suspects = {*changed, *unwatched, *_changed_submodules(root)}
+        suspects = {*changed, *unwatched, *_changed_submodules(root, entries)}
         gone = {path for path in changed if not os.path.lexists(root / path) and is_code(path)}
         uncommitted, uploaded = set(gone), set[str]()
         real_root = os.path.realpath(root)
@@ -136,13 +137,28 @@ def read_tracked(root: Path) -> frozenset[str]:
     """Return the files below a folder that git tracks, those of its submodules included; none where there is no git."""
     try:
         _own_prefix(root)
-        return frozenset(_tracked(root))
+        return frozenset(_tracked(root, _entries(root)))
     except UnknownRevisionError:
         return frozenset()
 
 
-def _tracked(root: Path) -> list[str]:
-    return _paths(_git(root, "ls-files", "-z", "--recurse-submodules", "--", "."))
+class _Entry(NamedTuple):
+    """A line of the index: how git watches the file, its mode, and its path below the folder."""
+
+    mark: str
+    mode: str
+    path: str
+
+
+def _entries(root: Path) -> list[_Entry]:
+    lines = (line.split(" ", 2) for line in _paths(_git(root, "ls-files", "-v", "--stage", "-z", "--", ".")))
+    return [_Entry(mark, mode, rest.partition("\t")[2]) for mark, mode, rest in lines]
+
+
+def _tracked(root: Path, entries: Sequence[_Entry]) -> list[str]:
+    if any(entry.mode == _SUBMODULE for entry in entries):
+        return _paths(_git(root, "ls-files", "-z", "--recurse-submodules", "--", "."))
+    return [entry.path for entry in entries]
 
 
 def _own_prefix(root: Path) -> str:
@@ -153,10 +169,10 @@ def _own_prefix(root: Path) -> str:
     Its configuration can name any other folder as its work tree, and its files can lead to any other repository: what
     lies there would be taken for a change of the code, and be uploaded with it.
     """
-    top, prefix, git, common = (
-        _line(_git(root, "rev-parse", *words))
-        for words in (("--show-toplevel",), ("--show-prefix",), ("--absolute-git-dir",), ("--git-common-dir",))
-    )
+    lines = _line(_git(root, "rev-parse", *_PLACES)).split("\n")
+    if len(lines) != len(_PLACES):  # a name holds a line feed
+        lines = [_line(_git(root, "rev-parse", place)) for place in _PLACES]
+    top, prefix, git, common = lines
     if Path(top, prefix).resolve() != root.resolve():
         raise UnknownRevisionError(f"its repository has its work tree elsewhere, in {top}")
     real = Path(git).resolve()
@@ -174,16 +190,16 @@ def _points_back(git: Path, top: Path) -> bool:
     return bool(found) and (git / _line(found)).resolve() == top
 
 
-def _changed_submodules(root: Path) -> list[str]:
+def _changed_submodules(root: Path, entries: Sequence[_Entry]) -> list[str]:
     """Return the submodules below a folder in which something is in no commit, at whatever depth."""
-    entries = [entry.split(" ", 1) for entry in _paths(_git(root, "ls-files", "--stage", "-z", "--", "."))]
-    submodules = [rest.partition("\t")[2] for mode, rest in entries if mode == _SUBMODULE]
+    submodules = [entry.path for entry in entries if entry.mode == _SUBMODULE]
     return [path for path in submodules if (root / path / ".git").exists() and _is_changed(root / path)]
 
 
 def _is_changed(submodule: Path) -> bool:
     _own_prefix(submodule)
-    return bool(_git(submodule, *_STATUS, settings=_without_filters(submodule))) or bool(_changed_submodules(submodule))
+    is_changed = bool(_git(submodule, *_STATUS, settings=_without_filters(submodule)))
+    return is_changed or bool(_changed_submodules(submodule, _entries(submodule)))
 
 
 def _without_filters(root: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.parsers.accepted import CommandLine, Option, Refusal
 from jobsubmit.common.finding import Finding, Level
-from jobsubmit.spec.job_spec import Start
+from jobsubmit.spec.modes import Start
 
 _NO = ("false", "0", "no", "off", "none")
 

@@ -27,7 +27,7 @@ from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
 from jobsubmit.plan.processes import build_boot_words, expand
-from jobsubmit.spec.job_spec import Start
+from jobsubmit.spec.modes import Start
 
 _SOME = 8
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobsubmit.bundle.git import Revision
-from jobsubmit.bundle.model import Bundle, BundleFile
 from jobsubmit.cli.console import counted, out, printable
-from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
-from jobsubmit.common.finding import Finding
+from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
-from jobsubmit.jobs import prepare
+
+if TYPE_CHECKING:
+    from jobsubmit.bundle.git import Revision
+    from jobsubmit.bundle.model import Bundle, BundleFile
+    from jobsubmit.common.finding import Finding
 
 
 def bundle(
@@ -32,6 +33,9 @@ def bundle(
 
     Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
+    from jobsubmit.cli.job_file import overrides, read_job
+    from jobsubmit.jobs import prepare
+
     loaded = read_job(job, None, overrides(assignments=set_))
     found, wrong = prepare.examine_bundle(loaded, load_settings())
     if found is None:

@@ -119,6 +119,26 @@ class Output:
 
             self.stderr.print(Text(text, style=style))
 
+    def styled(self, stream: TextIO, *parts: str | tuple[str, str]) -> None:
+        """Write a line to stdout or stderr; on a terminal, a part with a style is shown in it."""
+        if stream.isatty():
+            from rich.text import Text
+
+            (self.stdout if stream is sys.stdout else self.stderr).print(Text.assemble(*parts))
+            return
+        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        if stream is sys.stdout:
+            self.data(text)
+        else:
+            self.line(text)
+
+    def table(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Write rows as a table to stdout; numbers stand on the right, in a column whose name begins with `>`."""
+        if sys.stdout.isatty():
+            self.stdout.print(table(names, rows))
+        else:
+            self.data(columns([names, *rows]))
+
     def script(self, text: str) -> None:
         """Write shell text: highlighted on a terminal, byte for byte elsewhere."""
         if sys.stdout.isatty():
@@ -304,9 +324,15 @@ def printable(text: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as columns for a pipe, where rich would take seconds for thousands of them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    """Return rows as columns for a pipe, where rich would take seconds for thousands of them; the first names them.
+
+    Numbers stand on the right, in a column whose name begins with `>`.
+    """
+    justify = [str.rjust if name.startswith(">") else str.ljust for name in rows[0]]
+    shown = [[name.removeprefix(">") for name in rows[0]], *rows[1:]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    cells = ([put(cell, width) for put, cell, width in zip(justify, row, widths, strict=True)] for row in shown)
+    return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:

@@ -1,19 +1,19 @@
-"""The commands that decide and act: create, run, rerun, validate."""
+"""The commands that decide and act: create, run, rerun, validate.
+
+What they do is loaded when they do it: their help needs none of it.
+"""
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jobsubmit.cli import console, formatting
-from jobsubmit.cli.console import LATER, out
+from jobsubmit.cli import console
+from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import (
     DEFAULT_JOB_FILE,
     BackendKind,
@@ -32,25 +32,10 @@ from jobsubmit.cli.job_file_options import (
     Set,
     StoreUri,
     Templates,
-    overrides,
-    read_job,
 )
 from jobsubmit.cli.options import JobName, Propagate
-from jobsubmit.cli.status import follow_to_the_end
-from jobsubmit.common.finding import Finding, Level
-from jobsubmit.config import Settings, load_settings
-from jobsubmit.errors import INTERRUPTED, CheckError
-from jobsubmit.jobs import monitor as following, prepare, submit
-from jobsubmit.jobs.prepare import Demands, Prepared
-from jobsubmit.jobs.records import find_job
-from jobsubmit.jobs.rerun import prepare_rerun
-from jobsubmit.plan.fault_injection import Fault
-from jobsubmit.spec.loader import LoadedSpec, load_mapping
-
-_LONGEST_LINE = 4000
-_READING = "reading the code …"
-# In the order in which they are shown.
-_SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "unknown": "cannot tell", "hint": "hint"}
+from jobsubmit.config import load_settings
+from jobsubmit.errors import CheckError
 
 
 def create(
@@ -84,17 +69,16 @@ def create(
 
     Examples: jobsubmit create job.yaml --dry-run · jobsubmit create job.yaml --nodes 2 --set hyperparameters.lr=0.1
     """
+    from jobsubmit.cli import submission
+    from jobsubmit.cli.job_file import overrides, read_job
+
     settings = load_settings()
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    faults = tuple(Fault.parse(text) for text in fault or ())
-    demands = Demands(job_id, check, require_clean, faults, recheck)
-    prepared = _prepare(read_job(job, mode, changes), settings, demands)
-    if dry_run:
-        _show_dry_run(prepared)
-        return
-    _submit(prepared, settings, follow=follow, propagate=propagate, key=idempotency_key)
+    demands = submission.demands_of(job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck)
+    loaded = read_job(job, mode, changes)
+    submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate, key=idempotency_key)
 
 
 def run(
@@ -126,21 +110,20 @@ def run(
     Examples: jobsubmit run -- torchrun --nproc_per_node=2 train.py --lr 0.1 · jobsubmit run --nodes 2 --backend slurm
     -- python -u train.py · see also: jobsubmit init --from, to keep the job file
     """
+    from jobsubmit.cli import submission
+    from jobsubmit.cli.job_file import overrides
     from jobsubmit.scaffold.choice import choose_draft
+    from jobsubmit.spec.loader import load_mapping
 
     settings = load_settings()
     draft = choose_draft(shlex.join(command), Path(), settings)
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    faults = tuple(Fault.parse(text) for text in fault or ())
-    demands = Demands(job_id, check, require_clean, faults, recheck)
+    demands = submission.demands_of(job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck)
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
-    prepared = _prepare(replace(loaded, notes=draft.notes), settings, demands)
-    if dry_run:
-        _show_dry_run(prepared)
-        return
-    _submit(prepared, settings, follow=follow, propagate=propagate)
+    loaded = replace(loaded, notes=draft.notes)
+    submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)
 
 
 def rerun(
@@ -167,112 +150,17 @@ def rerun(
 
     Examples: jobsubmit rerun my-job --resume · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
     """
+    from jobsubmit.cli import submission
+    from jobsubmit.cli.job_file import overrides
+    from jobsubmit.jobs.records import find_job
+    from jobsubmit.jobs.rerun import prepare_rerun
+    from jobsubmit.plan.fault_injection import Fault
+
     record, settings = find_job(job)
     faults = [Fault.parse(text) for text in fault or ()]
     changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile)
     prepared = prepare_rerun(record, settings, changes, job_id=job_id, resume=resume, faults=faults)
-    _show_notes(prepared.notes, prepared.findings)
-    if dry_run:
-        _show_dry_run(prepared)
-        return
-    _submit(prepared, settings, follow=follow, propagate=propagate)
-
-
-def _submit(
-    prepared: Prepared, settings: Settings, *, follow: bool | None, propagate: bool, key: str | None = None
-) -> None:
-    try:
-        with console.transfer_progress() as progress:
-            if key is None:
-                submission = submit.submit(prepared, settings, progress=progress)
-            else:
-                submission = submit.submit_once(prepared, settings, key, progress=progress)
-    except KeyboardInterrupt:
-        out.talk("interrupted: the job was not submitted")
-        raise typer.Exit(INTERRUPTED) from None
-    if not out.json:
-        out.data(str(submission.handle))
-    if submission.is_earlier:
-        state = following.status(submission.record, settings).state.value
-        out.talk(f"submitted before, and is {state}: {submission.record.id}, {submission.record.created_at}")
-    if submission.summary.skipped:
-        files = console.counted(submission.summary.skipped, "file")
-        is_or_are = "is" if submission.summary.skipped == 1 else "are"
-        out.talk(f"code unchanged: {files} {is_or_are} in the store already")
-    if submission.summary.copied:
-        out.talk(
-            f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
-        )
-    if prepared.python:
-        out.talk(f"python of the nodes: {prepared.python}")
-    if prepared.plan.profile:
-        out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
-    if sys.stdout.isatty() if follow is None else follow:
-        follow_to_the_end(submission.record, settings, propagate=propagate)
-    elif out.json:
-        out.document(formatting.job_document(submission.record, following.status(submission.record, settings)))
-    else:
-        out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
-
-
-def _prepare(loaded: LoadedSpec, settings: Settings, demands: Demands) -> Prepared:
-    """Decide everything about a job, and show the notes on it."""
-    with console.said_if_slow(_READING):
-        prepared = prepare.prepare(loaded, settings, demands)
-    _show_notes(prepared.notes, prepared.findings)
-    return prepared
-
-
-def _show_notes(
-    notes: Sequence[str], findings: Sequence[Finding], levels: Collection[Level] = ("error", "warning")
-) -> None:
-    """Show what was found: a submission is not the moment for hints, nor for what nobody can tell."""
-    for note in notes:
-        out.talk(f"note: {note}")
-    for finding in findings:
-        if finding.level in levels:
-            out.talk(f"{_SAID[finding.level]}: {finding}", "yellow" if finding.level == "warning" else "")
-            if finding.hint:
-                out.talk(f"  hint: {finding.hint}")
-
-
-def _show_dry_run(prepared: Prepared) -> None:
-    files = prepared.bundle.files if prepared.bundle else ()
-    left_out = [(left.path, left.reason) for left in prepared.bundle.left_out] if prepared.bundle else []
-    if out.json:
-        bundle = {"left_out": [{"path": path, "reason": reason} for path, reason in left_out]}
-        out.long_document(
-            {
-                "job_id": prepared.request.job_id,
-                "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
-                "bundle": {"files": LATER, **bundle},
-                "git": prepared.revision,
-                "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
-                "request": dict(prepared.request.documents),
-                "notes": list(prepared.notes),
-                "findings": [asdict(finding) for finding in prepared.findings],
-            },
-            (file.entry() for file in files),
-        )
-        return
-    out.data(f"# ── bundle → {prepared.code.uri} ({prepared.code.layout})")
-    for file in files:
-        out.data(f"{file.mode} {file.size:>12,}  {json.dumps(file.path, ensure_ascii=False)}")
-    if prepared.bundle is None:
-        out.data("the code is in the bucket already; nothing is uploaded")
-    for path, reason in left_out:
-        out.data(f"left out: {json.dumps(path, ensure_ascii=False)} ({reason})")
-    out.data(f"# ── script, sha256 {prepared.script.sha256}")
-    out.script(prepared.script.text)
-    for name, text in prepared.request.documents.items():
-        out.data(f"# ── request {name}")
-        out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
-
-
-def _cut(line: str) -> str:
-    """Return a line as a person can read it: a program in a document is one of many thousand letters."""
-    rest = len(line) - _LONGEST_LINE
-    return line if rest <= 0 else f"{line[:_LONGEST_LINE]}… ({rest:,} more letters: -o json shows all)"
+    submission.act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate)
 
 
 def validate(
@@ -295,11 +183,15 @@ def validate(
 
     Example: jobsubmit validate job.yaml
     """
+    from jobsubmit.cli.findings import READING, SAID, show_notes
+    from jobsubmit.cli.job_file import overrides, read_job
+    from jobsubmit.jobs.prepare import check_error, examine
+
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    with console.said_if_slow(_READING):
-        found = prepare.examine(read_job(job, mode, changes), load_settings())
+    with console.said_if_slow(READING):
+        found = examine(read_job(job, mode, changes), load_settings())
     errors = [finding for finding in found.findings if finding.level == "error"]
     if out.json:
         findings = [asdict(finding) for finding in found.findings]
@@ -307,10 +199,10 @@ def validate(
         if errors:
             raise typer.Exit(CheckError.code)
         return
-    rest = sorted((f for f in found.findings if f.level != "error"), key=lambda f: tuple(_SAID).index(f.level))
-    _show_notes(found.notes, rest, _SAID)
+    rest = sorted((f for f in found.findings if f.level != "error"), key=lambda f: tuple(SAID).index(f.level))
+    show_notes(found.notes, rest, SAID)
     if errors:
-        raise prepare.check_error(errors)
+        raise check_error(errors)
     files = "code that is uploaded already"
     if found.bundle:
         files = f"{console.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from jobsubmit import doctor as examination
 from jobsubmit.cli.console import out
-from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri, overrides, read_job
+from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 
@@ -34,6 +33,9 @@ def doctor(
 
     Examples: jobsubmit doctor · jobsubmit doctor job.yaml --backend slurm
     """
+    from jobsubmit import doctor as examination
+    from jobsubmit.cli.job_file import overrides, read_job
+
     file = job or (DEFAULT_JOB_FILE if DEFAULT_JOB_FILE.exists() else None)
     loaded = read_job(file, None, overrides(assignments=set_, backend=backend, store=store)) if file else None
     lines = []

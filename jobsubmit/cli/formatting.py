@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict
-from typing import Any
-
-from rich.color import ColorSystem
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
-from jobsubmit.cli.console import readable, without_steering
+from jobsubmit.cli.console import out, readable, without_steering
 from jobsubmit.common.code_paths import short_paths
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _STATE_STYLES: dict[str, str] = {
     State.SUCCEEDED: "bold green",
@@ -29,6 +27,9 @@ _RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "b
 @functools.cache
 def coloured(prefix: str, rank: int | None) -> str:
     """Return a prefix in the colour of its rank, as a terminal reads it."""
+    from rich.color import ColorSystem
+    from rich.style import Style
+
     colour = "bright_black" if rank is None else _RANK_COLOURS[rank % len(_RANK_COLOURS)]
     return Style(color=colour).render(prefix, color_system=ColorSystem.STANDARD)
 
@@ -68,40 +69,42 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
 
 def state_text(state: str, reason: str) -> Text:
     """Return state and reason in the state's colour."""
-    return Text(state + (f" ({reason})" if reason else ""), style=_STATE_STYLES.get(state, "bold"))
+    from rich.text import Text
+
+    return Text(_with_reason(state, reason), style=_STATE_STYLES.get(state, "bold"))
 
 
-def show_report(console: Console, record: JobRecord, status: JobStatus) -> None:
+def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
     """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
-    status = readable(status, console.file)
-    console.print(
-        Text.assemble(
-            f"job {record.id} ",
-            state_text(status.state.value, status.reason),
-            f": {status.message}" if status.message else "",
-        )
-    )
+    status = readable(status, stream)
+    show = functools.partial(out.styled, stream)
+    state = (_with_reason(status.state.value, status.reason), _STATE_STYLES.get(status.state.value, "bold"))
+    show(f"job {record.id} ", state, f": {status.message}" if status.message else "")
     for warning in record.warnings:
-        console.print(Text(f"  warning: {warning}", style="yellow"))
+        show((f"  warning: {warning}", "yellow"))
     for note in status.details.get("notes", ()):
-        console.print(f"  note: {note}")
+        show(f"  note: {note}")
     for recovery in status.recoveries:
-        console.print(f"  {recovery_text(recovery)}")
+        show(f"  {recovery_text(recovery)}")
     failure = status.failure
     if failure is None:
         return
     if failure.last_lines:
         is_hang = status.reason == "HANG"
-        console.print(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
+        show(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
-            console.print(Text.assemble(("  │ ", "red"), short_paths(line)))
+            show(("  │ ", "red"), short_paths(line))
     if failure.victims:
         ranks = ", ".join(map(str, failure.victims))
-        console.print(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
+        show(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
     if failure.meaning:
-        console.print(Text.assemble("  it means: ", (failure.meaning, "bold")))
-        console.print(f"  hint: {failure.hint}")
-    console.print(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+        show("  it means: ", (failure.meaning, "bold"))
+        show(f"  hint: {failure.hint}")
+    show(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def _with_reason(state: str, reason: str) -> str:
+    return state + (f" ({reason})" if reason else "")
 
 
 def recovery_text(recovery: Recovery) -> str:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import filecmp
-import json
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jobsubmit.cli.console import columns, counted, out
 from jobsubmit.cli.options import sample_names
-from jobsubmit.common.resources import SAMPLE_CODE
-from jobsubmit.errors import JobSubmitError, UsageError
-from jobsubmit.scaffold.from_command import job_name
-from jobsubmit.scaffold.samples import Sample, code_of, find_sample, list_samples
-from jobsubmit.spec.job_spec import Mode
-from jobsubmit.spec.json_schema import SCHEMA_LINE, SCHEMA_NAME, json_schema
-
-_CODE = "code"
+from jobsubmit.spec.modes import Mode
 
 
 def init(
@@ -59,130 +47,9 @@ def init(
     Examples: jobsubmit init demo && jobsubmit create demo/job.yaml --follow · jobsubmit init --from "torchrun
     --nnodes=2 --nproc_per_node=8 train.py --lr 0.1" · jobsubmit init --sample manual_all_reduce try
     """
+    from jobsubmit.cli.first_job import show_samples, write_first_job
+
     if list_:
-        _show_samples()
-        return
-    job = directory / "job.yaml"
-    if job.exists() and not force:
-        raise UsageError(f"{job} exists already", "replace it with --force, or give another directory")
-    ways = {"--from": command, "--sample": sample, "--mode": mode, "--with-code": with_code or None}
-    said = [way for way, value in ways.items() if value is not None]
-    if len(said) > 1 and said != ["--mode", "--with-code"]:
-        text = f"{said[0]} and {said[1]} do not go together: {said[0]} says how training is started, and what"
-        raise UsageError(text, f"leave out {said[1]}")
-    chosen: Sample | None = None
-    if command is not None:
-        text = _from_command(command, directory)
-    elif sample is not None or with_code or _is_empty(directory):
-        chosen = find_sample(sample or mode or "torchrun")
-        text = _starter(chosen)
+        show_samples()
     else:
-        text = _proposed(directory, mode)
-    code = directory / _CODE if chosen else None
-    files = _new_files(chosen, directory / _CODE) if chosen else []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for source, target in files:
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, target)
-        (directory / SCHEMA_NAME).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
-        job.write_text(SCHEMA_LINE + text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{error.filename or job}: {error.strerror}", "give a directory you can write to") from error
-    if files:
-        out.talk(f"wrote {code}/, the sample training code")
-    if out.json:
-        out.document({"job_file": str(job), "code_dir": str(code or directory)})
-    else:
-        out.data(str(job))
-    _say_next(job)
-
-
-def _show_samples() -> None:
-    found = list_samples()
-    if out.json:
-        out.document([{"name": sample.name, "about": sample.about} for sample in found])
-        return
-    out.data(columns([(sample.name, sample.about) for sample in found]))
-    out.talk("next: jobsubmit init --sample NAME DIR")
-
-
-def _starter(sample: Sample) -> str:
-    text = sample.job_file.read_text(encoding="utf-8")
-    text = text.removeprefix(SCHEMA_LINE).replace("code_dir: ../../code", f"code_dir: {_CODE}")
-    return text.replace(f"create {sample.name}.yaml", "create job.yaml")
-
-
-def _new_files(sample: Sample, code: Path) -> list[tuple[Path, Path]]:
-    """Return (source, target) of the files to write; what lies there is the user's, and stays as it is."""
-    pairs = [(SAMPLE_CODE / name, code / name) for name in code_of(sample)]
-    for source, target in pairs:
-        if target.exists() and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
-            raise UsageError(f"{target} exists already, and is another file", "give another directory")
-    return [(source, target) for source, target in pairs if not target.exists()]
-
-
-def _say_next(job: Path) -> None:
-    """Show what to type next: what must be corrected first, or the submission."""
-    from jobsubmit.config import load_settings
-    from jobsubmit.jobs.prepare import examine
-    from jobsubmit.spec.loader import load
-
-    try:
-        errors = [finding for finding in examine(load(job), load_settings()).findings if finding.level == "error"]
-    except JobSubmitError as error:
-        out.talk(f"note: {error.message}")
-        errors = []
-    if errors:
-        out.talk(f"next: correct {counted(len(errors), 'error')} first: jobsubmit validate {job}")
-    else:
-        out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
-
-
-def _from_command(command: str, directory: Path) -> str:
-    from jobsubmit.config import load_settings
-    from jobsubmit.scaffold.choice import choose_draft
-
-    draft = choose_draft(command, directory, load_settings())
-    for note in draft.notes:
-        out.talk(f"note: {note}")
-    fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
-    return f"# From a command line: {' '.join(command.split())}\n{replace(draft, fields=fields).text()}"
-
-
-def _is_empty(directory: Path) -> bool:
-    """Return whether there is nothing of the user's in a directory."""
-    return not directory.is_dir() or not any(path for path in directory.iterdir() if not path.name.startswith("."))
-
-
-def _proposed(directory: Path, mode: Mode | None) -> str:
-    """Return a job file for the code that lies in a directory; raise UsageError where none trains."""
-    from jobsubmit.config import load_settings
-    from jobsubmit.scaffold.choice import choose_start
-    from jobsubmit.scaffold.from_code import LOOKED_FOR, drafts_from_code, find_scripts
-
-    common = {
-        "name": job_name(directory.resolve().name) or "training",
-        "code_dir": ".",
-        "resources": {"nodes": 1, "nproc_per_node": 2},
-    }
-    if mode is None:
-        draft = choose_start(directory, common, load_settings())
-    else:
-        draft = next(iter(drafts_from_code(directory)), None)
-    if draft is None:
-        scripts = find_scripts(directory)
-        shown = f"; scripts that could be started: {', '.join(scripts[:5])}" if scripts else ""
-        text = f"no file in {directory.resolve()} trains on several processes (looked for {LOOKED_FOR}){shown}"
-        command = f"python {scripts[0]}" if scripts else "torchrun --nproc_per_node=8 train.py"
-        raise UsageError(text, f'say what to start: --from "{command}"; sample code: --sample torchrun, or --with-code')
-    fields = {**common, **draft.fields}
-    if mode is not None:
-        fields = {**fields, "mode": mode}
-        fields.pop("local_rank", None)
-    named = f"mode {fields['mode']}" if "mode" in fields else "a command"
-    why = f"mode {mode}, as you said" if mode else f"{named}: {draft.reason}"
-    out.talk(f"found {draft.started_file}; {why}")
-    if draft.others:
-        out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")
-    return f"# Proposed from the code here: {draft.started_file}; {why}.\n{replace(draft, fields=fields).text()}"
+        write_first_job(directory, mode, command, sample, force=force, with_code=with_code)

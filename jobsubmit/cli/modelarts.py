@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.cli.console import columns, out
-from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set, overrides, read_job
+from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, JobFile, Set
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
 
@@ -50,6 +49,8 @@ def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
 def _service(job: Path, assignments: list[str] | None) -> ModelArts:
     from jobsubmit.backends.modelarts.client import ModelArts
     from jobsubmit.backends.modelarts.credentials import identity
+    from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
+    from jobsubmit.cli.job_file import overrides, read_job
 
     settings = load_settings()
     spec = settings.default_backend

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jobsubmit.cli.console import out
-from jobsubmit.spec.json_schema import json_schema
 
 
 def schema() -> None:
@@ -14,4 +13,6 @@ def schema() -> None:
 
     Example: jobsubmit schema > job.schema.json
     """
+    from jobsubmit.spec.json_schema import json_schema
+
     out.document(json_schema())

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from jobsubmit.agent.job_directory import SCRIPT_NAME
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
@@ -20,7 +21,6 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.records import JobRecord, find_job
-from jobsubmit.plan.script import SCRIPT_NAME
 
 _CANCEL_SECONDS = 30.0
 _SECOND_CTRL_C_SECONDS = 2.0
@@ -36,7 +36,7 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
         status = following.wait(record, settings)
     except KeyboardInterrupt:
         status = _detach_or_cancel(record, settings)
-    formatting.show_report(out.stderr, record, status)
+    formatting.show_report(sys.stderr, record, status)
     if out.json:
         out.document(formatting.job_document(record, status))
     raise typer.Exit(formatting.exit_code(status, propagate=propagate))
@@ -76,7 +76,7 @@ def status(job: JobName) -> None:
 
 def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
     record, now = console.readable(record), console.readable(now)
-    formatting.show_report(out.stdout, record, now)
+    formatting.show_report(sys.stdout, record, now)
     facts = {
         "handle": record.handle or "none",
         "mode": f"{record.mode}, {console.counted(record.nodes, 'node')}",
@@ -85,8 +85,8 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
         "folder": directory,
     }
     for name, fact in facts.items():
-        out.stdout.print(f"{name:<9} {fact}")
-    out.stdout.print(console.table(("phase", ">began after", ">took"), formatting.step_rows(record, now)))
+        out.styled(sys.stdout, f"{name:<9} {fact}")
+    out.table(("phase", ">began after", ">took"), formatting.step_rows(record, now))
 
 
 def describe(job: JobName) -> None:
@@ -120,13 +120,15 @@ def describe(job: JobName) -> None:
     }
     for name, fact in facts.items():
         if fact not in (None, ""):
-            out.stdout.print(f"{name:<9} {fact}")
+            out.styled(sys.stdout, f"{name:<9} {fact}")
     for node, address in enumerate(now.details.get("addresses", ())):
-        out.stdout.print(f"node {node:<4} {address}")
+        out.styled(sys.stdout, f"node {node:<4} {address}")
     for rank, process in sorted(ranks.items()):
-        out.stdout.print(f"rank {rank:<4} node {process['node']}, pid {process['pid']}")
-    out.stdout.print("files     " + "\n          ".join(files))
-    out.stdout.print(f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}")
+        out.styled(sys.stdout, f"rank {rank:<4} node {process['node']}, pid {process['pid']}")
+    out.styled(sys.stdout, "files     " + "\n          ".join(files))
+    out.styled(
+        sys.stdout, f"next: jobsubmit logs {record.id} · jobsubmit events {record.id} · jobsubmit rerun {record.id}"
+    )
 
 
 def events(job: JobName) -> None:
@@ -168,7 +170,7 @@ def wait(
     if out.json:
         out.document(formatting.job_document(record, now))
     else:
-        formatting.show_report(out.stdout, record, now)
+        formatting.show_report(sys.stdout, record, now)
     raise typer.Exit(formatting.exit_code(now, propagate=propagate))
 
 
@@ -198,6 +200,6 @@ def cancel(
     if out.json:
         out.document(formatting.job_document(record, now))
     else:
-        formatting.show_report(out.stdout, record, now)
+        formatting.show_report(sys.stdout, record, now)
     if not now.state.is_final:
         raise typer.Exit(NOT_FINISHED)

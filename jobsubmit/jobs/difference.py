@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobsubmit.agent.job_directory import SCRIPT_NAME
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.config import Settings
@@ -13,7 +14,6 @@ from jobsubmit.errors import StoreError, UsageError
 from jobsubmit.jobs.prepare import Prepared
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.jobs.rerun import code_of
-from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.stores.opening import open_store
 from jobsubmit.transfer.manifest import Entry, read_manifest
 

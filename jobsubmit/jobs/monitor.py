@@ -13,7 +13,6 @@ from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
-from jobsubmit.jobs.missing import explain_what_is_missing
 from jobsubmit.jobs.records import JobRecord, JobRecords
 
 _POLL_SECONDS = 0.1
@@ -54,6 +53,8 @@ def _status_of_submitted(record: JobRecord, settings: Settings) -> JobStatus:
     now = open_backend(record.backend, settings).status(JobHandle.parse(record.handle))
     if now.failure is None:
         return now
+    from jobsubmit.jobs.missing import explain_what_is_missing
+
     return replace(now, failure=explain_what_is_missing(now.failure, record, JobRecords(settings).files(record.id)))
 
 

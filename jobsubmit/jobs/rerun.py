@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobsubmit.agent.atomic_write import read_file
-from jobsubmit.agent.job_directory import JobDirectory
+from jobsubmit.agent.job_directory import SCRIPT_NAME, JobDirectory
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
@@ -17,7 +17,7 @@ from jobsubmit.jobs.prepare import Prepared, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords, job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
-from jobsubmit.plan.script import SCRIPT_NAME, Script, render
+from jobsubmit.plan.script import Script, render
 from jobsubmit.spec.loader import Override, load
 from jobsubmit.transfer.code_ref import CodeRef, place_ref
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from jobsubmit.agent.atomic_write import make_private
-from jobsubmit.agent.job_directory import DIFFERENCE, LEFT_OUT, PLAN, RESOLVED
+from jobsubmit.agent.job_directory import DIFFERENCE, LEFT_OUT, PLAN, RESOLVED, SCRIPT_NAME
 from jobsubmit.agent.recovery.outcome import FETCH_FAILED
 from jobsubmit.backends.models import JobHandle, JobPhase
 from jobsubmit.backends.protocol import Backend, Delivery, Request
@@ -27,7 +27,6 @@ from jobsubmit.jobs.monitor import status, with_handle
 from jobsubmit.jobs.prepare import Prepared, missing_secrets, remember_findings, stop_at_errors
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.plan.plan_file import plan_text
-from jobsubmit.plan.script import SCRIPT_NAME
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.transfer.fetch_plan import fetch_order, require_boot_file

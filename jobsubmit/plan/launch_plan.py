@@ -21,8 +21,8 @@ from jobsubmit.spec.job_spec import (
     Profile,
     RestartsSpec,
     SpawnSpec,
-    Start,
 )
+from jobsubmit.spec.modes import Start
 
 # The name under which an uploaded code directory lies in MA_JOB_DIR: the last part of its address.
 BUNDLED_CODE_NAME = "code"

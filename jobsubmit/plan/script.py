@@ -22,7 +22,6 @@ from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
 from jobsubmit.spec.field_types import ENV_NAME
 
-SCRIPT_NAME = "start.sh"
 _ENTRY = "startup.sh.j2"
 _CONTRACT = {"port": contract.DEFAULT_PORT, "unset": [str(name) for name in contract.UNSET_BY_SCRIPT]}
 _LARGEST_TEMPLATE = 1 << 20  # bytes

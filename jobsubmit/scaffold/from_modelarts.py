@@ -12,7 +12,7 @@ from typing import Any
 from jobsubmit.agent.node_contract import AGENT_REQUEST
 from jobsubmit.errors import UsageError
 from jobsubmit.scaffold.draft import JobDraft
-from jobsubmit.spec.job_spec import MODES
+from jobsubmit.spec.modes import MODES
 
 _RANKS = ("world_size", "rank")
 _SOME_BOOT_FILE = "train.py"

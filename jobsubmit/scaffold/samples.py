@@ -9,9 +9,9 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.common.resources import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.errors import UsageError, did_you_mean
-from jobsubmit.spec.job_spec import MODES
 from jobsubmit.spec.json_schema import SCHEMA_LINE
 from jobsubmit.spec.loader import load
+from jobsubmit.spec.modes import MODES
 
 
 class Sample(NamedTuple):

@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from jobsubmit.spec.backend_registry import PluginError, backend_kinds, find_spec
-from jobsubmit.spec.field_types import FrozenModel, wrong
+from jobsubmit.spec.field_types import FrozenModel, built, wrong
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,7 @@ def parse_backend(value: object) -> BackendSpec:
         raise PydanticCustomError(UNKNOWN_KIND, "must be one of {kinds}", {"kinds": ", ".join(backend_kinds())})
     if isinstance(spec, PluginError):
         raise wrong(str(spec))
-    parsed: BackendSpec = spec.model_validate({**value, "kind": kind})
+    parsed: BackendSpec = built(spec).model_validate({**value, "kind": kind})
     return parsed
 
 

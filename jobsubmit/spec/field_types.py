@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -21,6 +22,7 @@ ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 MOST_NODES = 100_000  # more than any cluster has, and few enough to be named one by one
 _SHELL_SIGNS = r""""'`$\\|&;<>(){}*?#~\n"""
 
@@ -275,4 +277,23 @@ Command = Annotated[
 
 
 class FrozenModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """A model that is built when it is first used: of the modes and backends, a command needs one each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def built(model: type[ModelT]) -> type[ModelT]:
+    """Return a model, built. Pydantic would look for plugins in every package that is installed; it has none here."""
+    if not model.__pydantic_complete__:
+        before = os.environ.get(_NO_PLUGINS)
+        os.environ[_NO_PLUGINS] = "__all__"
+        try:
+            model.model_rebuild()
+        finally:
+            os.environ.pop(_NO_PLUGINS)
+            if before is not None:
+                os.environ[_NO_PLUGINS] = before
+    return model

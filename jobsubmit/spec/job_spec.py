@@ -31,16 +31,13 @@ from jobsubmit.spec.field_types import (
     wrong,
 )
 from jobsubmit.spec.hyperparameter import Hyperparameter
+from jobsubmit.spec.modes import Start
 
-Mode: TypeAlias = Literal["spawn", "launch", "torchrun"]
-Start: TypeAlias = Literal["spawn", "launch", "torchrun", "command"]
 Layout: TypeAlias = Literal["tree", "archive"]
 RdzvBackendName: TypeAlias = Literal["static", "c10d"]
 LocalRank: TypeAlias = Literal["env", "argument"]
 PassedAs: TypeAlias = Literal["hyperparameter", "env"]
 Profile: TypeAlias = Literal["sync", "buckets"]
-
-MODES: tuple[Mode, ...] = ("spawn", "launch", "torchrun")
 
 
 class ResourcesSpec(FrozenModel):

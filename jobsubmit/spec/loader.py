@@ -16,21 +16,19 @@ from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
 from jobsubmit.spec.backend_registry import PluginError, find_spec
 from jobsubmit.spec.constraints import find_complaints
+from jobsubmit.spec.field_types import ModelT, built
 from jobsubmit.spec.job_spec import (
-    MODES,
     SPECS,
     CheckpointSpec,
     DataSpec,
     Defaults,
     JobSpec,
-    Mode,
     ResourcesSpec,
-    Start,
     StoreSpec,
 )
+from jobsubmit.spec.modes import MODES, Mode, Start
 from jobsubmit.spec.yaml_document import Document, FieldPath, dotted, parse_value, read_document, to_yaml
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
 PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec)
 
 
@@ -208,7 +206,7 @@ def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list
     problems = list(document.problems)
     said = {problem.field for problem in problems}
     try:
-        return model.model_validate(document.values), problems
+        return built(model).model_validate(document.values), problems
     except ValidationError as error:
         for details in error.errors(include_url=False):
             problem = _problem(model, details, document)

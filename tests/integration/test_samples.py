@@ -11,7 +11,7 @@ from command import Command, job_id
 from tiers import slow
 
 from jobsubmit.scaffold.samples import list_samples
-from jobsubmit.spec.job_spec import MODES
+from jobsubmit.spec.modes import MODES
 
 # By sample, what every rank must say: N is its number, and \\1 what all must say alike.
 SAID = {

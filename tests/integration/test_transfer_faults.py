@@ -464,6 +464,15 @@ def test_ctrl_c_while_parts_are_sent(jobsubmit: Command, bucket: Bucket, line: P
     assert bucket.manifest("code") is None
 
 
+@pytest.fixture
+def _hears_hang_ups() -> Iterator[None]:
+    """Start processes as a shell does: under nohup this one ignores SIGHUP, and so would they."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_hears_hang_ups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_whoever_is_asked_to_end_leaves_nothing_behind(
     number: signal.Signals, jobsubmit: Command, bucket: Bucket, line: Proxy, large: Path, tmp_path: Path

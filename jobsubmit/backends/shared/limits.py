@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from jobsubmit.common.finding import BUNDLE_LIMIT, Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.plan.processes import build_boot_words
 
 if TYPE_CHECKING:
     from jobsubmit.bundle.model import Bundle
@@ -31,6 +30,8 @@ def refused(where: str, text: str, hint: str) -> Finding:
 
 def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield the arguments and variables with which Linux starts no process."""
+    from jobsubmit.plan.processes import build_boot_words
+
     words = [(value.field, value.text) for value in build_boot_words(plan)]
     words += [("command", word) for word in plan.command or ()]
     words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from jobsubmit.check.program.modules import Function, Module, Program
-from jobsubmit.spec.job_spec import Start
+from jobsubmit.spec.modes import Start
 
 
 class _Unknown:

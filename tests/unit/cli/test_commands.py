@@ -296,3 +296,33 @@ def test_what_is_only_shown_is_not_loaded() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     for module in ("pydantic", "ruamel.yaml", "jinja2", "rich", "boto3", "torch", "jobsubmit.spec"):
         assert module not in loaded
+
+
+@pytest.mark.parametrize("name", sorted({*app.COMMANDS} - {"upload", "download"}))
+def test_the_help_of_a_command_loads_nothing_of_what_it_does(name: str) -> None:
+    loaded = modules_of(name, "--help")
+    assert not loaded & {"jinja2", "ruamel.yaml", "rich", "obstore", "botocore"}
+    assert not loaded & {"jobsubmit.spec.job_spec", "jobsubmit.check.run", "jobsubmit.bundle.model"}
+
+
+def test_a_script_is_rendered_without_the_checks(tmp_path: Path) -> None:
+    loaded = modules_of("render", str(starter_job("torchrun")))
+    assert not loaded & {"rich", "obstore", "botocore", "jobsubmit.check.run", "jobsubmit.jobs.prepare"}
+    assert not loaded & {f"jobsubmit.backends.{kind}.spec" for kind in ("slurm", "volcano", "modelarts")}
+
+
+def test_only_the_models_that_a_job_needs_are_built() -> None:
+    code = (
+        "import jobsubmit; from jobsubmit.spec.job_spec import SPECS; "
+        f"jobsubmit.load({str(starter_job('torchrun'))!r}); "
+        "print(*(mode for mode, spec in SPECS.items() if spec.__pydantic_complete__))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["torchrun"]
+
+
+def modules_of(*words: str) -> set[str]:
+    """Return what a command has loaded when it ends, in a pipe."""
+    code = "import sys; from jobsubmit.cli import app\ntry: app.run(sys.argv[1:])\nfinally: print('', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("\n ")[2].split())

@@ -18,9 +18,9 @@ from jobsubmit.errors import UsageError
 from jobsubmit.jobs.prepare import examine
 from jobsubmit.scaffold.choice import choose_draft
 from jobsubmit.scaffold.from_command import drafts_from_command
-from jobsubmit.spec.job_spec import MODES
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import load_mapping
+from jobsubmit.spec.modes import MODES
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "boot_files"
 COMMANDS: dict[str, dict[str, Any]] = {

@@ -27,7 +27,6 @@ from jobsubmit.spec.job_spec import (
     CheckpointSpec,
     FrameworkSpec,
     InputSpec,
-    Mode,
     OutputSpec,
     ResourcesSpec,
     RestartsSpec,
@@ -36,6 +35,7 @@ from jobsubmit.spec.job_spec import (
 )
 from jobsubmit.spec.json_schema import json_schema
 from jobsubmit.spec.loader import Override, load, load_mapping
+from jobsubmit.spec.modes import Mode
 from jobsubmit.spec.yaml_document import parse_document
 
 

@@ -1,0 +1,137 @@
+"""What create, run and rerun do once their options are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import typer
+
+from jobsubmit.cli import console, formatting
+from jobsubmit.cli.console import LATER, out
+from jobsubmit.cli.findings import READING, show_notes
+from jobsubmit.cli.status import follow_to_the_end
+from jobsubmit.config import Settings
+from jobsubmit.errors import INTERRUPTED
+from jobsubmit.jobs import monitor as following, prepare, submit
+from jobsubmit.jobs.prepare import Demands, Prepared
+from jobsubmit.plan.fault_injection import Fault
+from jobsubmit.spec.loader import LoadedSpec
+
+_LONGEST_LINE = 4000
+
+
+def demands_of(
+    job_id: str | None, faults: Sequence[str] | None, *, checks: bool, is_clean: bool, rechecks: bool
+) -> Demands:
+    """Return what the options ask for beside the job file."""
+    return Demands(job_id, checks, is_clean, tuple(Fault.parse(text) for text in faults or ()), rechecks)
+
+
+def act(
+    loaded: LoadedSpec,
+    settings: Settings,
+    demands: Demands,
+    *,
+    dry_run: bool,
+    follow: bool | None,
+    propagate: bool,
+    key: str | None = None,
+) -> None:
+    """Decide everything about a job, show the notes on it, and submit it, or show what would be submitted."""
+    with console.said_if_slow(READING):
+        prepared = prepare.prepare(loaded, settings, demands)
+    act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate, key=key)
+
+
+def act_on(
+    prepared: Prepared,
+    settings: Settings,
+    *,
+    dry_run: bool,
+    follow: bool | None,
+    propagate: bool,
+    key: str | None = None,
+) -> None:
+    """Show the notes on a prepared job, and submit it, or show what would be submitted."""
+    show_notes(prepared.notes, prepared.findings)
+    if dry_run:
+        _show_dry_run(prepared)
+    else:
+        _submit(prepared, settings, follow=follow, propagate=propagate, key=key)
+
+
+def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, propagate: bool, key: str | None) -> None:
+    try:
+        with console.transfer_progress() as progress:
+            if key is None:
+                submission = submit.submit(prepared, settings, progress=progress)
+            else:
+                submission = submit.submit_once(prepared, settings, key, progress=progress)
+    except KeyboardInterrupt:
+        out.talk("interrupted: the job was not submitted")
+        raise typer.Exit(INTERRUPTED) from None
+    if not out.json:
+        out.data(str(submission.handle))
+    if submission.is_earlier:
+        state = following.status(submission.record, settings).state.value
+        out.talk(f"submitted before, and is {state}: {submission.record.id}, {submission.record.created_at}")
+    if submission.summary.skipped:
+        files = console.counted(submission.summary.skipped, "file")
+        is_or_are = "is" if submission.summary.skipped == 1 else "are"
+        out.talk(f"code unchanged: {files} {is_or_are} in the store already")
+    if submission.summary.copied:
+        out.talk(
+            f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
+        )
+    if prepared.python:
+        out.talk(f"python of the nodes: {prepared.python}")
+    if prepared.plan.profile:
+        out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
+    if sys.stdout.isatty() if follow is None else follow:
+        follow_to_the_end(submission.record, settings, propagate=propagate)
+    elif out.json:
+        out.document(formatting.job_document(submission.record, following.status(submission.record, settings)))
+    else:
+        out.talk(f"follow it: jobsubmit logs -f {submission.record.id}")
+
+
+def _show_dry_run(prepared: Prepared) -> None:
+    files = prepared.bundle.files if prepared.bundle else ()
+    left_out = [(left.path, left.reason) for left in prepared.bundle.left_out] if prepared.bundle else []
+    if out.json:
+        bundle = {"left_out": [{"path": path, "reason": reason} for path, reason in left_out]}
+        out.long_document(
+            {
+                "job_id": prepared.request.job_id,
+                "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
+                "bundle": {"files": LATER, **bundle},
+                "git": prepared.revision,
+                "script": {"text": prepared.script.text, "sha256": prepared.script.sha256},
+                "request": dict(prepared.request.documents),
+                "notes": list(prepared.notes),
+                "findings": [asdict(finding) for finding in prepared.findings],
+            },
+            (file.entry() for file in files),
+        )
+        return
+    out.data(f"# ── bundle → {prepared.code.uri} ({prepared.code.layout})")
+    for file in files:
+        out.data(f"{file.mode} {file.size:>12,}  {json.dumps(file.path, ensure_ascii=False)}")
+    if prepared.bundle is None:
+        out.data("the code is in the bucket already; nothing is uploaded")
+    for path, reason in left_out:
+        out.data(f"left out: {json.dumps(path, ensure_ascii=False)} ({reason})")
+    out.data(f"# ── script, sha256 {prepared.script.sha256}")
+    out.script(prepared.script.text)
+    for name, text in prepared.request.documents.items():
+        out.data(f"# ── request {name}")
+        out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
+
+
+def _cut(line: str) -> str:
+    """Return a line as a person can read it: a program in a document is one of many thousand letters."""
+    rest = len(line) - _LONGEST_LINE
+    return line if rest <= 0 else f"{line[:_LONGEST_LINE]}… ({rest:,} more letters: -o json shows all)"
