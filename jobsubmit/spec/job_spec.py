@@ -248,7 +248,7 @@ class _CommonSpec(FrozenModel):
         examples=[{"WANDB_API_KEY": "env:WANDB_API_KEY"}],
     )
     resources: ResourcesSpec = Field(
-        default_factory=ResourcesSpec,
+        default_factory=ResourcesSpec.model_construct,
         description="Machines and processes of the job.",
         examples=[{"nodes": 2, "nproc_per_node": 8}],
     )
@@ -315,7 +315,7 @@ class _CommonSpec(FrozenModel):
         examples=["sync"],
     )
     store: StoreSpec = Field(
-        default_factory=StoreSpec,
+        default_factory=StoreSpec.model_construct,
         description="Where the code is uploaded to.",
         examples=[{"uri": "s3://bucket/jobs", "endpoint_url": "http://127.0.0.1:9000"}],
     )
@@ -427,6 +427,8 @@ class Defaults(FrozenModel):
     """The user's configuration file: what a job file leaves out."""
 
     store: StoreSpec = Field(
-        default_factory=StoreSpec, description="Default store of all jobs.", examples=[{"uri": "s3://bucket/jobs"}]
+        default_factory=StoreSpec.model_construct,
+        description="Default store of all jobs.",
+        examples=[{"uri": "s3://bucket/jobs"}],
     )
     backend: BackendField = Field(default_factory=_local, description="Default backend.", examples=[{"kind": "slurm"}])
