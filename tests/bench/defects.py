@@ -246,8 +246,8 @@ DEFECTS = (
     ),
     Defect(
         "jobsubmit.bundle.git.read_revision",
-        "suspects = {*changed, *unwatched, *_changed_submodules(root)}",
-        "suspects = {*changed, *_changed_submodules(root)}",
+        "suspects = {*changed, *unwatched, *_changed_submodules(root, entries)}",
+        "suspects = {*changed, *_changed_submodules(root, entries)}",
         "a file that git is told to overlook counts as committed",
         ("integration/test_revision.py",),
     ),

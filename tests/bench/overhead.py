@@ -1,7 +1,8 @@
-"""What jobsubmit costs: time to the first training step, with it and by hand, in pairs.
+"""What jobsubmit costs: the time of a job on this machine, with it and by hand, in pairs.
 
-`python tests/bench/overhead.py [--pairs 15]` starts the sample training on 2 nodes with 1 process each, once as
-`jobsubmit create`, once as the two commands a person would type, and compares when rank 0 has done its first step.
+`python tests/bench/overhead.py [--pairs 15]` runs a program on 2 nodes with 1 process each, once as `jobsubmit create
+--follow`, once as the two commands a person would type, with the same rendezvous. It prints two figures: how long it
+takes to the first step of the sample training, and how long a whole job takes that reduces one number and ends.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import time
 from pathlib import Path
 
 CODE = Path(__file__).parents[2] / "code"
-BOUND = 1.10
+BOUNDS = {"first_step.py": 1.10, "whole_job.py": 1.08}
 DEADLINE = 120.0
 
 # The sample, but for a sign of its first step.
-BOOT = """
+FIRST_STEP = """
 import os, runpy, sys, time
 import torch.distributed as dist
 from torch.optim import SGD
@@ -39,6 +40,14 @@ def first_step(*args, **kwargs):
 SGD.step = first_step
 runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_ddp.py"), run_name="__main__")
 """
+WHOLE_JOB = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+number = torch.ones(1)
+dist.all_reduce(number)
+assert number.item() == dist.get_world_size()
+dist.destroy_process_group()
+"""
 
 
 def main() -> int:
@@ -46,46 +55,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--pairs", type=int, default=15)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        ratios = _measure(Path(folder), options.pairs)
-    low, high = interval(ratios)
-    median = statistics.median(ratios)
-    print(f"jobsubmit / by hand: median {median:.3f}, 95% interval {low:.3f} to {high:.3f}, {len(ratios)} pairs")
-    return int(median > BOUND)
+    is_over = False
+    for boot, bound in BOUNDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            ratios = _measure(Path(folder), boot, options.pairs)
+        low, high = interval(ratios)
+        median = statistics.median(ratios)
+        shown = f"median {median:.3f}, 95% interval {low:.3f} to {high:.3f}, {len(ratios)} pairs; bound {bound}"
+        print(f"{boot}: jobsubmit / by hand: {shown}")
+        is_over = is_over or median > bound
+    return int(is_over)
 
 
-def _measure(folder: Path, pairs: int) -> list[float]:
+def _measure(folder: Path, boot: str, pairs: int) -> list[float]:
     code = folder / "code"
     code.mkdir()
     for file in CODE.glob("*.py"):
         (code / file.name).write_bytes(file.read_bytes())
-    (code / "boot.py").write_text(BOOT)
+    (code / "first_step.py").write_text(FIRST_STEP)
+    (code / "whole_job.py").write_text(WHOLE_JOB)
     (folder / "job.yaml").write_text(
-        "name: bench\nmode: torchrun\ncode_dir: code\nboot_file: boot.py\nresources: {nodes: 2, nproc_per_node: 1}\n"
+        f"name: bench\nmode: torchrun\ncode_dir: code\nboot_file: {boot}\nresources: {{nodes: 2, nproc_per_node: 1}}\n"
     )
     os.environ["JOBSUBMIT_STATE_DIR"] = str(folder / "state")
     ways = {"by hand": _by_hand, "jobsubmit": _with_jobsubmit}
     for way in ways.values():
-        way(folder)  # what is cached, is cached for both
+        way(folder, boot)  # what is cached, is cached for both
     ratios = []
     for number in range(pairs):
         names = sorted(ways, reverse=number % 2 == 1)
-        taken = {name: ways[name](folder) for name in names}
+        taken = {name: ways[name](folder, boot) for name in names}
         ratios.append(taken["jobsubmit"] / taken["by hand"])
         print(f"{number + 1:2}: by hand {taken['by hand']:.2f} s, jobsubmit {taken['jobsubmit']:.2f} s", flush=True)
     return ratios
 
 
-def _with_jobsubmit(folder: Path) -> float:
+def _with_jobsubmit(folder: Path, _: str) -> float:
     jobsubmit = str(Path(sys.executable).with_name("jobsubmit"))
-    return _until_first_step(folder, [[jobsubmit, "create", "job.yaml", "--follow", "-e", f"BENCH_SIGN={folder}/sign"]])
+    return _seconds(folder, [[jobsubmit, "create", "job.yaml", "--follow", "-e", f"BENCH_SIGN={folder}/sign"]])
 
 
-def _by_hand(folder: Path) -> float:
+def _by_hand(folder: Path, boot: str) -> float:
     port = _free_port()
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
     torchrun += ["--rdzv_backend=static", "--master_addr=127.0.0.1", f"--master_port={port}"]
-    return _until_first_step(folder, [[*torchrun, f"--node_rank={node}", "code/boot.py"] for node in range(2)])
+    return _seconds(folder, [[*torchrun, f"--node_rank={node}", f"code/{boot}"] for node in range(2)])
 
 
 def _free_port() -> int:
@@ -96,8 +110,8 @@ def _free_port() -> int:
                 return port
 
 
-def _until_first_step(folder: Path, commands: list[list[str]]) -> float:
-    """Return the seconds from the start of the commands to the first step; wait until they have ended."""
+def _seconds(folder: Path, commands: list[list[str]]) -> float:
+    """Return the seconds from the start of the commands to the sign of the first step, else to their end."""
     sign = folder / "sign"
     sign.unlink(missing_ok=True)
     environment = {**os.environ, "BENCH_SIGN": str(sign)}
@@ -114,7 +128,7 @@ def _until_first_step(folder: Path, commands: list[list[str]]) -> float:
             for process in started:
                 if process.poll() is None:
                     process.send_signal(signal.SIGTERM)
-    return float(sign.read_text()) - begun
+    return (float(sign.read_text()) if sign.exists() else time.time()) - begun
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:

@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from jobsubmit.agent.logs.index import Line
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
-_LOOK_SECONDS = 0.3  # how often a follower asks whether the job goes on
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
 
 def read_lines(
-    directories: Callable[[], Sequence[Path]], query: LogQuery, goes_on: Callable[[], bool]
+    directories: Callable[[], Sequence[Path]], query: LogQuery, goes_on: Callable[[], bool], ask_every: float = 0
 ) -> Iterator[LogLine]:
-    """Yield the lines that a query chooses; while the job goes on wait for more of them, and more directories."""
+    """Yield the lines that a query chooses; while the job goes on wait for more of them, and more directories.
+
+    Whether it goes on is asked every `ask_every` seconds, at most ten times a second.
+    """
     readers = _Readers(directories, query)
     try:
         if query.tail is not None:
             yield from readers.tail(query.tail, is_all=not goes_on())
         else:
             yield from readers.from_the_start()
-        looked = 0.0
-        while time.monotonic() - looked < _LOOK_SECONDS or goes_on():
-            looked = looked if time.monotonic() - looked < _LOOK_SECONDS else time.monotonic()
+        asked = 0.0
+        while time.monotonic() - asked < ask_every or goes_on():
+            asked = asked if time.monotonic() - asked < ask_every else time.monotonic()
             yield from readers.new()
             time.sleep(_FOLLOW_SECONDS * max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE))
         yield from readers.rest()

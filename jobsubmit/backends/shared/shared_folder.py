@@ -19,6 +19,7 @@ from jobsubmit.backends.shared.agent_status import read_timing_files
 from jobsubmit.backends.shared.log_reader import read_lines
 
 _OVERDUE_SECONDS = 5.0
+_ASK_SECONDS = 0.3  # the platform is asked then
 
 
 def _numbered(paths: Iterable[Path]) -> dict[int, Path]:
@@ -100,7 +101,7 @@ class SharedFolder:
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
         """Yield the lines that a query chooses; while the job goes on wait for more of them."""
-        yield from read_lines(lambda: self._all_dirs(query.node), query, goes_on)
+        yield from read_lines(lambda: self._all_dirs(query.node), query, goes_on, _ASK_SECONDS)
 
     def timings(self) -> Iterator[bytes]:
         """Yield the timing files of all attempts."""
