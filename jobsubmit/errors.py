@@ -76,6 +76,10 @@ class StoreError(JobSubmitError):
     code = 4
 
 
+class StoreRefusedError(StoreError):
+    """The server of a bucket was reached, and does not do what it was asked for."""
+
+
 class BackendError(JobSubmitError):
     """The engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help.
 

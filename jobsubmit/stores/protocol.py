@@ -160,19 +160,20 @@ def part_size(size: int) -> int:
     return max(PART, -(-size // _MOST_PARTS))
 
 
-def parts(data: Iterator[bytes], most: int) -> Iterator[bytes]:
+def parts(data: Iterator[bytes], most: int) -> Iterator[bytearray]:
     """Yield the parts that an object of at most `most` bytes is put in."""
-    size, waiting, held = part_size(most), list[bytes](), 0
+    size = part_size(most)
+    part = bytearray()
     for block in data:
-        waiting.append(block)
-        held += len(block)
-        if held >= size:
-            joined = b"".join(waiting)
-            whole = held - held % size
-            yield from (joined[start : start + size] for start in range(0, whole, size))
-            waiting, held = [joined[whole:]], held - whole
-    if held:
-        yield b"".join(waiting)
+        view = memoryview(block)
+        while len(part) + len(view) >= size:
+            room = size - len(part)
+            part += view[:room]
+            yield part
+            part, view = bytearray(), view[room:]
+        part += view
+    if part:
+        yield part
 
 
 def part_tag(sums: Sequence[bytes]) -> str:

@@ -174,6 +174,8 @@ class S3Store:
                     return None
                 raise
             except BaseError as error:
+                if is_transport(error) and not self.connection.retries.has_answered:
+                    self.get_unless(key, "")  # what refuses without reading a body says why only to who sends none
                 if is_unknown(error):
                     self._conditional = False
                 elif len(data) <= _SMALL or not is_transport(error):

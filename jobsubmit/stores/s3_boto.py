@@ -183,7 +183,7 @@ class S3Control:
                     self._trying(key, partial(abort, UploadId=upload["UploadId"]))
 
     def _send_parts(
-        self, pool: ThreadPoolExecutor, key: str, upload: str, pieces: Iterator[bytes], watch: Watch
+        self, pool: ThreadPoolExecutor, key: str, upload: str, pieces: Iterator[bytearray], watch: Watch
     ) -> list[_Part]:
         running, done = deque[Future[_Part]](), list[_Part]()
         for number, piece in enumerate(pieces, 1):
@@ -192,7 +192,7 @@ class S3Control:
             running.append(pool.submit(self._put_part, key, upload, number, piece, watch))
         return done + [future.result() for future in running]
 
-    def _put_part(self, key: str, upload: str, number: int, piece: bytes, watch: Watch) -> _Part:
+    def _put_part(self, key: str, upload: str, number: int, piece: bytearray, watch: Watch) -> _Part:
         md5 = hashlib.md5(piece, usedforsecurity=False).digest()
         put = partial(self._client.upload_part, Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number)
         answer = self._trying(key, partial(put, Body=piece, ContentMD5=base64.b64encode(md5).decode()), watch)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from jobsubmit.common.store_address import without_user
-from jobsubmit.errors import StoreError
+from jobsubmit.errors import StoreError, StoreRefusedError
 from jobsubmit.stores.authorities import HINT as _AUTHORITY_HINT
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ServerErrors:
             return ""
         return without_user(proxies.get(address.scheme) or proxies.get("all") or "")
 
-    def refused(self, where: str, code: str, message: str) -> StoreError:
+    def refused(self, where: str, code: str, message: str) -> StoreRefusedError:
         """Return the error for an answer that is no success, by the server's code for it or the status."""
         said = " ".join(html.unescape(message).split())
         hint = _HINTS.get(code, _UNEXPECTED_HINT)
@@ -74,7 +74,7 @@ class ServerErrors:
             hint = "give the server's address with https://"
         elif path and code in _OF_A_PATH:
             hint += f"; the server's address has the path /{path}: leave it out, unless the server wants it"
-        return StoreError(f"{_shown(where)}: {code} {said}".rstrip(), hint, self.uri)
+        return StoreRefusedError(f"{_shown(where)}: {code} {said}".rstrip(), hint, self.uri)
 
     def broken(self, where: str, problem: str, details: str = "") -> StoreError:
         """Return the error for a connection that was not made, or broke."""

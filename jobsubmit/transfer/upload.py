@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobsubmit.bundle.model import Bundle, BundleFile, require_unchanged
 from jobsubmit.common.file_lock import hold_lock
+from jobsubmit.errors import StoreRefusedError
 from jobsubmit.stores.protocol import ObjectInfo, ObjectStore, Stored, Watch
 from jobsubmit.transfer import copy_index, lease
 from jobsubmit.transfer.code_ref import CodeRef, script_key
@@ -90,6 +91,7 @@ def upload(
 
     Where it seems to, `is_doubted` is asked whether to send all of it again. With `force` the manifest takes the
     place of whatever lies there.
+    To a place that is not known here, a claim goes at once: where nothing lies, an upload takes three round trips.
     Uploads to one place wait for each other: on this machine by a lock in `work_dir`, elsewhere by a claim in the
     store. Raises StoreError, and BundleError where a file changed meanwhile.
     """
@@ -97,9 +99,11 @@ def upload(
     manifest = manifest_bytes(bundle, code.layout)
     lock = work_dir / f"{hashlib.sha256(f'{store.uri}/{code.key}'.encode()).hexdigest()[:32]}.lock"
     waiting = partial(progress.say, f"another upload to {code.uri} is under way: waiting for it")
+    is_unknown = not store.is_near and not lock.exists()  # then the claim shows whether anything lies there
     with hold_lock(lock, waiting) as owner:
-        for _ in range(_ATTEMPTS):
-            found = _look(store, code, manifest)
+        for attempt in range(_ATTEMPTS):
+            is_first = is_unknown and attempt == 0
+            found = None if is_first else _look(store, code, manifest)
             found = lease.wait_for_expiry(store, code, found, owner, progress)
             changes = _changes(store, bundle, code, manifest, found, recheck=recheck, mirror=mirror, force=force)
             if changes.is_whole:
@@ -107,7 +111,12 @@ def upload(
                     return UploadSummary(skipped=len(bundle.files))
                 progress.say(f"the last job could not fetch {code.uri}: all of it is sent again")
                 changes = Changes(is_whole=False, send=bundle.files)
-            place = lease.acquire_lease(store, code, found, owner)
+            try:
+                place = lease.acquire_lease(store, code, found, owner)
+            except StoreRefusedError:
+                if not is_first:
+                    raise
+                continue  # who may only read may find all of it there
             if place is not None:
                 break
         else:
@@ -159,8 +168,8 @@ def _changes(
     if not listed and not earlier and not force:
         lease.require_ours(code, found)
     if code.layout == "archive":
-        is_there = not (code.fixed or store.is_near) or store.head(code.key) is not None
-        is_whole = listed and not recheck and is_there
+        is_believed = listed and not recheck
+        is_whole = is_believed and (not (code.fixed or store.is_near) or store.head(code.key) is not None)
         return Changes(is_whole, () if is_whole else bundle.files)
     if listed and not (recheck or mirror or code.fixed or store.is_near):
         return Changes(is_whole=True)

@@ -182,6 +182,7 @@ def test_an_interrupted_upload_does_not_count(
 
     with monkeypatch.context() as broken:
         broken.setattr(type(store), "put", failing)
+        broken.setattr(type(store), "put_stream", failing)
         with pytest.raises(StoreError, match="the line is dead"):
             upload(store, bundle, ref)
     with pytest.raises(StoreError, match="it is not whole"):

@@ -249,7 +249,7 @@ def test_how_many_requests_it_takes(
         assert told == len(line.seen)
         return told
 
-    assert requests() == (61 + 3 if not flags else 4)
+    assert requests() == (61 + 2 if not flags else 3)
     assert requests() == 1
     assert sum(seen.size for seen in line.seen) == 0
     (root / "p0/f0.py").write_text("changed\n")
