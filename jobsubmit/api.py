@@ -56,7 +56,7 @@ def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
 def status(job: JobHandle | str) -> JobStatus:
     """Return how a job is now. Raises JobNotFoundError, and BackendError where the backend cannot be reached.
 
-    if jobsubmit.status("resnet").state is jobsubmit.State.RUNNING: ...
+    is_running = jobsubmit.status("resnet").state is jobsubmit.State.RUNNING
     """
     return monitor.status(*find_job(str(job)))
 

@@ -28,6 +28,19 @@ JOB_FAILED = 100
 NOT_FINISHED = 101
 JOB_CANCELLED = 103
 INTERRUPTED = 130
+EXIT_CODES = {
+    0: "everything went well",
+    1: "a bug in jobsubmit: run the command again with --debug, and report it",
+    2: "wrong usage, or an invalid job file",
+    3: "a check failed: the code, the bundle, or what `doctor` tried",
+    4: "the store refused, or there are no valid credentials for it",
+    5: "the backend refused, or cannot be reached",
+    JOB_FAILED: "the job failed, or was lost",
+    NOT_FINISHED: "the job has not finished in time, or its state is unknown",
+    102: "there is no such job",
+    JOB_CANCELLED: "the job was cancelled",
+    INTERRUPTED: "Ctrl-C: the job goes on",
+}
 
 
 class JobSubmitError(Exception):

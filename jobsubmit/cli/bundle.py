@@ -24,14 +24,12 @@ def bundle(
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show so many of the largest files.")] = 10,
     set_: Set = None,
 ) -> None:
-    """Show what of the code directory would be uploaded.
+    """Show which files of the code directory would be uploaded.
 
     The largest files first, what is left out and why, the digest of it all, and keys or tokens that do not belong into
     an upload. Touches nothing.
 
     Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 there is a secret in it, or it is too much for the backend.
-
-    Examples: jobsubmit bundle job.yaml --top 20 · jobsubmit bundle job.yaml --list -o json
     """
     from jobsubmit.cli.job_file import overrides, read_job
     from jobsubmit.jobs import prepare

@@ -66,8 +66,6 @@ def create(
     The first line on stdout is the job's handle; what the job says while it is followed goes to stderr. Exit codes:
     0 the job succeeded (or was submitted), 2 the job file is wrong, 3 a check failed, 4 the store refused, 5 the
     backend refused, 100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job goes on).
-
-    Examples: jobsubmit create job.yaml --dry-run · jobsubmit create job.yaml --nodes 2 --set hyperparameters.lr=0.1
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides, read_job
@@ -106,9 +104,6 @@ def run(
 
     The directory you are in is uploaded. The command is that of python, torchrun, accelerate launch, deepspeed, srun,
     mpirun, or any other: it becomes the job file that `jobsubmit init --from` would write, which is kept with the job.
-
-    Examples: jobsubmit run -- torchrun --nproc_per_node=2 train.py --lr 0.1 · jobsubmit run --nodes 2 --backend slurm
-    -- python -u train.py · see also: jobsubmit init --from, to keep the job file
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides
@@ -147,8 +142,6 @@ def rerun(
 
     Same start script, and the same code: it is taken from the store, whatever lies in your code directory now. What
     you change with --set, --nodes or -e is changed, and nothing else.
-
-    Examples: jobsubmit rerun my-job --resume · jobsubmit rerun my-job-abc123 --set hyperparameters.lr=0.1
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides
@@ -174,14 +167,12 @@ def validate(
     profile: Profile = None,
     templates: Templates = None,
 ) -> None:
-    """Check a job file and its code, and tell what cannot work.
+    """Check a job file and its code, and report what cannot work.
 
     Reads your code and never runs it: its arguments against the hyperparameters, its imports against what is uploaded,
     its use of ranks, devices and collectives against the mode. What cannot be told is said so. Touches nothing.
 
     Exit codes: 0 nothing wrong (warnings and hints do not count), 2 the job file is wrong, 3 the code cannot work.
-
-    Example: jobsubmit validate job.yaml
     """
     from jobsubmit.cli.findings import READING, SAID, show_notes
     from jobsubmit.cli.job_file import overrides, read_job

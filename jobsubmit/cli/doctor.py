@@ -24,14 +24,12 @@ def doctor(
     backend: BackendKind = None,
     store: StoreUri = None,
 ) -> None:
-    """Try out what a submission from here needs.
+    """Test what a submission needs: Python, tools, ports, store, backend.
 
     Python and torch, shell tools, ports, the store (one object is written, read and deleted), the clock, the backend
     with your credentials. No job is started.
 
     Exit codes: 0 all is well (or worth a warning), 3 something is not.
-
-    Examples: jobsubmit doctor · jobsubmit doctor job.yaml --backend slurm
     """
     from jobsubmit import doctor as examination
     from jobsubmit.cli.job_file import overrides, read_job

@@ -16,12 +16,10 @@ _LONGEST_IMPORT = 4 << 20  # characters
 def import_(
     file: Annotated[Path, typer.Argument(help="JSON of a training job, or YAML of ma-cli.", metavar="FILE")],
 ) -> None:
-    """Print the job file that says what a job of ModelArts' own tools says.
+    """Convert a job of ModelArts' own tools to a job file.
 
     Reads the JSON of a training job, as the console and the API show it, or a YAML file for `ma-cli ma-job submit`.
     What has no counterpart is named.
-
-    Example: jobsubmit import job.json > job.yaml && jobsubmit validate
     """
     from jobsubmit.scaffold.from_modelarts import draft_from_modelarts, read_document
 

@@ -43,9 +43,6 @@ def init(
     In a directory with training code it proposes boot file and mode from what it finds there. With --from it writes
     what a command line says: python, torchrun, accelerate launch, deepspeed, srun, mpirun or any other. In a new or
     empty directory it writes sample training code, too: the documented DDP example, or another --sample.
-
-    Examples: jobsubmit init demo && jobsubmit create demo/job.yaml --follow · jobsubmit init --from "torchrun
-    --nnodes=2 --nproc_per_node=8 train.py --lr 0.1" · jobsubmit init --sample manual_all_reduce try
     """
     from jobsubmit.cli.first_job import show_samples, write_first_job
 

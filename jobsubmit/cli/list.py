@@ -39,10 +39,7 @@ def list_(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
 ) -> None:
-    """List the jobs of this machine, newest first.
-
-    Examples: jobsubmit list --state FAILED --since 2d · jobsubmit list -w
-    """
+    """List the jobs of this machine, newest first."""
     settings = load_settings()
     chosen = Filter(tuple(state or ()), moment("--since", since), name=name)
     limit = number if number is not None else 0 if out.json else _SHOWN
@@ -109,11 +106,9 @@ def delete(
         bool, typer.Option("--force", help="Also if the record is damaged, or the job cannot be asked about.")
     ] = False,
 ) -> None:
-    """Remove jobs that have ended: their logs and all else this machine keeps of them.
+    """Remove jobs that have ended: their logs and records on this machine.
 
     The code in the store and what they wrote elsewhere stays. --force never removes a job that runs on this machine.
-
-    Example: jobsubmit delete my-job-abc123
     """
     settings = load_settings()
     records = [JobRecords(settings).find(job) for job in jobs]
@@ -145,10 +140,7 @@ def prune(
     state: States = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
 ) -> None:
-    """Remove the jobs that were submitted before a time and have ended.
-
-    Example: jobsubmit prune --older-than 30d --state SUCCEEDED
-    """
+    """Remove the jobs that were submitted before a time and have ended."""
     settings = load_settings()
     chosen = Filter(tuple(state or ()), before=moment("--older-than", older_than))
     jobs = summarize_jobs(settings, chosen)

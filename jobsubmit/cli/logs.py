@@ -50,13 +50,11 @@ def logs(
         typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
     ] = None,
 ) -> None:
-    """Print what the nodes and ranks said, in the order of time.
+    """Print the output of nodes and ranks, in the order of time.
 
     Each line with its origin; with -o json one document per line. A line's time is when it was seen in its file, to
     0.1 s. A progress bar that redraws its line is shown once a second. Of each stream the newest 512 MB at least are
     kept; where older ones are gone, a line says so.
-
-    Examples: jobsubmit logs my-job -f · jobsubmit logs my-job --rank 3 --tail 50 · jobsubmit logs my-job --grep loss
     """
     record, settings = find_job(job)
     if node is not None and node >= record.nodes and not record.damage:

@@ -134,7 +134,12 @@ def _bug(error: Exception) -> JobSubmitError:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments and arguments[0] in ("upload", "download"):
+    if not arguments or arguments in (["--help"], ["-h"]):
+        from jobsubmit.cli.help import show_help
+
+        show_help()
+        return 0
+    if arguments[0] in ("upload", "download"):
         from jobsubmit.cli import upload
 
         return upload.run(arguments[0], arguments[1:])

@@ -20,8 +20,6 @@ def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
     """List the machine types that ModelArts has for training jobs.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.
-
-    Examples: jobsubmit flavors · jobsubmit flavors job.yaml --set backend.region=cn-north-4
     """
     found = _service(job, set_).flavors()
     if out.json:
@@ -35,8 +33,6 @@ def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
     """List the preset frameworks that ModelArts has for mode spawn.
 
     Region, project and endpoint are those of the job file's backend, else of your configuration.
-
-    Example: jobsubmit engines
     """
     found = _service(job, set_).engines()
     if out.json:

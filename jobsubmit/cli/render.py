@@ -68,9 +68,6 @@ def render(
     and the rest, and who gives each value. With --request, what the backend is sent.
     Needs no network, credentials or state (but for --diff). Without a file it takes ./job.yaml, else the starter job of
     --mode.
-
-    Examples: jobsubmit render --mode torchrun · jobsubmit render job.yaml --expand --node 1 · jobsubmit render
-    job.yaml --hosts gpu1,gpu2
     """
     if expand and hosts is not None:
         raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")

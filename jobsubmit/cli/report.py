@@ -47,14 +47,11 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Show what became of a job's time: its phases, and what each training step spent on what.
+    """Show where the time of a job went: its phases, and its training steps.
 
     The steps are timed if the job was submitted with --profile-sync (or `profile: sync` in the job file): forward,
     backward, communication, how much of that no computing hides, and which rank makes the others wait. With a second
     job it shows the ratio of the two, and its spread.
-
-    Examples: jobsubmit create job.yaml --profile-sync --follow && jobsubmit report my-job --html report.html ·
-    jobsubmit report job-a job-b
     """
     from jobsubmit.report import report as build
 

@@ -10,8 +10,6 @@ def schema() -> None:
 
     An editor that knows YAML schemas completes and checks a job file whose first line names it:
     # yaml-language-server: $schema=job.schema.json
-
-    Example: jobsubmit schema > job.schema.json
     """
     from jobsubmit.spec.json_schema import json_schema
 

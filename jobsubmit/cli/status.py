@@ -60,11 +60,9 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
 
 
 def status(job: JobName) -> None:
-    """Show how a job is, and who failed first.
+    """Show the state of a job, and which process failed first.
 
     How long each step took, and if the job failed which node and rank did first, and its last lines.
-
-    Example: jobsubmit status my-job
     """
     record, settings = find_job(job)
     now = following.status(record, settings)
@@ -94,8 +92,6 @@ def describe(job: JobName) -> None:
 
     How it is and who failed first, where its code, script and directory are, its nodes and ranks, every step and
     restart, and the files of its directory.
-
-    Example: jobsubmit describe my-job
     """
     found_record, settings = find_job(job)
     record = console.readable(found_record)
@@ -132,11 +128,9 @@ def describe(job: JobName) -> None:
 
 
 def events(job: JobName) -> None:
-    """Print what happened to a job, with times: steps, processes, failures, restarts.
+    """Print the events of a job with their times: phases, processes, failures, restarts.
 
     With -o json one document per line.
-
-    Example: jobsubmit events my-job
     """
     record, settings = find_job(job)
     for event in following.events(record, settings):
@@ -158,8 +152,6 @@ def wait(
     """Wait until a job has ended.
 
     Exits as the job did: 0, 100 failed, 103 cancelled; 101 when it has not finished in time.
-
-    Example: jobsubmit wait my-job --timeout 3600
     """
     record, settings = find_job(job)
     try:
@@ -187,8 +179,6 @@ def cancel(
 
     Its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing; a second one with
     a shorter --grace counts at once. Exits 0 once the job has ended, 101 if it has not within 30 s more than the grace.
-
-    Examples: jobsubmit cancel my-job · jobsubmit cancel my-job --grace 60
     """
     record, settings = find_job(job)
     within = seconds("--grace", grace)

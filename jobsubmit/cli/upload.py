@@ -21,6 +21,7 @@ from jobsubmit.bundle.model import NOT_REGULAR, Bundle, Known
 from jobsubmit.bundle.scan_cache import load_known, save_known
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.cli import console
+from jobsubmit.cli.commands import COMMANDS
 from jobsubmit.cli.console import counted, out, printable
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
@@ -42,7 +43,7 @@ def run(command: str, arguments: list[str]) -> int:
     """Run one of the two commands and return its exit code."""
     gc.disable()  # a hundred thousand files make no cycles, but make it look for them
     _allow_open_files()
-    options = _parser(command).parse_args(arguments)
+    options = make_parser(command).parse_args(arguments)
     out.json, out.debug = options.output == "json", options.debug or out.debug
     return _upload(options) if command == "upload" else _download(options)
 
@@ -63,11 +64,13 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, f"`{self.prog} --help` shows what there is")
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of one of the two commands."""
     action = _upload if command == "upload" else _download
     parser = _Parser(
         prog=f"jobsubmit {command}",
         description=(action.__doc__ or "").replace("\n    ", "\n").strip(),
+        epilog="\n".join(COMMANDS[command].epilog()),
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_WIDTH),
         allow_abbrev=False,
     )
@@ -154,13 +157,11 @@ def _require_apart(root: Path, place: _Place) -> None:
 
 
 def _upload(options: argparse.Namespace) -> int:
-    """Upload a directory, whole or what changed of it.
+    """Upload a directory: all of it, or what changed.
 
-    One object per file, each proven; unchanged files are not sent. A manifest beside it (URI.manifest.json), written
-    last, says that it is whole. Ignore rules as for jobs: .jobignore, else .gitignore. What lies there already and is
-    not in DIR stays there, unless you say --delete.
-
-    Example: jobsubmit upload ./code s3://bucket/team/code
+    One object per file, each verified. Unchanged files are not sent. A manifest (URI.manifest.json), written last,
+    marks the upload as complete. The ignore rules are those of jobs: .gitignore, and .jobignore, which adds to it.
+    Objects that are there already and not in DIR stay, unless you give --delete.
     """
     from jobsubmit.transfer import upload as uploading
 
@@ -263,12 +264,10 @@ def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
 
 
 def _download(options: argparse.Namespace) -> int:
-    """Download what was uploaded, a tree or an archive, proven file by file.
+    """Download a directory, verified file by file.
 
     Files in DIR that are the same already are not fetched, those that differ are replaced, what else is in DIR stays
     there.
-
-    Example: jobsubmit download s3://bucket/team/code ./code
     """
     from jobsubmit.transfer.download import download
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import Command
 
-from jobsubmit.cli import app
+from jobsubmit.cli.commands import ALIASES, COMMANDS as ALL, GROUPS
 from jobsubmit.common.resources import SAMPLE_CODE, starter_job
 
 MODES = ("spawn", "launch", "torchrun")
@@ -100,7 +100,7 @@ def test_help_is_quick_to_load_and_tells_what_to_type_next(args: list[str], tmp_
     assert done.returncode == 0
     loaded = done.stderr.rpartition("LOADED")[2].split()
     assert not {"boto3", "botocore", "torch", "kubernetes"} & set(loaded)
-    assert "jobsubmit" in done.stdout.partition("ptions")[0].split("\n", 1)[1] or "Begin with" in done.stdout
+    assert "See also: jobsubmit" in done.stdout or "Begin with: jobsubmit" in done.stdout
 
 
 def test_render_without_a_file_takes_job_yaml_then_the_starter(jobsubmit: Command, tmp_path: Path) -> None:
@@ -286,19 +286,19 @@ def test_without_a_command_it_shows_what_there_is(jobsubmit: Command) -> None:
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    for name, (file, function, about) in app.COMMANDS.items():
+    for name, (file, function, about, *_) in ALL.items():
         command = getattr(importlib.import_module(f"jobsubmit.cli.{file}"), function)
         assert (inspect.getdoc(command) or "").split("\n\n")[0].replace("\n", " ") == about, name
 
 
 def test_what_is_only_shown_is_not_loaded() -> None:
-    code = "import sys; from jobsubmit.cli import app; app.run(['--help']); print(*sys.modules)"
+    code = "import sys; from jobsubmit.cli.help import show_help; show_help(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    for module in ("pydantic", "ruamel.yaml", "jinja2", "rich", "boto3", "torch", "jobsubmit.spec"):
+    for module in ("typer", "pydantic", "ruamel.yaml", "jinja2", "rich", "boto3", "torch", "jobsubmit.spec"):
         assert module not in loaded
 
 
-@pytest.mark.parametrize("name", sorted({*app.COMMANDS} - {"upload", "download"}))
+@pytest.mark.parametrize("name", sorted({*ALL} - {"upload", "download"}))
 def test_the_help_of_a_command_loads_nothing_of_what_it_does(name: str) -> None:
     loaded = modules_of(name, "--help")
     assert not loaded & {"jinja2", "ruamel.yaml", "rich", "obstore", "botocore"}
@@ -326,3 +326,24 @@ def modules_of(*words: str) -> set[str]:
     code = "import sys; from jobsubmit.cli import app\ntry: app.run(sys.argv[1:])\nfinally: print('', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("\n ")[2].split())
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_list_of_commands_is_in_groups_and_names_each_once(words: list[str], jobsubmit: Command) -> None:
+    shown = jobsubmit(*words).stdout
+    for group, commands in GROUPS.items():
+        section = shown.partition(f"\n{group}:\n")[2].partition("\n\n")[0]
+        names = [line.split()[0].rstrip(",") for line in section.splitlines()]
+        assert names == list(commands)
+    for alias, name in ALIASES.items():
+        assert f"  {name}, {alias} " in shown
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_help_ends_with_examples_and_related_commands(name: str, jobsubmit: Command) -> None:
+    examples, see_also = ALL[name].examples, ALL[name].see_also
+    assert len(examples) >= 2
+    assert all(related.partition(" ")[0] in ALL for related in see_also)
+    lines = [line.strip() for line in jobsubmit(name, "--help").stdout.splitlines()]
+    assert all(f"jobsubmit {example}" in lines for example in examples)
+    assert lines[-1] == f"See also: {', '.join(f'jobsubmit {related}' for related in see_also)}"

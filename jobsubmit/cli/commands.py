@@ -1,0 +1,217 @@
+"""Which commands there are: where each is, what it does, and examples of it. Nothing of them is loaded here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ABOUT = "Submit PyTorch distributed training jobs, and know before and after what goes wrong."
+BEGIN = "Begin with: jobsubmit init demo, then jobsubmit create demo/job.yaml --follow"
+
+
+class Command(NamedTuple):
+    """A command: its function in a file of this folder, what it does in a line, examples, and related commands."""
+
+    file: str
+    function: str
+    about: str
+    examples: tuple[str, ...]
+    see_also: tuple[str, ...]
+
+    def epilog(self) -> list[str]:
+        """Return what comes after its options, line by line."""
+        shown = [f"  jobsubmit {example}" for example in self.examples]
+        return ["Examples:", *shown, "", f"See also: {', '.join(f'jobsubmit {name}' for name in self.see_also)}"]
+
+
+GROUPS: dict[str, dict[str, Command]] = {
+    "Submit": {
+        "create": Command(
+            "create",
+            "create",
+            "Submit a job and follow it.",
+            ("create job.yaml --dry-run", "create job.yaml --nodes 2 --set hyperparameters.lr=0.1 --follow"),
+            ("validate", "logs", "report"),
+        ),
+        "run": Command(
+            "create",
+            "run",
+            "Submit a command as a job, without a job file.",
+            (
+                "run -- torchrun --nproc_per_node=2 train.py --lr 0.1",
+                "run --nodes 2 --backend slurm -- python -u train.py",
+            ),
+            ("init", "create"),
+        ),
+        "rerun": Command(
+            "create",
+            "rerun",
+            "Submit an earlier job again, exactly as it was.",
+            ("rerun my-job --resume", "rerun my-job-abc123 --set hyperparameters.lr=0.1"),
+            ("list", "create"),
+        ),
+    },
+    "Watch": {
+        "status": Command(
+            "status",
+            "status",
+            "Show the state of a job, and which process failed first.",
+            ("status my-job", "status my-job-abc123 -o json"),
+            ("describe", "logs", "report"),
+        ),
+        "logs": Command(
+            "logs",
+            "logs",
+            "Print the output of nodes and ranks, in the order of time.",
+            ("logs my-job -f", "logs my-job --rank 3 --tail 50", "logs my-job --grep loss --since 10m"),
+            ("status", "events"),
+        ),
+        "report": Command(
+            "report",
+            "report",
+            "Show where the time of a job went: its phases, and its training steps.",
+            ("report my-job --html report.html", "report my-job-abc123 my-job-def456"),
+            ("create --profile-sync", "status"),
+        ),
+        "list": Command(
+            "list",
+            "list_",
+            "List the jobs of this machine, newest first.",
+            ("list --state FAILED --since 2d", "list -w"),
+            ("status", "prune"),
+        ),
+        "describe": Command(
+            "status",
+            "describe",
+            "Show everything that is known of a job.",
+            ("describe my-job", "describe my-job -o json"),
+            ("status", "events"),
+        ),
+        "events": Command(
+            "status",
+            "events",
+            "Print the events of a job with their times: phases, processes, failures, restarts.",
+            ("events my-job", "events my-job -o json"),
+            ("logs", "report"),
+        ),
+        "wait": Command(
+            "status",
+            "wait",
+            "Wait until a job has ended.",
+            ("wait my-job --timeout 2h", "wait my-job --propagate-exit-code"),
+            ("status", "cancel"),
+        ),
+        "cancel": Command(
+            "status",
+            "cancel",
+            "End a job.",
+            ("cancel my-job", "cancel my-job --grace 60"),
+            ("delete", "rerun"),
+        ),
+        "delete": Command(
+            "list",
+            "delete",
+            "Remove jobs that have ended: their logs and records on this machine.",
+            ("delete my-job-abc123", "delete my-job-abc123 my-job-def456 --force"),
+            ("prune", "list"),
+        ),
+        "prune": Command(
+            "list",
+            "prune",
+            "Remove the jobs that were submitted before a time and have ended.",
+            ("prune --older-than 30d --state SUCCEEDED", "prune --older-than 2026-11-01 --dry-run"),
+            ("delete", "list"),
+        ),
+    },
+    "Before you pay": {
+        "validate": Command(
+            "create",
+            "validate",
+            "Check a job file and its code, and report what cannot work.",
+            ("validate job.yaml", "validate job.yaml --backend slurm --nodes 4"),
+            ("render", "bundle", "doctor"),
+        ),
+        "render": Command(
+            "render",
+            "render",
+            "Print the start script of a job.",
+            ("render --mode torchrun", "render job.yaml --expand --node 1", "render job.yaml --hosts gpu1,gpu2"),
+            ("validate", "create --dry-run"),
+        ),
+        "bundle": Command(
+            "bundle",
+            "bundle",
+            "Show which files of the code directory would be uploaded.",
+            ("bundle job.yaml --top 20", "bundle job.yaml --list -o json"),
+            ("validate", "upload"),
+        ),
+        "doctor": Command(
+            "doctor",
+            "doctor",
+            "Test what a submission needs: Python, tools, ports, store, backend.",
+            ("doctor", "doctor job.yaml --backend slurm"),
+            ("validate", "create"),
+        ),
+    },
+    "Data": {
+        "upload": Command(
+            "app",
+            "upload",
+            "Upload a directory: all of it, or what changed.",
+            ("upload ./code s3://bucket/team/code", "upload ./code s3://bucket/team/code --delete --dry-run"),
+            ("download", "bundle"),
+        ),
+        "download": Command(
+            "app",
+            "download",
+            "Download a directory, verified file by file.",
+            ("download s3://bucket/team/code ./code", "download obs://bucket/results . --profile team"),
+            ("upload", "logs --download"),
+        ),
+    },
+    "Platforms": {
+        "flavors": Command(
+            "modelarts",
+            "flavors",
+            "List the machine types that ModelArts has for training jobs.",
+            ("flavors", "flavors job.yaml --set backend.region=cn-north-4"),
+            ("engines", "validate"),
+        ),
+        "engines": Command(
+            "modelarts",
+            "engines",
+            "List the preset frameworks that ModelArts has for mode spawn.",
+            ("engines", "engines job.yaml -o json"),
+            ("flavors", "validate"),
+        ),
+        "import": Command(
+            "import_",
+            "import_",
+            "Convert a job of ModelArts' own tools to a job file.",
+            ("import job.json > job.yaml", "import ma-cli.yaml > job.yaml && jobsubmit validate"),
+            ("init", "validate"),
+        ),
+    },
+    "Set up": {
+        "init": Command(
+            "init",
+            "init",
+            "Write a first job.yaml.",
+            (
+                "init demo && jobsubmit create demo/job.yaml --follow",
+                'init --from "torchrun --nnodes=2 --nproc_per_node=8 train.py --lr 0.1"',
+                "init --sample manual_all_reduce try",
+            ),
+            ("run", "validate", "create"),
+        ),
+        "schema": Command(
+            "schema",
+            "schema",
+            "Print the JSON Schema of a job file.",
+            ("schema > job.schema.json", "schema | jq '.\"$defs\" | keys'"),
+            ("init", "validate"),
+        ),
+    },
+}
+ALIASES = {"submit": "create", "ls": "list", "stop": "cancel"}
+COMMANDS: dict[str, Command] = {name: command for group in GROUPS.values() for name, command in group.items()}
+COMMANDS |= {alias: COMMANDS[name] for alias, name in ALIASES.items()}

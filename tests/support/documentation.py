@@ -1,0 +1,78 @@
+"""The pages of the documentation, and the blocks in them: commands with their output, job files, programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<kind>[\w{}-]+)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    """A fenced block: its kind, its text, and the line of its page where it begins.
+
+    `needs` says what a command cannot run without; `file` is the file that the block is the content of.
+    """
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+    needs: str = ""
+    file: str = ""
+
+    @property
+    def where(self) -> str:
+        """Return the page and the line."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+class Command(NamedTuple):
+    """A command of a console block, and what the page shows of its output."""
+
+    text: str
+    output: str
+
+
+def pages() -> list[Path]:
+    """Return all pages that people read, the generated ones left out."""
+    docs = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
+    return [*sorted(ROOT.glob("README*.md")), *sorted(docs)]
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        key, _, value = (found["note"] or "").partition(": ")
+        line = text.count("\n", 0, found.start("kind")) + 1
+        needs = value if key == "block" else ""
+        yield Block(page, line, found["kind"], found["text"], needs, value if key == "file" else "")
+
+
+def commands_of(block: Block) -> list[Command]:
+    """Return the commands of a console block; a line that begins with `> ` goes on with the one before."""
+    commands: list[Command] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            commands.append(Command(line[2:], ""))
+        elif line.startswith("> ") and commands and not commands[-1].output:
+            commands[-1] = commands[-1]._replace(text=f"{commands[-1].text}\n{line[2:]}")
+        elif commands:
+            commands[-1] = commands[-1]._replace(output=f"{commands[-1].output}{line}\n")
+    return commands
+
+
+def fits(output: str, shown: str) -> bool:
+    """Return whether a command printed what a page shows: `…` stands for anything, alone on a line for any lines."""
+    if not shown.strip():
+        return True
+    lines = [r"(?:.*\n)*?" if line.strip() == "…" else _pattern(line) + r"[ \t]*\n" for line in shown.splitlines()]
+    return re.fullmatch("".join(lines), "\n".join(line.rstrip() for line in output.splitlines()) + "\n") is not None
+
+
+def _pattern(line: str) -> str:
+    return ".*".join(map(re.escape, line.rstrip().split("…")))
