@@ -203,6 +203,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             ),
             ("run", "validate", "create"),
         ),
+        "help": Command(
+            "topics",
+            "help_",
+            "Explain a topic: the job file, exit codes, environment variables, backends.",
+            ("help exit-codes", "help restarts", "help backend.slurm.partition"),
+            ("schema", "doctor"),
+        ),
         "schema": Command(
             "schema",
             "schema",

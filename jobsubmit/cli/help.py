@@ -14,7 +14,7 @@ _OPTIONS = {
     "--debug": "Show the traceback of an error.",
     "-o, --output": "text for people, json for programs (with a command).",
 }
-_NEXT = "jobsubmit COMMAND --help shows the options and examples of a command."
+_NEXT = "jobsubmit COMMAND --help shows options and examples, jobsubmit help TOPIC explains job files, exit codes, …"
 
 
 def show_help() -> None:

@@ -86,7 +86,7 @@ def main() -> None:
 
 def _guarded(arguments: list[str]) -> int:
     try:
-        code = _run(arguments)
+        code = run_command(arguments)
         with out.unread(sys.stdout):
             sys.stdout.flush()
         return code
@@ -133,7 +133,8 @@ def _bug(error: Exception) -> JobSubmitError:
     return JobSubmitError(f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it again with --debug")
 
 
-def _run(arguments: list[str]) -> int:
+def run_command(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
     if not arguments or arguments in (["--help"], ["-h"]):
         from jobsubmit.cli.help import show_help
 

@@ -1,0 +1,128 @@
+"""The command that explains a topic: help."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from jobsubmit.cli.commands import COMMANDS
+from jobsubmit.cli.console import columns, out
+from jobsubmit.errors import EXIT_CODES, UsageError, did_you_mean
+
+_WIDTH = 96
+
+
+def help_(
+    topic: Annotated[
+        str | None, typer.Argument(help="A topic, a field of a job file, an exit code or a command.", metavar="TOPIC")
+    ] = None,
+) -> int:
+    """Explain a topic: the job file, exit codes, environment variables, backends.
+
+    Also a single field (`jobsubmit help restarts`, `jobsubmit help backend.slurm.partition`) and a single exit code
+    (`jobsubmit help 101`).
+    """
+    if topic is None:
+        out.data(columns([("topic", "what it explains"), *((name, about) for name, (about, _) in TOPICS.items())]))
+        return 0
+    if topic in COMMANDS:
+        from jobsubmit.cli.main import run_command
+
+        return run_command([topic, "--help"])
+    lines = list(_explained(topic))
+    if not lines:
+        from jobsubmit.spec.field_list import field_lists
+
+        known = [*TOPICS, *COMMANDS, *field_lists().get("", {})]
+        raise UsageError(
+            f"there is no help on {topic!r}", did_you_mean(topic, known) + "jobsubmit help lists the topics"
+        )
+    out.data("\n".join(lines))
+    return 0
+
+
+def _explained(topic: str) -> Iterator[str]:
+    if topic in TOPICS:
+        yield from TOPICS[topic][1]()
+    elif topic.isdecimal() and int(topic) in EXIT_CODES:
+        yield f"exit code {topic}: {EXIT_CODES[int(topic)]}"
+    else:
+        yield from _field(topic)
+
+
+def _job_file() -> Iterator[str]:
+    from jobsubmit.spec.field_list import field_lists
+
+    yield "Required: name, code_dir, and mode with boot_file, or command. See also: jobsubmit schema"
+    for section, fields in field_lists().items():
+        if not section.startswith("backend."):
+            yield from ("", f"{section}:" if section else "Top level:")
+            yield from _entries(fields)
+
+
+def _field(name: str) -> Iterator[str]:
+    from jobsubmit.spec.field_list import field_lists
+
+    section, _, field = name.rpartition(".")
+    lists = field_lists()
+    if field in lists.get(section, {}):
+        yield from _entries({field: lists[section][field]})
+    if name in lists:
+        yield from ("", f"{name}:")
+        yield from _entries(lists[name])
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from (f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES.items())
+    yield from ("", "With --propagate-exit-code a failed job exits as its first failing process did (128+N: signal N).")
+
+
+def _environment() -> Iterator[str]:
+    from jobsubmit.agent import node_contract as contract
+
+    yield "Read by jobsubmit:"
+    yield from _entries(_READ)
+    for source, title in (
+        (contract.PLATFORM, "Set on every node, as ModelArts and Volcano do:"),
+        (contract.JOBSUBMIT, "Set on every node by jobsubmit:"),
+        (contract.LAUNCHER, "Set by the launcher for each process:"),
+    ):
+        yield from ("", title)
+        own = (variable for variable in contract.TABLE if variable.given_by == source)
+        yield from _entries({v: v.meaning for v in own if not v.meaning.startswith("of the agent")})
+
+
+def _backends() -> Iterator[str]:
+    from jobsubmit.spec.field_list import field_lists
+
+    yield "backend: {kind: …} in the job file, or --backend KIND."
+    for section, fields in field_lists().items():
+        if section.startswith("backend."):
+            yield from ("", f"{section.partition('.')[2]}:")
+            yield from _entries(fields)
+
+
+def _entries(entries: Mapping[str, str]) -> Iterator[str]:
+    for name, about in entries.items():
+        yield f"  {name}"
+        yield from textwrap.wrap(about, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+
+
+_READ = {
+    "JOBSUBMIT_STATE_DIR": "folder of jobs, logs and caches; else the user's state folder",
+    "JOBSUBMIT_CONFIG": "configuration file: default store and backend",
+    "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN": "keys of a bucket, as botocore reads them",
+    "AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3": "profile, region and server of a bucket",
+    "AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "authorities that the server's certificate is checked with",
+    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "proxies of all requests",
+    "NO_COLOR, COLUMNS": "no colours; the width of the output",
+}
+TOPICS: Mapping[str, tuple[str, Callable[[], Iterator[str]]]] = {
+    "job-file": ("every field of a job file", _job_file),
+    "backends": ("the fields of each backend", _backends),
+    "environment": ("variables that jobsubmit reads, and those that a node's processes see", _environment),
+    "exit-codes": ("what each exit code means", _exit_codes),
+}
