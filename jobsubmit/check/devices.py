@@ -67,7 +67,8 @@ def _each_for_itself(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         hint = f"set {_USE_CPU}=true in `env`"
         if name == "accelerate.Accelerator":
-            if hides_arguments(call) or code.values.of(argument(call, "cpu"), module) not in (None, False):
+            cpu = argument(call, "cpu")
+            if hides_arguments(call) or (cpu is not None and code.values.of(cpu, module) not in (None, False)):
                 continue
         elif not _is_training_arguments(code, call, name, module):
             continue

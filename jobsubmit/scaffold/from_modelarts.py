@@ -15,6 +15,7 @@ from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.modes import MODES
 
 _RANKS = ("world_size", "rank")
+_OF_SHELL = re.compile(r"[$`|&;<>()*?~#\n]")
 _SOME_BOOT_FILE = "train.py"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MANAGED = "fault-tolerance/"
@@ -121,11 +122,18 @@ def _start(algorithm: Mapping[str, Any], code_dir: str) -> dict[str, Any]:
     if not engine.get("image_url"):
         version = {"name": engine.get("engine_name"), "version": engine.get("engine_version")}
         return {"mode": "spawn", "boot_file": boot, "framework": version, "hyperparameters": parameters}
-    command = shlex.split(str(algorithm.get("command") or ""))
+    command = _words(str(algorithm.get("command") or ""), has_more=bool(parameters))
     if _is_ours(algorithm):
         command, boot = [], boot or _SOME_BOOT_FILE
     started = {"command": command} if command else {"boot_file": boot}
     return {"mode": _mode(algorithm), "image": engine["image_url"], **started, "hyperparameters": parameters}
+
+
+def _words(command: str, *, has_more: bool) -> list[str]:
+    """Return the words of a command line: a shell reads it there, and must here where that makes a difference."""
+    if not _OF_SHELL.search(command):
+        return shlex.split(command)
+    return ["bash", "-c", f'{command} "$@"', "bash"] if has_more else ["bash", "-c", command]
 
 
 def _mode(algorithm: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
-from jobsubmit.spec.backend_registry import PluginError, find_spec
+from jobsubmit.spec.backend_registry import find_spec
 from jobsubmit.spec.constraints import find_complaints
 from jobsubmit.spec.field_types import ModelT, built
 from jobsubmit.spec.job_spec import (
@@ -130,18 +130,19 @@ def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
 
 
 def _leave_other_backend(document: Document, override: Override) -> tuple[str, ...]:
-    """Drop what the document says of another kind of backend than the one an override wants, and name it."""
+    """Drop what the document says of another kind of backend than the one an override wants, and name it.
+
+    All of it: a `python` or a `shared_dir` of a cluster is nothing on this machine.
+    """
     backend = document.values.get("backend")
     if override.path != ("backend", "kind") or not isinstance(backend, dict):
         return ()
-    spec = find_spec(str(override.value))
-    if spec is None or isinstance(spec, PluginError):
+    if backend.get("kind", "local") == override.value or not isinstance(find_spec(str(override.value)), type):
         return ()
-    known = spec.model_fields
-    dropped = [name for name in backend if name not in known] if backend.get("kind") != override.value else []
-    document.values["backend"] = {name: value for name, value in backend.items() if name not in dropped}
+    dropped = [name for name in backend if name != "kind"]
+    document.values["backend"] = {name: value for name, value in backend.items() if name == "kind"}
     return tuple(
-        f"{document.where(('backend', name))}  backend.{name}: dropped, {override.value} does not use it"
+        f"{document.where(('backend', name))}  backend.{name}: dropped, it is of {backend.get('kind', 'local')}"
         for name in dropped
     )
 

@@ -178,3 +178,21 @@ def test_a_file_that_an_argument_names_and_that_is_left_out_is_named(tmp_path: P
     assert [found.partition(":")[0] for found in check_files_of(tmp_path, text)] == ["train.py"]
     given = check_files_of(tmp_path, text, hyperparameters={"vocab": "vocab.json"})
     assert [found.partition(" ")[0] for found in given] == ["hyperparameters.vocab"]
+
+
+@pytest.mark.parametrize(
+    ("call", "is_warned"),
+    [
+        ("Accelerator()", True),
+        ("Accelerator(cpu=False)", True),
+        ("Accelerator(cpu=True)", False),
+        ("Accelerator(**k)", False),
+    ],
+)
+def test_accelerate_on_cpus_is_warned_of(call: str, is_warned: bool, tmp_path: Path) -> None:
+    text = f"import sys\nfrom accelerate import Accelerator\nk = dict(cpu=len(sys.argv))\naccelerator = {call}\n"
+    (tmp_path / "train.py").write_text(text)
+    spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
+    spec |= {"resources": {"nodes": 2, "nproc_per_node": 2}}
+    found = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(tmp_path))
+    assert any("train for itself" in finding.text for finding in found) == is_warned

@@ -51,7 +51,13 @@ def test_what_we_send_can_be_draft_from_modelarts(name: str, tmp_path: Path) -> 
 def test_the_command_of_somebody_elses_image_is_kept(tmp_path: Path) -> None:
     body = body_of(tmp_path, JOBS["torchrun"])
     body["algorithm"]["command"] = "bash ${MA_JOB_DIR}/code/run.sh"
-    assert draft_from_modelarts(body).fields["command"] == ["bash", "${MA_JOB_DIR}/code/run.sh"]
+    expected = ["bash", "-c", "bash ${MA_JOB_DIR}/code/run.sh"]  # a shell must replace the variable
+    assert draft_from_modelarts(body).fields["command"] == expected
+    body["algorithm"]["parameters"] = [{"name": "lr", "value": "0.1"}]
+    expected = ["bash", "-c", 'bash ${MA_JOB_DIR}/code/run.sh "$@"', "bash"]
+    assert draft_from_modelarts(body).fields["command"] == expected
+    body["algorithm"]["command"] = "python train.py 'two words'"
+    assert draft_from_modelarts(body).fields["command"] == ["python", "train.py", "two words"]
 
 
 def test_a_file_of_ma_cli(jobsubmit: Command, tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ def test_overrides_win_in_order_and_keep_dots_of_the_users_own_names(tmp_path: P
     assert spec.resources.nodes == 2
 
 
+def test_another_kind_of_backend_leaves_all_of_the_old_one_behind(tmp_path: Path) -> None:
+    """A Python of the cluster is none of this machine."""
+    backend = "backend:\n  kind: slurm\n  partition: gpu\n  python: /cluster/env\n"
+    file = write(tmp_path, f"name: a\nmode: torchrun\ncode_dir: .\nboot_file: t.py\n{backend}")
+    loaded = load(file, [Override("--backend", ("backend", "kind"), "local")])
+    assert loaded.spec.backend == load(write(tmp_path, file.read_text().partition("backend")[0])).spec.backend
+    assert [note.partition("  ")[2] for note in loaded.notes] == [
+        "backend.partition: dropped, it is of slurm",
+        "backend.python: dropped, it is of slurm",
+    ]
+    kept = load(write(tmp_path, file.read_text() + backend), [Override("--backend", ("backend", "kind"), "slurm")])
+    assert kept.notes == ()
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("2d", 172800)])
 def test_timeouts(text: str, seconds: int, tmp_path: Path) -> None:
     file = write(tmp_path, f"name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\ntimeout: {text}\n")
