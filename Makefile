@@ -4,10 +4,11 @@ BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
 TRAIN := .venv/.installed-train
 SAMPLES := .venv/.installed-samples
+DOCS := .venv/.installed-docs
 PROGRESS := $(BIN)/python tests/support/progress.py
 QUIETLY := --no-print-directory
 
-.PHONY: help demo check test test-all chaos fuzz defects coverage records engines static integration slow clean
+.PHONY: help demo check test test-all docs chaos fuzz defects coverage records engines static integration slow clean
 
 help:
 	@echo 'make demo      train on 2 emulated nodes x 2 processes, from nothing'
@@ -17,6 +18,7 @@ help:
 	@echo 'make chaos     half an hour: kill a random process of a training, 100 times'
 	@echo 'make fuzz      half an hour: thousands of random, malformed job files, values, logs and manifests'
 	@echo 'make defects   half an hour: put fixed defects back one by one, and report which tests notice'
+	@echo 'make docs      build the documentation; a broken link or a page that is nowhere listed fails'
 	@echo 'make coverage  the lines and branches that make test runs'
 	@echo 'make engines   what make test runs jobs on; built once (Debian-like, root)'
 
@@ -44,7 +46,7 @@ static: $(DEV)
 	$(BIN)/lint-imports
 
 # Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
-engines: $(DEV) $(TRAIN)
+engines: $(DEV) $(TRAIN) $(DOCS)
 	@$(PROGRESS) 'MinIO' $(BIN)/python tests/support/minio_server.py
 	-@$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
 	-@$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
@@ -75,6 +77,11 @@ coverage: $(DEV) engines
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
+docs: $(DEV) $(DOCS)
+	$(BIN)/python tests/support/reference_pages.py
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo 'open build/docs/index.html'
+
 records: $(DEV) engines
 	$(BIN)/python tests/support/write_records.py
 
@@ -97,6 +104,10 @@ $(DEV): $(BASE)
 
 $(SAMPLES): $(BASE)
 	@$(PROGRESS) 'installing what the samples need' $(BIN)/python -m pip install $$($(BIN)/python tests/support/extras.py samples)
+	@touch $@
+
+$(DOCS): $(BASE)
+	@$(PROGRESS) 'installing what the documentation needs' $(BIN)/python -m pip install $$($(BIN)/python tests/support/extras.py docs)
 	@touch $@
 
 clean:

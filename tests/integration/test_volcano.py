@@ -18,7 +18,7 @@ from kubernetes_cluster import Cluster, kubeconfig_text, revive_node
 
 pytestmark = pytest.mark.needs("volcano", "minio")
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/backends/volcano.md"
 MISSING = {"host_path": "/etc/hostname/below-a-file", "path": "/data"}
 SLEEPING = "import time\nprint('sleeping', flush=True)\ntime.sleep(300)\n"
 
@@ -203,9 +203,7 @@ def test_a_pod_that_is_taken_away(
 def test_the_documented_role_suffices(
     on_volcano: Engine, kubernetes: Cluster, space: str, jobsubmit: Command, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    role = next(
-        text for text in re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL) if "kind: Role" in text
-    )
+    role = next(text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "kind: Role" in text)
     kubernetes.kubectl("create", "serviceaccount", "user", "-n", space)
     kubernetes.kubectl("apply", "-n", space, "-f", "-", stdin=role)
     kubernetes.kubectl(
