@@ -269,13 +269,13 @@ class _CommonSpec(FrozenModel):
     )
     requirements: RelativeFile | None = Field(
         None,
-        description="File of Python packages, relative to code_dir, that each node installs before its first start.",
+        description="File of Python packages, relative to code_dir, that each node installs before the start.",
         examples=["requirements.txt"],
     )
     setup: ShellLines | None = Field(
         None,
-        description="Shell lines that each node runs once in the code directory, before its first start; bash ends at "
-        "the first that fails.",
+        description="Shell lines that each node runs in the code directory before the start, and again after a restart "
+        "that fetches the code anew; bash ends at the first that fails.",
         examples=["pip install -e .", "make extensions\npython prepare_data.py"],
     )
     allow_secrets: tuple[Location, ...] = Field(

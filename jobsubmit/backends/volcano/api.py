@@ -24,7 +24,7 @@ _Body: TypeAlias = Mapping[str, Any] | None
 
 _HINTS = {
     401: "log in to the cluster again: `kubectl get pods` must work",
-    403: "ask for the Role that the README lists (Kubernetes and Volcano)",
+    403: "ask for the Role of docs/backends/volcano.md",
     404: "is Volcano installed there? `kubectl get crd jobs.batch.volcano.sh`",
 }
 
