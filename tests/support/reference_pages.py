@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,7 +18,7 @@ import jobsubmit
 from jobsubmit import errors
 from jobsubmit.backends.shared import failure_hints
 from jobsubmit.cli import app, upload
-from jobsubmit.cli.commands import ALIASES, COMMANDS, Command
+from jobsubmit.cli.commands import ABOUT, ALIASES, COMMANDS, Command
 from jobsubmit.spec.json_schema import json_schema
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/reference"
@@ -35,7 +36,7 @@ def pages() -> dict[str, str]:
         "failures.md": _failures(),
         "python-api.md": _python_api(),
     }
-    return {name: f"{_MADE}{text.rstrip()}\n" for name, text in made.items()}
+    return {**{name: f"{_MADE}{text.rstrip()}\n" for name, text in made.items()}, "../llms.txt": _llms_text()}
 
 
 # ── fields ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,6 +260,23 @@ def _described(value: Any, call: str) -> Iterator[str]:
     for part in rest:
         is_code = any(sign in part for sign in ("jobsubmit.", "print(", " = "))
         yield f"```python\n{part}\n```\n" if is_code else f"{part}\n"
+
+
+# ── for programs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _llms_text() -> str:
+    """Return the list of pages that coding assistants look for (the format of llmstxt.org)."""
+    docs = FOLDER.parent
+    index = (docs / "index.md").read_text(encoding="utf-8")
+    parts = [f"# jobsubmit\n\n> {ABOUT}\n"]
+    for caption, names in re.findall(r"^:caption: (.+)\n:maxdepth: 1\n\n((?:[\w/-]+\n)+)", index, re.MULTILINE):
+        parts.append(f"## {caption.rstrip(' …')}\n")
+        for name in names.split():
+            title = re.search(r"^# (.+)$", (docs / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE)
+            parts.append(f"- [{title[1] if title else name}]({name}.md)")
+        parts.append("")
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":
