@@ -20,6 +20,7 @@ from jobsubmit.cli.job_file_options import (
     Check,
     DryRun,
     Env,
+    Expect,
     Faults,
     Follow,
     JobFile,
@@ -59,6 +60,7 @@ def create(
     check: Check = True,
     require_clean: RequireClean = False,
     recheck: Recheck = False,
+    expect: Expect = None,
     propagate: Propagate = False,
 ) -> None:
     """Submit a job and follow it.
@@ -74,7 +76,9 @@ def create(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    demands = submission.demands_of(job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck)
+    demands = submission.demands_of(
+        job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
+    )
     loaded = read_job(job, mode, changes)
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate, key=idempotency_key)
 
@@ -98,6 +102,7 @@ def run(
     check: Check = True,
     require_clean: RequireClean = False,
     recheck: Recheck = False,
+    expect: Expect = None,
     propagate: Propagate = False,
 ) -> None:
     """Submit a command as a job, without a job file.
@@ -115,7 +120,9 @@ def run(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
-    demands = submission.demands_of(job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck)
+    demands = submission.demands_of(
+        job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
+    )
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
     loaded = replace(loaded, notes=draft.notes)
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)

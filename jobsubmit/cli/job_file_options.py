@@ -46,6 +46,10 @@ Recheck: TypeAlias = Annotated[
     bool,
     typer.Option("--recheck", help="Look at every object of the code in the store, and send what is damaged or gone."),
 ]
+Expect: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--expect", metavar="DIGEST", help="Submit only what a dry run with this digest showed."),
+]
 Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(

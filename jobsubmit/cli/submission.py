@@ -24,10 +24,17 @@ _LONGEST_LINE = 4000
 
 
 def demands_of(
-    job_id: str | None, faults: Sequence[str] | None, *, checks: bool, is_clean: bool, rechecks: bool
+    job_id: str | None,
+    faults: Sequence[str] | None,
+    *,
+    checks: bool,
+    is_clean: bool,
+    rechecks: bool,
+    expected: str | None = None,
 ) -> Demands:
     """Return what the options ask for beside the job file."""
-    return Demands(job_id, checks, is_clean, tuple(Fault.parse(text) for text in faults or ()), rechecks)
+    parsed = tuple(Fault.parse(text) for text in faults or ())
+    return Demands(job_id, checks, is_clean, parsed, rechecks, expected or "")
 
 
 def act(
@@ -105,6 +112,7 @@ def _show_dry_run(prepared: Prepared) -> None:
         bundle = {"left_out": [{"path": path, "reason": reason} for path, reason in left_out]}
         out.long_document(
             {
+                "digest": prepared.digest,
                 "job_id": prepared.request.job_id,
                 "code": {"uri": prepared.code.uri, "layout": prepared.code.layout, "digest": prepared.code.digest},
                 "bundle": {"files": LATER, **bundle},
@@ -129,6 +137,7 @@ def _show_dry_run(prepared: Prepared) -> None:
     for name, text in prepared.request.documents.items():
         out.data(f"# ── request {name}")
         out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
+    out.data(f"# ── digest {prepared.digest}; `create --expect DIGEST` submits nothing else")
 
 
 def _cut(line: str) -> str:

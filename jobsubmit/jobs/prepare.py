@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,12 +31,14 @@ from jobsubmit.jobs.records import job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.plan_file import plan_text
 from jobsubmit.plan.script import Script, render
 from jobsubmit.spec.json_schema import SCHEMA_NAME
 from jobsubmit.spec.loader import LoadedSpec
 from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
+_SHORTEST_DIGEST = 12
 _WORTH_KEEPING = 0.5  # seconds
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
@@ -73,13 +76,20 @@ class Prepared:
     judged: Sequence[Finding] | None = None
     rechecks: bool = False
 
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of all that is submitted but the job's own id: code, start script and plan."""
+        parts = (self.code.digest or self.code.uri, self.script.sha256, plan_text(self.plan))
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+
 
 @dataclass(frozen=True)
 class Demands:
     """What a submission asks for beside its job file.
 
     Without `checks` the code is not judged, for what is said of it may be wrong; with `is_clean` all of it must be in
-    a commit. With `rechecks` every object of the code in the store is looked at, and not its manifest only.
+    a commit. With `rechecks` every object of the code in the store is looked at, and not its manifest only. `expected`
+    is the digest that the submission must have, or its beginning.
     """
 
     job_id: str | None = None
@@ -87,13 +97,21 @@ class Demands:
     is_clean: bool = False
     faults: tuple[Fault, ...] = ()
     rechecks: bool = False
+    expected: str = ""
 
 
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
     """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
     prepared = examine(loaded, settings, demands)
     stop_at_errors(prepared.findings)
+    _require_expected(prepared, demands.expected)
     return prepared
+
+
+def _require_expected(prepared: Prepared, expected: str) -> None:
+    if expected and (len(expected) < _SHORTEST_DIGEST or not prepared.digest.startswith(expected)):
+        text = f"--expect {expected}: this submission has the digest {prepared.digest}"
+        raise CheckError(text, "`create --dry-run` shows what would be submitted now, and its digest")
 
 
 def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:

@@ -85,7 +85,7 @@ def test_dry_run_prints_bundle_script_and_request(jobsubmit: Command) -> None:
     done = jobsubmit("create", "--dryrun", *flags)
     assert '"torch_ddp.py"' in done.stdout
     assert jobsubmit("render", starter_job("torchrun")).stdout in done.stdout
-    request = json.loads(done.stdout.rpartition("request local.json\n")[2])
+    request = json.loads(done.stdout.rpartition("request local.json\n")[2].partition("# ── digest")[0])
     assert request["job_id"] == "fixed"
     assert request["env"] == {"A": "b c"}
     assert (
@@ -362,3 +362,20 @@ def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
     assert "  partition" in jobsubmit("help", "backends").stdout.splitlines()
     assert jobsubmit("help", "wait").stdout == jobsubmit("wait", "--help").stdout
     assert "did you mean `restarts`?" in jobsubmit("help", "restart", code=2).stderr
+
+
+def test_only_what_a_dry_run_showed_is_submitted(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print('hello')\n")
+    (tmp_path / "job.yaml").write_text("name: seen\nmode: spawn\ncode_dir: code\nboot_file: train.py\n")
+    dry = ("create", "job.yaml", "--dry-run")
+    digest = jobsubmit.json(*dry)["digest"]
+    assert jobsubmit.json(*dry)["digest"] == digest  # whatever the job's id
+    assert f"# ── digest {digest};" in jobsubmit(*dry, "--expect", digest[:12]).stdout
+    for change in (["--set", "env.X=1"], ["--nodes", "2"], ["--set", "timeout=60"], ["--fault", "delay node 0 by 1s"]):
+        refused = jobsubmit(*dry, "--expect", digest, *change, code=3).stderr
+        assert "this submission has the digest" in refused
+        assert digest not in refused.partition("has the digest")[2]
+    jobsubmit(*dry, "--expect", digest[:11], code=3)  # too short to mean one
+    (tmp_path / "code/train.py").write_text("print('other')\n")
+    jobsubmit(*dry, "--expect", digest, code=3)
