@@ -135,12 +135,13 @@ def _bug(error: Exception) -> JobSubmitError:
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    if not arguments or arguments in (["--help"], ["-h"]):
+    completes = "_JOBSUBMIT_COMPLETE" in os.environ  # a shell asks what may be typed
+    if not completes and arguments in ([], ["--help"], ["-h"]):
         from jobsubmit.cli.help import show_help
 
         show_help()
         return 0
-    if arguments[0] in ("upload", "download"):
+    if arguments and arguments[0] in ("upload", "download"):
         from jobsubmit.cli import upload
 
         return upload.run(arguments[0], arguments[1:])
