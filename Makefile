@@ -46,7 +46,8 @@ static: $(DEV)
 	$(BIN)/lint-imports
 
 # Without Debian and root there are no engines: then their tests are skipped, unless JOBSUBMIT_REQUIRE names them.
-engines: $(DEV) $(TRAIN) $(DOCS)
+engines: $(DEV) $(TRAIN)
+	@$(MAKE) $(QUIETLY) $(DOCS)
 	@$(PROGRESS) 'MinIO' $(BIN)/python tests/support/minio_server.py
 	-@$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
 	-@$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
