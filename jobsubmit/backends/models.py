@@ -57,7 +57,7 @@ class JobHandle:
 
 @dataclass(frozen=True)
 class Failure:
-    """The process that failed first; `rank` is None where none can be told; it has a code or a signal.
+    """The process that failed first; `rank` is None where it is unknown; it has a code or a signal.
 
     `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing. `meaning` and
     `hint` explain them where they are known. `victims` are the ranks that failed because of it.

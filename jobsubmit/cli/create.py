@@ -177,7 +177,8 @@ def validate(
     """Check a job file and its code, and report what cannot work.
 
     Reads your code and never runs it: its arguments against the hyperparameters, its imports against what is uploaded,
-    its use of ranks, devices and collectives against the mode. What cannot be told is said so. Touches nothing.
+    its use of ranks, devices and collectives against the mode. What it cannot decide, it reports as such. It
+    changes nothing.
 
     Exit codes: 0 nothing wrong (warnings and hints do not count), 2 the job file is wrong, 3 the code cannot work.
     """

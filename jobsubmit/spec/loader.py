@@ -55,7 +55,7 @@ class Override:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A valid spec, what it was read from, and what the reader should be told; `file` is None where there is none."""
+    """A valid spec, what it was read from, and notes for the reader; `file` is None where there is none."""
 
     spec: JobSpec
     document: Document

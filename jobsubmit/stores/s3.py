@@ -85,7 +85,7 @@ class S3Store:
     ) -> str | None:
         """Store an object (see ObjectStore)."""
         if isinstance(source, Path) and size_of(source) >= LARGE:
-            proven = partial(self._put_parts, key, lambda: _proven(source, sha256), size_of(source), watch)
+            proven = partial(self._put_parts, key, _proven(source, sha256), size_of(source), watch)
             return self._looking(key, expected, proven)
         data = read_whole(source) if isinstance(source, Path) else source
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -106,13 +106,13 @@ class S3Store:
             first.append(block)
             size += len(block)
             if size >= LARGE:
-                self._put_parts(key, lambda: chain(first, data), most, watch)
+                self._put_parts(key, chain(first, data), most, watch)
                 return
         self._put_bytes(key, b"".join(first), watch)
         watch.sent(size)
 
-    def _put_parts(self, key: str, data: Callable[[], Iterator[bytes]], most: int, watch: Watch) -> str:
-        put = partial(self._control.put_parts, self.prefix + key, data(), most, watch)
+    def _put_parts(self, key: str, data: Iterator[bytes], most: int, watch: Watch) -> str:
+        put = partial(self._control.put_parts, self.prefix + key, data, most, watch)
         return self.connection.retries.hear_interrupts(put)
 
     def _looking(self, key: str, expected: str | None, put: Callable[[], str]) -> str | None:

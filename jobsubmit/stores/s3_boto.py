@@ -95,7 +95,9 @@ class S3Control:
 
     def put(self, key: str, data: bytes, watch: Watch) -> str:
         """Store an object in one piece; its Content-MD5 proves it."""
-        put = partial(self._client.put_object, Bucket=self.bucket, Key=key, Body=data, ContentMD5=_md5(data))
+        put = partial(
+            self._client.put_object, Bucket=self.bucket, Key=key, Body=data, ContentMD5=_in_base64(_md5(data))
+        )
         return self._trying(key, put, watch)["ETag"].strip('"')
 
     def get(self, key: str) -> bytes:
@@ -167,10 +169,9 @@ class S3Control:
             return answer["ETag"].strip('"')
         except ClientError as error:
             found = self.head(key, "") if error.response["Error"]["Code"] == "NoSuchUpload" else None
-            if found and found.tag == part_tag(
-                [part.md5 for part in sums]
-            ):  # an earlier try was done, and its answer lost
-                return found.tag
+            own = part_tag([part.md5 for part in sums])
+            if found and found.tag == own:  # an earlier try was done, and its answer lost
+                return own
             raise
 
     def _abort_leftovers(self, key: str) -> None:
@@ -193,9 +194,9 @@ class S3Control:
         return done + [future.result() for future in running]
 
     def _put_part(self, key: str, upload: str, number: int, piece: bytearray, watch: Watch) -> _Part:
-        md5 = hashlib.md5(piece, usedforsecurity=False).digest()
+        md5 = _md5(piece)
         put = partial(self._client.upload_part, Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number)
-        answer = self._trying(key, partial(put, Body=piece, ContentMD5=base64.b64encode(md5).decode()), watch)
+        answer = self._trying(key, partial(put, Body=piece, ContentMD5=_in_base64(md5)), watch)
         watch.sent(len(piece))
         return _Part(answer["ETag"], md5)
 
@@ -225,8 +226,12 @@ class S3Control:
             raise self.connection.server_errors.unexpected(address, text) from error
 
 
-def _md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+def _md5(data: bytes | bytearray) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def _in_base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()
 
 
 def _is_transport(error: Exception) -> bool:

@@ -28,20 +28,17 @@ _SIZE, _CHECKSUM = slice(124, 136), slice(148, 156)  # where a ustar header has 
 def packed(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
     """Yield a tar.gz (level 1, sorted, no owners, no times). Raises BundleError where a file has changed."""
     unpacked = crc = 0
-    ahead: Future[tuple[bytes, int]] | None = None
+    ahead: Future[bytes] | None = None
     yield _HEAD
     with ThreadPoolExecutor(1) as beside:
         for block in _batches(_tar(bundle, progress)):
             unpacked += len(block)
-            if ahead:
-                done, crc = ahead.result()
-                ahead = beside.submit(_compressed, block, crc)  # while the next files are read
-                yield done
-            else:
-                ahead = beside.submit(_compressed, block, crc)
+            crc = isal_zlib.crc32(block, crc)
+            before, ahead = ahead, beside.submit(_compressed, block)  # while the next files are read
+            if before:
+                yield before.result()
         if ahead:
-            done, crc = ahead.result()
-            yield done
+            yield ahead.result()
     yield _END + struct.pack("<II", crc, unpacked & 0xFFFFFFFF)
 
 
@@ -51,9 +48,8 @@ def largest(bundle: Bundle) -> int:
     return unpacked + unpacked // 1000
 
 
-def _compressed(block: bytes, crc: int) -> tuple[bytes, int]:
-    """Return a block, compressed if it shrinks, and the checksum of all so far."""
-    return (_deflated(block) if _shrinks(block) else _stored(block)), isal_zlib.crc32(block, crc)
+def _compressed(block: bytes) -> bytes:
+    return _deflated(block) if _shrinks(block) else _stored(block)
 
 
 def _shrinks(block: bytes) -> bool:

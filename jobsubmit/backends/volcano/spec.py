@@ -50,7 +50,7 @@ def _one(field: str) -> dict[str, JsonValue]:
 
 
 class TolerationSpec(FrozenModel):
-    """A taint of nodes that the pods bear."""
+    """A taint of nodes that the pods tolerate."""
 
     key: StrictStr | None = Field(
         None, description="Key of the taint; left out with operator Exists: any.", examples=["nvidia.com/gpu"]
@@ -116,7 +116,7 @@ class VolcanoBackendSpec(BackendSpec):
     )
     tolerations: tuple[TolerationSpec, ...] = Field(
         (),
-        description="Taints of machines that the pods bear.",
+        description="Taints of nodes that the pods tolerate.",
         examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]],
     )
     placement: Literal["spread", "pack"] | None = Field(
