@@ -1,4 +1,4 @@
-"""The Typer application: which commands there are."""
+"""The Typer application and its commands."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Submit PyTorch distributed training jobs, and know before and after what goes wrong."""
+    """Submit PyTorch distributed training jobs, find mistakes before you pay for GPUs, and see why a job failed."""
 
 
 def upload(context: typer.Context) -> int:
-    """Upload a directory: all of it, or what changed."""
+    """Upload a directory, or only what changed in it."""
     from jobsubmit.cli import upload as transfer
 
     return transfer.run("upload", context.args)
 
 
 def download(context: typer.Context) -> int:
-    """Download a directory, verified file by file."""
+    """Download a directory and verify each file."""
     from jobsubmit.cli import upload as transfer
 
     return transfer.run("download", context.args)
 
 
 def register(called: str) -> None:
-    """Make the command known that is called, or, to show them, what all of them are for."""
+    """Register the command that is called; if there is none, register the summaries of all commands."""
     app.registered_commands.clear()
     completes = "_JOBSUBMIT_COMPLETE" in os.environ  # a shell asks for the options of one of them
     for name in [called] if called in COMMANDS else COMMANDS:
@@ -83,18 +83,20 @@ def register(called: str) -> None:
 
 
 def _epilog(name: str) -> str:
-    """Return what comes after the options of a command: rich ends a line at an empty one, plain text at a mark."""
+    """Return the text after the options of a command: rich breaks lines at empty ones, plain text at a mark."""
     lines = COMMANDS[name].epilog()
     return "\n\n".join(filter(None, lines)) if sys.stdout.isatty() else "\b\n" + "\n".join(lines)
 
 
 def _shared(format_: Format = "text", debug: Debug = False) -> None:
-    """Have the options that every command has; they act where they are parsed (options.py)."""
+    """Declare the options that every command has; they take effect when they are parsed (options.py)."""
 
 
 def _with_shared(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Return a command that takes the shared options, too."""
-    own, shared = (inspect.signature(one, eval_str=True).parameters for one in (command, _shared))
+    """Return a command that also takes the shared options."""
+    own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _shared))
+    if "output" in own:
+        del shared["format_"]
 
     @wraps(command)
     def run(**values: Any) -> int | None:
@@ -123,4 +125,4 @@ def run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except TyperException as error:
         command = f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
-        raise UsageError(error.format_message(), f"`jobsubmit {command}--help` shows what there is") from error
+        raise UsageError(error.format_message(), f"run `jobsubmit {command}--help` for usage") from error

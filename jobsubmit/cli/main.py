@@ -1,4 +1,4 @@
-"""The command line's first and last lines, and the one place where an error becomes an exit code."""
+"""The entry point of the command line, and the one place where an error becomes an exit code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -17,15 +18,16 @@ from jobsubmit.errors import INTERRUPTED, BackendError, JobSubmitError
 
 # Until the next search for cycles: a bundle of hundreds of thousands of files has none, and there would be hundreds.
 _ALLOCATIONS = 200_000
+_AS_JSON = re.compile(r"(?:.* )?(?:-o[ =]?|--output[ =])json", re.S)
 _READER_GONE = 128 + signal.SIGPIPE
 _ACTING = ("create", "submit", "run", "rerun", "cancel", "stop", "delete", "prune", "upload", "download", "init")
 _SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 def process() -> None:
-    """Run as the whole process, and leave at once: taking everything down costs time, and may wait for a connection.
+    """Run as the whole process, and exit at once: an orderly shutdown costs time, and may wait for a connection.
 
-    A command that only shows something ends as others do when their reader has gone: by SIGPIPE.
+    A command that only shows something ends by SIGPIPE if its reader has closed the pipe, as other programs do.
     """
     code: object = 0
     number = 0
@@ -52,7 +54,7 @@ def process() -> None:
 
 
 class _AskedToEndError(BaseException):
-    """A signal asks this process to end: what it holds is given back on the way out, as after Ctrl-C."""
+    """A signal asks this process to end: it releases what it holds on the way out, as after Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -60,7 +62,7 @@ class _AskedToEndError(BaseException):
 
 
 def _heed_signals() -> None:
-    """Leave in order when asked to; at once when asked again. A signal that is ignored stays so (nohup)."""
+    """Exit in order at the first signal, at once at the second. An ignored signal stays ignored (nohup)."""
 
     def leave(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -76,7 +78,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments  # what follows is a user's command
     # An error may come before the option is parsed, and is JSON then too.
-    out.json = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(ours))
+    out.json = any(_AS_JSON.fullmatch(" ".join(pair)) for pair in pairwise(["", *ours]))
     out.acts = next((word for word in arguments if not word.startswith("-")), "") in _ACTING
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -107,30 +109,32 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _unread(stream: TextIO, error: OSError) -> int:
-    """Return the code for output that nobody reads; what is left of it is not written."""
+    """Return the exit code for output that cannot be written; the rest of the output is discarded."""
     with suppress(OSError, ValueError):
         discard(stream)
     if error.errno == errno.EPIPE:
         return _READER_GONE
     out.acts = True
-    known = BackendError(f"the output cannot be written: {error.strerror}", "make room where it goes")
+    known = BackendError(f"the output cannot be written: {error.strerror}", "free disk space, or redirect the output")
     show_error(known)
     return known.code
 
 
 def _known(error: Exception) -> JobSubmitError:
-    """Return an error as one that people understand; what the system refuses is not a bug of ours."""
+    """Return an error as a JobSubmitError; an error of the operating system is not a bug of ours."""
     if isinstance(error, JobSubmitError):
         return error
     if isinstance(error, OSError) and error.errno in _SYSTEM:
         name = error.filename if error.filename is not None else "a file"
         where = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
-        return BackendError(f"{where}: {error.strerror}", "make room there, or make it writable")
+        return BackendError(f"{where}: {error.strerror}", "free disk space, or check the permissions")
     return _bug(error)
 
 
 def _bug(error: Exception) -> JobSubmitError:
-    return JobSubmitError(f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it again with --debug")
+    return JobSubmitError(
+        f"this is a bug in jobsubmit: {type(error).__name__}: {error}", "run it again with --debug, and report it"
+    )
 
 
 def run_command(arguments: list[str]) -> int:

@@ -22,13 +22,17 @@ def help_(
 ) -> int:
     """Explain a topic: the job file, exit codes, environment variables, backends.
 
-    Also a single field (`jobsubmit help restarts`, `jobsubmit help backend.slurm.partition`) and a single exit code
-    (`jobsubmit help 101`).
+    Also explains a single field (`jobsubmit help restarts`, `jobsubmit help
+    backend.slurm.partition`) or a single exit code (`jobsubmit help 101`).
     """
     if topic is None:
-        out.data(columns([("topic", "what it explains"), *((name, about) for name, (about, _) in TOPICS.items())]))
+        about = {name: about for name, (about, _) in TOPICS.items()}
+        if out.json:
+            out.document([{"topic": name, "about": text} for name, text in about.items()])
+        else:
+            out.data(columns([("topic", "what it explains"), *about.items()]))
         return 0
-    if topic in COMMANDS:
+    if topic in COMMANDS and not out.json:
         from jobsubmit.cli.main import run_command
 
         return run_command([topic, "--help"])
@@ -38,15 +42,21 @@ def help_(
 
         known = [*TOPICS, *COMMANDS, *field_lists().get("", {})]
         raise UsageError(
-            f"there is no help on {topic!r}", did_you_mean(topic, known) + "jobsubmit help lists the topics"
+            f"no help for {topic!r}", did_you_mean(topic, known) + "run `jobsubmit help` to list the topics"
         )
-    out.data("\n".join(lines))
+    text = "\n".join(lines)
+    if out.json:
+        out.document({"topic": topic, "text": text})
+    else:
+        out.data(text)
     return 0
 
 
 def _explained(topic: str) -> Iterator[str]:
     if topic in TOPICS:
         yield from TOPICS[topic][1]()
+    elif topic in COMMANDS:
+        yield from (COMMANDS[topic].about, "", *COMMANDS[topic].epilog())
     elif topic.isdecimal() and int(topic) in EXIT_CODES:
         yield f"exit code {topic}: {EXIT_CODES[int(topic)]}"
     else:
@@ -56,7 +66,7 @@ def _explained(topic: str) -> Iterator[str]:
 def _job_file() -> Iterator[str]:
     from jobsubmit.spec.field_list import field_lists
 
-    yield "Required: name, code_dir, and mode with boot_file, or command. See also: jobsubmit schema"
+    yield "Required: name, code_dir, and either mode with boot_file, or command. See also: jobsubmit schema"
     for section, fields in field_lists().items():
         if not section.startswith("backend."):
             yield from ("", f"{section}:" if section else "Top level:")
@@ -77,7 +87,10 @@ def _field(name: str) -> Iterator[str]:
 
 def _exit_codes() -> Iterator[str]:
     yield from (f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES.items())
-    yield from ("", "With --propagate-exit-code a failed job exits as its first failing process did (128+N: signal N).")
+    yield from (
+        "",
+        "With --propagate-exit-code, a failed job exits as the process that failed first (128+N: signal N).",
+    )
 
 
 def _environment() -> Iterator[str]:
@@ -112,12 +125,12 @@ def _entries(entries: Mapping[str, str]) -> Iterator[str]:
 
 
 _READ = {
-    "JOBSUBMIT_STATE_DIR": "folder of jobs, logs and caches; else the user's state folder",
-    "JOBSUBMIT_CONFIG": "configuration file: default store and backend",
-    "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN": "keys of a bucket, as botocore reads them",
+    "JOBSUBMIT_STATE_DIR": "folder of jobs, logs and caches; default: the user's state folder",
+    "JOBSUBMIT_CONFIG": "configuration file with the default store and backend",
+    "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN": "credentials for a bucket, as botocore reads them",
     "AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3": "profile, region and server of a bucket",
-    "AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "authorities that the server's certificate is checked with",
-    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "proxies of all requests",
+    "AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "CA certificates for verifying the server",
+    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "proxies for all requests",
     "NO_COLOR, COLUMNS": "no colours; the width of the output",
 }
 TOPICS: Mapping[str, tuple[str, Callable[[], Iterator[str]]]] = {

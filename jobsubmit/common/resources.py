@@ -1,4 +1,4 @@
-"""Where the shipped templates and sample code lie, in an installed wheel or in a checkout."""
+"""Where the shipped templates, sample code and documents are, in an installed wheel or in a checkout."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _ROOT = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent
 TEMPLATES = _ROOT / "templates"
 STARTER_JOBS = TEMPLATES / "jobs"
 SAMPLE_CODE = _ROOT / "code"
+FOR_ASSISTANTS = _ROOT / "docs/for-assistants.md"
 
 
 def starter_job(mode: str) -> Path:

@@ -9,23 +9,46 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import pytest
+from pydantic import TypeAdapter
 
 from jobsubmit.cli import main
+from jobsubmit.cli.commands import ALIASES
 from jobsubmit.cli.console import out
+from jobsubmit.cli.documents import A_DOCUMENT_PER_LINE, DOCUMENTS, ErrorDocument
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
 
 
-def checked(done: subprocess.CompletedProcess[str], code: int | None) -> subprocess.CompletedProcess[str]:
-    """Return a run that has ended; fail unless the exit code is the expected one and there is no traceback."""
+def checked(
+    done: subprocess.CompletedProcess[str], code: int | None, arguments: Sequence[str | Path]
+) -> subprocess.CompletedProcess[str]:
+    """Return a run that has ended; fail unless the exit code is the expected one and there is no traceback.
+
+    What it printed as JSON must be of the form that `jobsubmit schema --output COMMAND` promises.
+    """
     assert not any(line.startswith("Traceback") for line in done.stderr.splitlines()), done.stderr
     if code is not None:
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    words = [str(word) for word in arguments]
+    words = words[: words.index("--")] if "--" in words else words  # what follows is a user's command
+    if words[-2:] == ["-o", "json"] and done.stdout:
+        name = next(word for word in words if not word.startswith("-"))
+        has_lines = name in A_DOCUMENT_PER_LINE and not done.stdout.startswith("{\n")  # an error is one document
+        for text in done.stdout.splitlines() if has_lines else [done.stdout]:
+            document_type(ALIASES.get(name, name)).validate_python(json.loads(text))
     return done
+
+
+@cache
+def document_type(name: str) -> TypeAdapter[Any]:
+    """Return what a command prints with `-o json`, well or in an error."""
+    return TypeAdapter(DOCUMENTS[name] | ErrorDocument if name in DOCUMENTS else ErrorDocument)
 
 
 class Command:
@@ -47,7 +70,7 @@ class Command:
             timeout=timeout,
             env={**os.environ, **(env or {})},
         )
-        return checked(done, code)
+        return checked(done, code, args)
 
     def json(self, *args: str | Path, code: int | None = 0, timeout: float = 120) -> Any:
         """Run with -o json and return the document."""
@@ -94,7 +117,7 @@ class CommandHere(Command):
                 returned = _exit_code()
             finally:
                 gc.enable()  # `upload` does without
-        return checked(subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr)), code)
+        return checked(subprocess.CompletedProcess(arguments, returned, _text(stdout), _text(stderr)), code, args)
 
 
 def _raise(error: Exception) -> NoReturn:
