@@ -1,4 +1,4 @@
-"""Results → terminal or JSON: data on stdout, talk on stderr. What draws (rich) is loaded when there is a terminal."""
+"""Write results as text or JSON: data to stdout, messages to stderr. rich is loaded only for a terminal."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from jobsubmit.common.translation import translate
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.transfer.progress import Progress
 
@@ -34,7 +35,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Output:
-    """How this run of the command line shows things; set by the options -o and --debug."""
+    """How this process writes its output; set by the options -o and --debug."""
 
     def __init__(self) -> None:
         self.json = False
@@ -43,7 +44,7 @@ class Output:
 
     @cached_property
     def stderr(self) -> Console:
-        """Return the console for talk."""
+        """Return the console for messages."""
         from rich.console import Console
 
         return Console(file=_stream("stderr"), highlight=False, markup=False, soft_wrap=True)
@@ -58,23 +59,23 @@ class Output:
         return Console(file=_stream("stdout"), highlight=False, markup=False, soft_wrap=True, width=width)
 
     def has_colour(self, stream: TextIO) -> bool:
-        """Return whether colours are wanted on a stream (https://no-color.org)."""
+        """Return whether to write colours to a stream (https://no-color.org)."""
         return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def line(self, text: str) -> None:
-        """Write a line of a job's output to stderr, as it is."""
+        """Write a line of a job's output to stderr unchanged."""
         with self.unread(sys.stderr):
             sys.stderr.write(text + "\n")
 
     def data(self, text: str) -> None:
-        """Write a line of data, at once: as it is, but what would steer a terminal is spelled out there."""
+        """Write a line of data and flush it; on a terminal, control characters are escaped."""
         self._part(text + "\n")
 
     def _part(self, text: str) -> None:
         self._write(_as_bytes(visible(text) if sys.stdout.isatty() else text))
 
     def coloured_data(self, text: str) -> None:
-        """Write a line of data in colours, as it is."""
+        """Write a line of data with its colours, unchanged."""
         self._write(_as_bytes(text + "\n"))
 
     def _write(self, data: bytes) -> None:
@@ -93,11 +94,11 @@ class Output:
             discard(stream)
 
     def document(self, value: Any) -> None:
-        """Write one JSON document; what is not UTF-8 (a file's name may be) as JSON's own escapes."""
+        """Write one JSON document; what is not UTF-8, as in some file names, is written as JSON escapes."""
         self.data(json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace").decode())
 
     def long_document(self, value: Any, items: Iterable[Any]) -> None:
-        """Write one JSON document in which a long list takes the place of LATER, item by item."""
+        """Write one JSON document in which a long list replaces LATER, item by item."""
         head, found, tail = json.dumps(value, ensure_ascii=False, indent=2).partition(json.dumps(LATER))
         assert found
         separator, pieces, encode = "[", iter(items), json.JSONEncoder(ensure_ascii=False).encode
@@ -109,8 +110,8 @@ class Output:
         self.data(("[" if separator == "[" else "\n    ") + "]" + tail)
 
     def talk(self, text: str, style: str = "") -> None:
-        """Write a message for people to stderr."""
-        text = visible(text)
+        """Write a message for people to stderr, in their language."""
+        text = visible(translate(text))
         with self.unread(sys.stderr):
             if not sys.stderr.isatty():
                 print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is what the console would write there
@@ -133,14 +134,14 @@ class Output:
             self.line(text)
 
     def table(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Write rows as a table to stdout; numbers stand on the right, in a column whose name begins with `>`."""
+        """Write rows as a table to stdout; a column whose name begins with `>` is aligned to the right."""
         if sys.stdout.isatty():
             self.stdout.print(table(names, rows))
         else:
             self.data(columns([names, *rows]))
 
     def script(self, text: str) -> None:
-        """Write shell text: highlighted on a terminal, byte for byte elsewhere."""
+        """Write shell text: highlighted on a terminal, unchanged elsewhere."""
         if sys.stdout.isatty():
             from rich.syntax import Syntax
 
@@ -152,7 +153,7 @@ class Output:
 
 
 class OutputError(Exception):
-    """Nobody reads what a command writes: the reader has gone, or the disk is full."""
+    """The output cannot be written: its reader has closed it, or the disk is full."""
 
     def __init__(self, stream: TextIO, error: OSError) -> None:
         super().__init__(str(error))
@@ -160,7 +161,7 @@ class OutputError(Exception):
 
 
 class _Stream(io.TextIOBase):
-    """Pass on to sys.stdout or sys.stderr, as it is now, what rich writes; see Output.unread."""
+    """Forward what rich writes to the current sys.stdout or sys.stderr; see Output.unread."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -192,7 +193,7 @@ def _stream(name: str) -> IO[str]:
 
 
 def discard(stream: TextIO) -> None:
-    """Let a stream write to nowhere from now on."""
+    """Redirect a stream to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -214,7 +215,7 @@ def show_error(error: JobSubmitError) -> None:
 
 @contextmanager
 def said_if_slow(text: str) -> Iterator[None]:
-    """Say what is being done once it takes long."""
+    """Show a message if what is being done takes long."""
     timer = threading.Timer(_SLOW_SECONDS, lambda: out.talk(text))
     timer.daemon = True
     timer.start()
@@ -231,7 +232,7 @@ class _Talk(Progress):
 
 
 class _Bar(_Talk):
-    """Show how far a transfer is: bytes, files, rate and time to go."""
+    """Show the progress of a transfer: bytes, files, rate and remaining time."""
 
     def __init__(self, bar: bars.Progress) -> None:
         self.bar, self.task = bar, bar.add_task("", start=False, visible=False, done=0, files=0)
@@ -250,7 +251,7 @@ class _Bar(_Talk):
 
 @contextmanager
 def transfer_progress() -> Iterator[Progress]:
-    """Show on a terminal how far a transfer is."""
+    """Show the progress of a transfer, on a terminal as a bar."""
     if not sys.stderr.isatty():
         yield _Talk()
         return
@@ -271,7 +272,7 @@ def transfer_progress() -> Iterator[Progress]:
 
 
 def visible(text: str) -> str:
-    """Return text for a terminal, with its lines as they are: signs that would steer it are spelled out."""
+    """Return text for a terminal: line ends stay, other control characters are escaped."""
     return text if text.isprintable() else _STEERING.sub(lambda found: _named(found[0]), text)
 
 
@@ -288,7 +289,7 @@ def _as_bytes(text: str) -> bytes:
 
 
 def without_steering(text: str) -> str:
-    """Return a line of a job for a terminal: its colours stay, what else would steer the terminal is spelled out."""
+    """Return a line of a job for a terminal: its colours stay, other control characters are escaped."""
     if text.isprintable():
         return text
     parts = _COLOUR.split(text)
@@ -300,7 +301,7 @@ _Value = TypeVar("_Value")
 
 
 def readable(value: _Value, stream: IO[str] | None = None) -> _Value:
-    """Return a value with every text in it as a terminal may show it; elsewhere than on a terminal as it is."""
+    """Return a value with the control characters in its texts escaped; unchanged if the stream is no terminal."""
     return _spelled(value) if (stream or sys.stdout).isatty() else value
 
 
@@ -319,14 +320,14 @@ def _spelled(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return a name on one line: what would not be seen is spelled out."""
+    """Return a name on one line, with unprintable characters escaped."""
     return "".join(sign if sign.isprintable() else _named(sign) for sign in text)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as columns for a pipe, where rich would take seconds for thousands of them; the first names them.
+    """Return rows as columns for a pipe (rich would take seconds for thousands of them); the first row names them.
 
-    Numbers stand on the right, in a column whose name begins with `>`.
+    A column whose name begins with `>` is aligned to the right.
     """
     justify = [str.rjust if name.startswith(">") else str.ljust for name in rows[0]]
     shown = [[name.removeprefix(">") for name in rows[0]], *rows[1:]]
@@ -336,7 +337,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """Return rows as a table; numbers stand on the right, in a column whose name begins with `>`."""
+    """Return rows as a table; a column whose name begins with `>` is aligned to the right."""
     from rich.table import Column, Table
 
     heads = (Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in names)

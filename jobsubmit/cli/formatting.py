@@ -1,4 +1,4 @@
-"""A job's state, its output and its end, as people and programs see them."""
+"""Format the state, the output and the end of a job as text and as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.console import out, readable, without_steering
 from jobsubmit.common.code_paths import short_paths
+from jobsubmit.common.translation import translate
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.records import JobRecord
 
@@ -26,7 +27,7 @@ _RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "b
 
 @functools.cache
 def coloured(prefix: str, rank: int | None) -> str:
-    """Return a prefix in the colour of its rank, as a terminal reads it."""
+    """Return a prefix in the colour of its rank, with terminal escapes."""
     from rich.color import ColorSystem
     from rich.style import Style
 
@@ -35,9 +36,9 @@ def coloured(prefix: str, rank: int | None) -> str:
 
 
 def log_text(line: LogLine, *, colour: bool, raw: bool) -> str:
-    """Return a line with its prefix; lines may come by the million, so rich draws only the prefixes, once each.
+    """Return a line with its prefix. There may be millions of lines, so rich draws only the prefixes, once each.
 
-    Unless `raw`, what would steer a terminal is spelled out.
+    Unless `raw`, control characters are escaped.
     """
     prefix = f"[node {line.node}]" if line.rank is None else f"[rank {line.rank}]"
     text = line.text if raw else without_steering(line.text)
@@ -45,7 +46,7 @@ def log_text(line: LogLine, *, colour: bool, raw: bool) -> str:
 
 
 def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
-    """Return a job as programs see it."""
+    """Return a job as a JSON document."""
     return {
         "id": record.id,
         "handle": record.handle,
@@ -75,9 +76,9 @@ def state_text(state: str, reason: str) -> Text:
 
 
 def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
-    """Show how a job ended: its state, and if it failed who did first, and that one's last words."""
+    """Show how a job ended: its state and, if it failed, the process that failed first and its last lines."""
     status = readable(status, stream)
-    show = functools.partial(out.styled, stream)
+    show = functools.partial(_show_message, stream)
     state = (_with_reason(status.state.value, status.reason), _STATE_STYLES.get(status.state.value, "bold"))
     show(f"job {record.id} ", state, f": {status.message}" if status.message else "")
     for warning in record.warnings:
@@ -91,16 +92,21 @@ def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
         return
     if failure.last_lines:
         is_hang = status.reason == "HANG"
-        show(f"  where {failure.quoted} is:" if is_hang else f"  last lines of {failure.quoted}:")
+        show(f"  stack of {failure.quoted}:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
-            show(("  │ ", "red"), short_paths(line))
+            out.styled(stream, ("  │ ", "red"), short_paths(line))
     if failure.victims:
         ranks = ", ".join(map(str, failure.victims))
-        show(f"  ended because of it: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
+        show(f"  ended as a result: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
     if failure.meaning:
-        show("  it means: ", (failure.meaning, "bold"))
+        show("  meaning: ", (failure.meaning, "bold"))
         show(f"  hint: {failure.hint}")
-    show(f"  all of it: jobsubmit logs {record.id} --{failure.quoted}")
+    show(f"  full log: jobsubmit logs {record.id} --{failure.quoted}")
+
+
+def _show_message(stream: TextIO, *parts: str | tuple[str, str]) -> None:
+    """Show a line of parts with or without a style, in the reader's language."""
+    out.styled(stream, *(translate(part) if isinstance(part, str) else (translate(part[0]), part[1]) for part in parts))
 
 
 def _with_reason(state: str, reason: str) -> str:
@@ -108,18 +114,18 @@ def _with_reason(state: str, reason: str) -> str:
 
 
 def recovery_text(recovery: Recovery) -> str:
-    """Return what a restart or a lost node has cost, in one line."""
+    """Return one line about the cost of a restart or a lost node."""
     cause = f" (fault: {recovery.fault})" if recovery.fault else ""
-    told = [f"noticed after {recovery.detected_at - recovery.struck_at:.1f} s"]
+    told = [f"detected after {recovery.detected_at - recovery.struck_at:.1f} s"]
     if recovery.back_at is not None:
-        told.append(f"training again {recovery.back_at - recovery.struck_at:.1f} s after it")
+        told.append(f"training again after {recovery.back_at - recovery.struck_at:.1f} s")
     if recovery.steps_lost is not None:
-        told.append(f"{recovery.steps_lost} steps done again")
+        told.append(f"{recovery.steps_lost} steps repeated")
     return f"{recovery.what}{cause}: {', '.join(told)}"
 
 
 def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
-    """Return the exit code that tells how a job ended."""
+    """Return the exit code for the final state of a job."""
     if not status.state.is_final:
         return NOT_FINISHED
     if status.state is State.SUCCEEDED:
@@ -130,10 +136,10 @@ def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
 
 
 def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
-    """Return (step, offset, duration) of each step so far, in seconds as text."""
+    """Return (title, offset, duration) of each phase so far, in seconds as text."""
     steps = (*record.steps, *status.steps)
     origin = steps[0].start if steps else 0.0
-    unfinished = "never" if status.state.is_final else "…"
+    unfinished = "unfinished" if status.state.is_final else "…"
     return [
         (
             step.title + (f" (restart {step.attempt})" if step.attempt else ""),

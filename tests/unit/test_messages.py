@@ -1,0 +1,112 @@
+"""The texts that users see: plain words, and a translation for each message."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import documentation
+import messages
+import pytest
+from command import Command
+
+from jobsubmit.common.translation import Catalogue, language, parse_template, read_catalogue
+
+CATALOGUE = next(file for file in messages.CATALOGUES if "zh_CN" in file.parts)
+TRANSLATIONS = dict(read_catalogue(CATALOGUE.read_text(encoding="utf-8")))
+CHINESE = re.compile("[\u4e00-\u9fff]")
+# Words of an earlier, private language, and what reads translated.
+RETIRED = re.compile(
+    r"\b(gang|keeper|teller|nodeware|patience|told|tells|telling|bears?|borne|shall|mended|in vain|for want of"
+    r"|what of it|is no time(?! limit))\b",
+    re.IGNORECASE,
+)
+ALLOWED = re.compile(r"gang[- ]scheduling", re.IGNORECASE)
+
+
+def test_no_text_has_a_retired_word() -> None:
+    found = [f"{text.where}: {text.template}" for text in messages.texts() if is_retired(text.template)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", documentation.pages(), ids=lambda page: str(page.relative_to(documentation.ROOT)))
+def test_no_page_has_a_retired_word(page: Path) -> None:
+    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    found = [f"{page.name}:{number}: {line}" for number, line in lines if is_retired(line)]
+    assert not found, "\n".join(found)
+
+
+def is_retired(text: str) -> bool:
+    return RETIRED.search(ALLOWED.sub("", re.sub(r"\{\w+\}", "", text))) is not None
+
+
+def test_every_message_has_a_translation() -> None:
+    missing = [f"{places[0]}: {message}" for (message, _), places in messages.messages().items() if not known(message)]
+    assert not missing, "run: python tests/support/messages.py, and translate:\n" + "\n".join(missing)
+
+
+def known(message: str) -> bool:
+    return message in TRANSLATIONS
+
+
+def test_no_translation_is_left_of_a_message_that_is_gone() -> None:
+    plural = {text for _, text in messages.messages() if text}
+    assert TRANSLATIONS.keys() <= {message for message, _ in messages.messages()} | plural
+
+
+@pytest.mark.parametrize("message", TRANSLATIONS)
+def test_a_translation_has_the_values_of_its_message(message: str) -> None:
+    assert set(parse_template(TRANSLATIONS[message]).names) == set(parse_template(message).names)
+    assert CHINESE.search(TRANSLATIONS[message]) or not re.search("[a-z]{3} [a-z]{3}", message)
+    commands = re.compile(r"`[^`{}]+`|--[\w-]+|\$\w+")
+    assert sorted(commands.findall(TRANSLATIONS[message])) == sorted(commands.findall(message))
+
+
+def test_a_message_is_recognized_by_its_words() -> None:
+    chinese = Catalogue(
+        {
+            "{path}: no such file": "文件 {path} 不存在",
+            "set {field} to {value}": "把 {field} 设为 {value}",
+            "no such file": "文件不存在",
+            "warning": "警告",
+            "{number} nodes": "{number} 个节点",
+            "a {{brace}}": "花括号 {{brace}}",
+        }
+    )
+    assert chinese.translate("train.py: no such file") == "文件 train.py 不存在"
+    assert chinese.translate("  set lr to 2 nodes") == "  把 lr 设为 2 个节点"
+    assert chinese.translate("warning: job.yaml:4  no such file") == "警告: job.yaml:4  文件不存在"
+    assert chinese.translate("a {brace}") == "花括号 {brace}"
+    assert chinese.translate("something else") is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen"),
+    [
+        ({"JOBSUBMIT_LANG": "zh"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LC_ALL": "en_US.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"JOBSUBMIT_LANG": "en", "LC_ALL": "zh_CN.UTF-8"}, "en"),
+        ({"LC_MESSAGES": "zh_TW"}, "zh"),
+        ({"LANG": "zha_CN"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({}, "en"),
+    ],
+)
+def test_the_language_is_the_readers(variables: dict[str, str], chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JOBSUBMIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert language() == chosen
+
+
+def test_an_error_is_chinese_for_people_and_english_for_programs(jobsubmit: Command) -> None:
+    done = jobsubmit("status", "nobody", "-o", "json", code=102, env={"JOBSUBMIT_LANG": "zh"})
+    assert CHINESE.search(done.stderr)
+    assert not CHINESE.search(done.stdout)
+
+
+def test_sentences_are_short() -> None:
+    lengths = sorted(len(words) for page in documentation.pages() for words in documentation.sentences(page))
+    assert lengths[len(lengths) * 9 // 10] <= 28
