@@ -1,4 +1,4 @@
-"""Submit PyTorch distributed training jobs to ModelArts-like platforms.
+"""Submit PyTorch distributed training jobs to Slurm, Kubernetes with Volcano, ModelArts, or this machine.
 
     import jobsubmit
 
@@ -85,7 +85,7 @@ __all__ = sorted(_PLACES)  # noqa: PLE0605 - the names are above, once
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """Load a name when it is used: on nodes there are only the parts that run there."""
+        """Load a name when it is used: on nodes, only the modules of the agent exist."""
         missing = f"module {__name__!r} has no attribute {name!r}"
         if name not in _PLACES:
             raise AttributeError(missing)
@@ -98,5 +98,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
 
 def __dir__() -> list[str]:
-    """Return what completion and `help` show."""
+    """Return the names that completion and `help` show."""
     return [*globals(), *__all__]

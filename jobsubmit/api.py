@@ -1,4 +1,4 @@
-"""The Python interface: the command line's verbs as functions. `jobsubmit` itself exports all of it."""
+"""The Python interface: the commands as functions. The package `jobsubmit` exports all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(job: str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -
 
 
 def prepare(job: LoadedSpec, job_id: str | None = None) -> Prepared:
-    """Decide everything about a job, as `create --dry-run` does; change nothing. Raises CheckError and BundleError.
+    """Prepare and check a job, as `create --dry-run` does; change nothing. Raises CheckError and BundleError.
 
     for finding in jobsubmit.prepare(job).findings:
         print(finding.level, finding.text)
@@ -38,7 +38,7 @@ def prepare(job: LoadedSpec, job_id: str | None = None) -> Prepared:
 
 
 def render_script(job: LoadedSpec) -> Script:
-    """Return the start script, byte for byte as every node runs it. Raises SpecError for a template that is wrong.
+    """Return the start script, byte for byte as every node runs it. Raises SpecError for an invalid template.
 
     print(jobsubmit.render_script(job).text)
     """
@@ -54,7 +54,7 @@ def create(job: LoadedSpec, job_id: str | None = None) -> JobHandle:
 
 
 def status(job: JobHandle | str) -> JobStatus:
-    """Return how a job is now. Raises JobNotFoundError, and BackendError where the backend cannot be reached.
+    """Return the status of a job. Raises JobNotFoundError, and BackendError if the backend cannot be reached.
 
     is_running = jobsubmit.status("resnet").state is jobsubmit.State.RUNNING
     """
@@ -62,7 +62,7 @@ def status(job: JobHandle | str) -> JobStatus:
 
 
 def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
-    """Yield the lines of a job that a query chooses; with `follow` until it has ended. Raises JobNotFoundError.
+    """Yield the lines of a job that match a query; with `follow`, until it ends. Raises JobNotFoundError.
 
     for line in jobsubmit.logs("resnet", jobsubmit.LogQuery(rank=0), follow=True):
         print(line.text)
@@ -71,7 +71,7 @@ def logs(job: JobHandle | str, query: LogQuery = EVERYTHING, *, follow: bool = F
 
 
 def events(job: JobHandle | str) -> Iterator[Mapping[str, Any]]:
-    """Yield what happened to a job: each event has `t`, in seconds since the epoch, and `event`, a word.
+    """Yield the events of a job: each has `t`, in seconds since the epoch, and `event`, its kind.
 
     starts = [event for event in jobsubmit.events("resnet") if event["event"] == "rank_start"]
     """
@@ -79,7 +79,7 @@ def events(job: JobHandle | str) -> Iterator[Mapping[str, Any]]:
 
 
 def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
-    """Return the status once it is final, or as it is after `timeout` seconds. Raises JobNotFoundError.
+    """Wait for a job to end, at most `timeout` seconds, and return its status. Raises JobNotFoundError.
 
     failure = jobsubmit.wait(handle).failure
     """
@@ -87,7 +87,7 @@ def wait(job: JobHandle | str, timeout: float | None = None) -> JobStatus:
 
 
 def report_of(job: JobHandle | str) -> Report:
-    """Return where a job's time went: its phases, and what its steps spent on what. Raises JobNotFoundError.
+    """Return where the time of a job went: its phases and its training steps. Raises JobNotFoundError.
 
     for phase in jobsubmit.report_of("resnet").phases:
         print(phase.name, phase.spans)
@@ -96,7 +96,7 @@ def report_of(job: JobHandle | str) -> Report:
 
 
 def cancel(job: JobHandle | str, grace: float | None = None) -> None:
-    """Ask a job to end within `grace` seconds; on one that has ended this does nothing. Raises JobNotFoundError.
+    """Cancel a job, with `grace` seconds to save; do nothing if it has ended. Raises JobNotFoundError.
 
     jobsubmit.cancel("resnet", grace=30)
     """
@@ -104,7 +104,7 @@ def cancel(job: JobHandle | str, grace: float | None = None) -> None:
 
 
 def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool = False) -> JobHandle:
-    """Submit an earlier job again, as it was but for the assignments; with `resume` from its last checkpoint.
+    """Submit an earlier job again, changed only by the assignments; with `resume`, from its last checkpoint.
 
         handle = jobsubmit.rerun("resnet", ["hyperparameters.lr=0.01"], resume=True)
 
@@ -116,7 +116,7 @@ def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool
 
 
 def delete(job: JobHandle | str) -> None:
-    """Remove what is kept of a job that has ended. Raises UsageError while it runs, and JobNotFoundError.
+    """Delete the logs and the record of a job that has ended. Raises UsageError while it runs, and JobNotFoundError.
 
     jobsubmit.delete("resnet")
     """

@@ -1,4 +1,4 @@
-"""The user's defaults and this machine's folders; each can be moved by one environment variable."""
+"""The user's defaults and this machine's folders; an environment variable for each sets another path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE_VARIABLE = "JOBSUBMIT_STATE_DIR"
 
 
 class Settings(NamedTuple):
-    """What a job file may leave out."""
+    """Defaults for what a job file leaves out, and the state directory."""
 
     default_store: StoreAddress
     default_backend: BackendSpec | None
@@ -30,23 +30,23 @@ class Settings(NamedTuple):
 
     @property
     def transfer_dir(self) -> Path:
-        """Return the directory of what uploads remember, and of their locks."""
+        """Return the directory of the caches of uploads, and of their locks."""
         return self.state_dir / "transfer"
 
     @property
     def input_dir(self) -> Path:
-        """Return the directory of the inputs that jobs of this machine have read, one folder per content."""
+        """Return the directory of the inputs that local jobs have read, one folder per content."""
         return self.state_dir / "inputs"
 
     @property
     def own_store(self) -> Path:
-        """Return the folder that is the store where nobody names one; it is for its owner only."""
+        """Return the folder that is the default store; only its owner has access."""
         return self.state_dir / "store"
 
     def completed(self, own: StoreAddress, *, needs_server: bool = False) -> StoreAddress:
-        """Return a store with what it leaves out: from the configuration, else the embedded folder.
+        """Return a store, completed from the configuration; without one it is the default folder.
 
-        The configuration's server belongs to its own uri: another bucket gets it only if the configuration names none.
+        The server of the configuration belongs to the uri there: another bucket gets it only if that uri is not set.
         """
         ours = self.default_store
         complete = own._replace(uri=(own.uri or ours.uri or str(self.own_store)).rstrip("/") or "/")
@@ -63,11 +63,11 @@ class Settings(NamedTuple):
         )
 
     def store(self, spec: JobSpec) -> StoreAddress:
-        """Return the store of a job; code that is in a bucket already needs a server beside a folder, too."""
+        """Return the store of a job; with code that is already in a bucket, a folder has a server, too."""
         return self.completed(spec.store.address, needs_server=spec.code_dir.startswith(REMOTE_SCHEMES))
 
     def backend(self, spec: JobSpec) -> BackendSpec:
-        """Return the backend of a job: its own, completed by the configuration's where that is of the same kind."""
+        """Return the backend of a job, completed from the configuration if that has the same kind."""
         own, ours = spec.backend, self.default_backend
         if "backend" not in spec.model_fields_set:
             return ours or own
@@ -78,7 +78,7 @@ class Settings(NamedTuple):
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the user's configuration file if there is one; raise SpecError where it is wrong."""
+    """Read the user's configuration file if it exists; raise SpecError if it is invalid."""
     named, state = environment.get(CONFIG_VARIABLE), environment.get(STATE_VARIABLE)
     file = Path(named or _user_path("config", "config.yaml"))
     state_dir = Path(state or _user_path("state")).absolute()

@@ -1,4 +1,4 @@
-"""What a submission from this machine needs, tried out one by one: none of it starts or changes a job."""
+"""Test what a submission from this machine needs. No test starts or changes a job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ANSWER_SECONDS = 5
 
 
 class Line(NamedTuple):
-    """How one thing is, and what to do if it is not well."""
+    """The result of one test, and what to do if it is not ok."""
 
     subject: str
     verdict: Verdict
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 
 def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
-    """Yield how everything is that a job needs; with a job file, its own store, backend and code."""
+    """Yield the result of each test; with a job file, also of its store, backend and code."""
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     python = choose_python(getattr(loaded.spec.backend, "python", None) if loaded else None)
     yield _torch(python)
@@ -70,25 +70,25 @@ def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
 
 def _torch(python: ChosenPython | None) -> Line:
     if python is None:
-        return Line("torch", "warn", "there is no `python` on PATH", "activate the environment your training runs in")
-    where = f"for {python.program} ({python.why}), which local jobs run"
+        return Line("torch", "warn", "`python` is not on PATH", "activate the environment that your training runs in")
+    where = f"for {python.program} ({python.why}), which local jobs use"
     version = version_of(python, "torch")
     if not version:
-        step = f"only the local backend needs it here: {python.program} -m pip install torch, or name backend.python"
+        step = f"only local jobs need it here: run {python.program} -m pip install torch, or set backend.python"
         return Line("torch", "warn", f"is not installed {where}", step)
     version = f"{version} {where}"
     gpus = find_gpus(os.environ)
     if not gpus:
-        return Line("torch", "ok", f"{version}; no GPU here: local jobs train on CPUs with Gloo")
+        return Line("torch", "ok", f"{version}; no GPU found: local jobs train on CPUs with Gloo")
     driver = "with a driver" if Path("/proc/driver/nvidia/version").exists() else "WITHOUT a driver"
     verdict: Verdict = "ok" if driver == "with a driver" else "warn"
-    return Line("torch", verdict, f"{version}; {len(gpus)} GPUs {driver}", "" if verdict == "ok" else "nvidia-smi")
+    return Line("torch", verdict, f"{version}; {len(gpus)} GPUs {driver}", "" if verdict == "ok" else "run nvidia-smi")
 
 
 def _tools() -> Line:
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return Line("shell", "fail", f"not on PATH: {', '.join(missing)}", "install them: the start script calls them")
-    return Line("shell", "ok", f"{', '.join(_TOOLS)} are there")
+    return Line("shell", "ok", f"{', '.join(_TOOLS)} are on PATH")
 
 
 def _state(settings: Settings) -> Line:
@@ -98,12 +98,14 @@ def _state(settings: Settings) -> Line:
         with tempfile.TemporaryFile(dir=settings.state_dir):
             pass
     except OSError as error:
-        step = "JOBSUBMIT_STATE_DIR names another folder"
+        step = "set JOBSUBMIT_STATE_DIR to a folder that you can write to"
         return Line("state", "fail", f"{settings.state_dir}: {error.strerror}", step)
     free = shutil.disk_usage(settings.state_dir).free / (1 << 30)
     rights = stat.S_IMODE(settings.state_dir.stat().st_mode)
     if rights & 0o077:
-        text = f"{settings.state_dir}: others can look into it (mode {rights:o}); what jobsubmit makes in it is private"
+        text = (
+            f"{settings.state_dir}: other users have access (mode {rights:o}); what jobsubmit creates in it is private"
+        )
         return Line("state", "warn", text, f"chmod 700 {shlex.quote(str(settings.state_dir))}")
     return Line("state", "ok", f"{settings.state_dir}, {free:,.1f} GiB free")
 
@@ -113,14 +115,14 @@ def _port() -> Line:
         port, held = lease_port(uuid.uuid4().hex)
         held.close()
     except OSError as error:
-        return Line("port", "fail", error.strerror or str(error), "end what holds the ports")
+        return Line("port", "fail", error.strerror or str(error), "stop the programs that use the ports")
     with socket.socket() as probe:
         try:
             probe.bind(("", DEFAULT_PORT))
         except OSError:
-            text = f"a local job could take {port}; {DEFAULT_PORT} is taken on this machine"
-            return Line("port", "warn", text, "only a node that runs `render --hosts` by hand without a port needs it")
-    return Line("port", "ok", f"a local job could take {port}; {DEFAULT_PORT} is free, too")
+            text = f"port {port} is free for a local job; {DEFAULT_PORT} is in use on this machine"
+            return Line("port", "warn", text, "free it only if you run start scripts by hand without a port")
+    return Line("port", "ok", f"port {port} is free for a local job; {DEFAULT_PORT} is free, too")
 
 
 def _store(address: StoreAddress) -> Iterator[Line]:
@@ -136,12 +138,12 @@ def _store(address: StoreAddress) -> Iterator[Line]:
         same = store.get(key) == data
         store.delete(key)
         said = [f"addressing {address.addressing}" if address.addressing else "", address.region or ""]
-        told = ", ".join(filter(None, said))
+        details = ", ".join(filter(None, said))
         seconds = time.monotonic() - began
-        text = f"{where}: wrote, read and deleted an object in {seconds:.2f} s{f' ({told})' if told else ''}"
+        text = f"{where}: wrote, read and deleted an object in {seconds:.2f} s{f' ({details})' if details else ''}"
         return text if same else ""
 
-    yield _tried("store", tried, f"{where}: what was read is not what was written")
+    yield _tried("store", tried, f"{where}: the object that was read differs from the one that was written")
 
 
 def _clock(address: StoreAddress, endpoint: str) -> Iterator[Line]:
@@ -160,7 +162,7 @@ def _clock(address: StoreAddress, endpoint: str) -> Iterator[Line]:
     skew = abs(time.time() - parsedate_to_datetime(date).timestamp())
     verdict: Verdict = "ok" if skew < _SKEW_WARNED else "warn" if skew < _SKEW_REFUSED else "fail"
     step = "" if verdict == "ok" else "set this machine's clock (ntp): beyond 15 minutes every request is refused"
-    yield Line("clock", verdict, f"{skew:.0f} s from the store's", step)
+    yield Line("clock", verdict, f"differs from the store's clock by {skew:.0f} s", step)
 
 
 def _backend(settings: Settings) -> Line:
@@ -168,7 +170,7 @@ def _backend(settings: Settings) -> Line:
 
     def tried() -> str:
         open_backend(kind, settings).find(f"doctor-{uuid.uuid4().hex[:12]}")
-        return f"{kind} answers"
+        return f"{kind} is reachable"
 
     return _tried("backend", tried)
 
@@ -179,14 +181,12 @@ def _job(loaded: LoadedSpec, settings: Settings) -> Iterator[Line]:
     except JobSubmitError as error:
         yield Line("job", "fail", error.message, error.hint)
         return
-    yield Line(
-        "job", "ok", f"{loaded.document.source}: mode {prepared.plan.mode}, its code can work as far as is known"
-    )
+    yield Line("job", "ok", f"{loaded.document.source}: mode {prepared.plan.mode}, the checks found no errors")
     kind = prepared.plan.backend.kind
 
     def tried() -> str:
         open_backend(kind, settings).preflight(prepared.plan, prepared.request)
-        return f"{kind} answers, and would take the job"
+        return f"{kind} is reachable, and would accept the job"
 
     yield _tried("backend", tried)
 
@@ -197,5 +197,5 @@ def _tried(subject: str, act: Callable[[], str], otherwise: str = "") -> Line:
     except JobSubmitError as error:
         return Line(subject, "fail", error.message, error.hint)
     except OSError as error:
-        return Line(subject, "fail", str(error), "see the line about the state directory")
+        return Line(subject, "fail", str(error), "check the state directory (line `state`)")
     return Line(subject, "ok", text) if text else Line(subject, "fail", otherwise)

@@ -1,4 +1,4 @@
-"""The errors a user may meet: where it is, what is wrong, what to do next, and the exit code that says so."""
+"""The errors that users may see, each with its place, message, hint and exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 
 class Problem(NamedTuple):
-    """One fault: `where` is `job.yaml:4`, a flag or a path; `field` is the dotted name in the spec, if any."""
+    """One problem: `where` is `job.yaml:4`, an option or a path; `field` is the dotted name in the spec, if any."""
 
     where: str
     field: str
@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the beginning of a hint: the known word that a misspelled one means, or nothing where none is near."""
+    """Return the start of a hint: the known word closest to a misspelled one, or nothing if none is close."""
     close = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean `{close[0]}`? " if close else ""
 
@@ -29,22 +29,22 @@ NOT_FINISHED = 101
 JOB_CANCELLED = 103
 INTERRUPTED = 130
 EXIT_CODES = {
-    0: "everything went well",
+    0: "success",
     1: "a bug in jobsubmit: run the command again with --debug, and report it",
     2: "wrong usage, or an invalid job file",
-    3: "a check failed: the code, the bundle, or what `doctor` tried",
-    4: "the store refused, or there are no valid credentials for it",
-    5: "the backend refused, or cannot be reached",
+    3: "a check failed: of the code, of the bundle, or in `doctor`",
+    4: "the store refused a request, or its credentials are missing or invalid",
+    5: "the backend refused a request, or cannot be reached",
     JOB_FAILED: "the job failed, or was lost",
-    NOT_FINISHED: "the job has not finished in time, or its state is unknown",
-    102: "there is no such job",
+    NOT_FINISHED: "the job did not finish in time, or its state is unknown",
+    102: "the job does not exist",
     JOB_CANCELLED: "the job was cancelled",
-    INTERRUPTED: "Ctrl-C: the job goes on",
+    INTERRUPTED: "interrupted by Ctrl-C: the job keeps running",
 }
 
 
 class JobSubmitError(Exception):
-    """The root of every error that is not our bug."""
+    """The base class of all errors that are not bugs of jobsubmit."""
 
     code: ClassVar[int] = 1
 
@@ -56,13 +56,13 @@ class JobSubmitError(Exception):
 
 
 class UsageError(JobSubmitError):
-    """The command line asks for something that does not exist or does not go together."""
+    """The command line names something that does not exist, or combines what cannot be combined."""
 
     code = 2
 
 
 class SpecError(JobSubmitError):
-    """List every problem of a job file at once."""
+    """A job file has problems; all of them are listed."""
 
     code = 2
 
@@ -72,7 +72,7 @@ class SpecError(JobSubmitError):
 
 
 class BundleError(JobSubmitError):
-    """Why the code directory cannot be uploaded as it is."""
+    """The code directory cannot be uploaded as it is."""
 
     code = 2
 
@@ -84,19 +84,19 @@ class CheckError(JobSubmitError):
 
 
 class StoreError(JobSubmitError):
-    """The object store refused, or there are no credentials for it."""
+    """The store refused a request, or its credentials are missing or invalid."""
 
     code = 4
 
 
 class StoreRefusedError(StoreError):
-    """The server of a bucket was reached, and does not do what it was asked for."""
+    """The server of a bucket was reached, but refused the request."""
 
 
 class BackendError(JobSubmitError):
-    """The engine which runs jobs refused or cannot be reached; `may_pass` where trying again may help.
+    """The backend refused a request or cannot be reached; `may_pass` is true if a retry may help.
 
-    `is_unsure` where nobody knows whether the engine has done what it was asked for.
+    `is_unsure` is true if it is unknown whether the platform has carried out the request.
     """
 
     code = 5
@@ -125,6 +125,6 @@ class JobNotFoundError(JobSubmitError):
 
 
 class CancelledError(JobSubmitError):
-    """Somebody cancelled the job while it was being submitted."""
+    """The job was cancelled while it was being submitted."""
 
     code = JOB_CANCELLED

@@ -1,4 +1,4 @@
-"""For training code: time a gradient synchronisation that it does by hand.
+"""For training code: time a gradient synchronisation that the code does by hand.
 
     from jobsubmit.profiling import sync
 
@@ -6,7 +6,7 @@
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
 
-It is there in every process of a job, whether jobsubmit is installed on the node or not.
+Every process of a job can import it, even if jobsubmit is not installed on the node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unpack this program, which came as one zip file, beside where it works, and run it: `python3 agent.pyz COMMAND …`."""
+"""Unpack this program, which is one zip file, into a temporary folder, and run it: `python3 agent.pyz COMMAND …`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Do something with a module right after it was imported."""
+"""Run an action right after a module was imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def after_import(actions: dict[str, Action], failed: Callable[[str], None]) -> None:
-    """Run an action on each named module: now, if it is there, else once it was imported; tell of one that fails."""
+    """Run an action on each named module: now if it is loaded, else after its import; `failed` gets the errors."""
 
     def guarded(action: Action) -> Action:
         def act(module: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and mostly only for their owner; the one place that does so."""
+"""Write files whole or not at all, and mostly only for their owner."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an error says that a disk, or the user's share of it, is full."""
+    """Return whether an error means that a disk, or the user's quota on it, is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def when_there_is_room(write: Callable[[], object]) -> None:
-    """Write something, again and again for an hour while the disk is full."""
+    """Call `write`, and retry it for an hour while the disk is full."""
     deadline = time.monotonic() + _ROOM_SECONDS
     while True:
         try:
@@ -40,7 +40,7 @@ def when_there_is_room(write: Callable[[], object]) -> None:
 
 
 def append_whole(path: str, data: bytes) -> None:
-    """Append lines to a file, all or nothing; a line that another process left unfinished is ended first."""
+    """Append lines to a file, all or nothing; a line that another process left incomplete is ended first."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
     try:
         try:
@@ -66,9 +66,9 @@ def append_whole(path: str, data: bytes) -> None:
 def replace_file(
     path: str, data: str | bytes | Iterable[bytes], *, is_durable: bool = True, is_private: bool = True
 ) -> None:
-    """Replace a file, whole: a reader finds the old data or the new. Without `is_private` everybody may read it.
+    """Replace a file as a whole: a reader gets the old data or the new. Without `is_private` all users may read it.
 
-    With `is_durable` that holds after a crash of the machine, too.
+    With `is_durable` this also holds after a crash of the machine.
     """
     data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
     temporary = "%s.%d" % (path, os.getpid())
@@ -90,7 +90,7 @@ def replace_file(
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file if it is one, and not a pipe or a device, which could keep us for ever; for `open`."""
+    """Open a regular file, and not a pipe or a device, which could block forever; an opener for `open`."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -99,19 +99,19 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def read_file(path: str, most: int = -1, *, start: int = 0) -> bytes:
-    """Return what is in a file of a job's directory from `start` on, at most `most` bytes if they are given."""
+    """Return the content of a file of a job directory from `start` on, at most `most` bytes if given."""
     with open(path, "rb", opener=open_regular) as stream:
         stream.seek(start)
         return stream.read(most)
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file, which only its owner may read if it is made now; for `open`."""
+    """Open a file, which only its owner may read if it is created now; an opener for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def make_private(directory: str) -> None:
-    """Make a directory that only its owner can look into, whatever the umask; an older one of ours becomes so."""
+    """Create a directory that only its owner can read, with any umask; an existing one of ours becomes private."""
     above = os.path.dirname(os.path.abspath(directory))
     if not os.path.isdir(above):
         make_private(above)

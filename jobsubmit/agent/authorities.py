@@ -1,4 +1,4 @@
-"""The authorities that a node checks servers with: those of its system, and those that came with the job."""
+"""The certificate authorities that a node trusts: those of its system, and those of the job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def make_context(certificates: str) -> ssl.SSLContext:
-    """Return how a connection is checked; `certificates` are in PEM form, and may be none."""
+    """Return the SSL context of a connection; `certificates` are in PEM form, and may be empty."""
     import ssl
 
     context = ssl.create_default_context()
@@ -18,7 +18,7 @@ def make_context(certificates: str) -> ssl.SSLContext:
 
 
 def trust(certificates: str) -> None:
-    """Have urllib check all servers of this process with these certificates, too."""
+    """Make urllib trust these certificates, too, in all connections of this process."""
     import urllib.request
 
     handler = urllib.request.HTTPSHandler(context=make_context(certificates))

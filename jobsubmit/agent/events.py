@@ -1,4 +1,4 @@
-"""What happened to a job: one line an event, appended by client, supervisor and ranks."""
+"""The events of a job: one line per event, appended by client, supervisor and ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _unwritten = []  # type: list[bytes] # lines of this process that a full disk di
 
 
 def append_event(job_dir: str, event: str, **fields: Unpack[EventFields]) -> None:
-    """Append one event with the time it happened, whole or not at all; several processes may do so at once.
+    """Append one event with its time, whole or not at all; several processes may append at the same time.
 
-    What a full disk does not take is written with this process's next event (see `write_events`).
+    What a full disk does not accept is written with the next event of this process (see `write_events`).
     """
     line = json.dumps({"t": time.time(), "event": event, **fields}, ensure_ascii=False) + "\n"
     _unwritten.append(line.encode("utf-8", "backslashreplace"))
@@ -28,7 +28,7 @@ def append_event(job_dir: str, event: str, **fields: Unpack[EventFields]) -> Non
 
 
 def write_events(job_dir: str) -> bool:
-    """Write the events that a full disk did not take before; return whether none is left."""
+    """Write the events that a full disk did not accept before; return whether none is left."""
     while _unwritten:
         try:
             append_whole(JobDirectory(job_dir).events, _unwritten[0])
@@ -42,7 +42,7 @@ def write_events(job_dir: str) -> bool:
 
 
 class EventReader:
-    """Read each event once, whole lines only; a line that is damaged counts as not there."""
+    """Reads each event once, complete lines only; damaged lines are ignored."""
 
     def __init__(self, job_dir: str) -> None:
         self.path = JobDirectory(job_dir).events

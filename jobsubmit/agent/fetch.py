@@ -1,11 +1,11 @@
-"""Fetch the code and the start script of a job onto a node, and prove both before anything may run.
+"""Fetch the code and the start script of a job onto a node, and verify both before anything runs.
 
-As a program of its own it takes TARGET as its argument, and a FetchOrder on standard input: its addresses may be
-signed. Code that somebody else uploaded has no manifest; then `sizes` says what is to arrive.
+As a program it takes TARGET as its argument, and a FetchOrder on standard input, whose addresses may be signed. Code
+that was not uploaded by jobsubmit has no manifest; then `sizes` lists the expected files.
 
-On success TARGET holds the code folder and start.sh, and the digests are printed as JSON. A digest that differs, a
-path that leaves the folder or a file that is not in the manifest ends it with exit code 1 and one line on stderr; a
-half-fetched folder is never moved into place.
+On success TARGET contains the code folder and start.sh, and the digests are printed as JSON. A digest that differs, a
+path that leaves the folder or a file that is not in the manifest ends the program with exit code 1 and one line on
+stderr; an incomplete folder is never moved into place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .protocol import FetchCode, FetchOrder, ManifestEntry
 
     class Readable(Protocol):
-        """What can be read in pieces."""
+        """A stream that can be read in blocks."""
 
         def read(self, size: int, /) -> bytes: ...
 
@@ -49,13 +49,13 @@ os.umask(_UMASK)  # it can only be read by setting it
 
 
 class FetchError(Exception):
-    """In one line why the code is not on the node."""
+    """The code could not be fetched; the message is one line that says why."""
 
 
 def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str] = ()) -> str:
     """Return the digest of a tree: sha256 over the (path, mode, sha256) of its files, and over its empty directories.
 
-    Neither times nor packing count.
+    Times and the kind of packing do not change it.
     """
     entries = [*files, *((directory + "/", "", "") for directory in directories)]
     entries.sort()  # as their lines would be: no path has a NUL
@@ -67,7 +67,7 @@ def tree_digest(files: Iterable[tuple[str, str, str]], directories: Iterable[str
 
 
 def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
-    """Fetch what the order names into `target`; return the digests that were proven."""
+    """Fetch what the order names into `target`; return the verified digests."""
     if order["code_name"] in ("", ".", "..", "start.sh") or "/" in order["code_name"]:
         raise FetchError("%r cannot be the name of the code folder" % order["code_name"])
     import shutil
@@ -81,7 +81,7 @@ def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
         script = os.path.join(work, "start.sh")
         digest, _ = _download(order["script"]["url"], script, LARGEST_SCRIPT)
         if digest != order["script"]["sha256"]:
-            raise FetchError("the start script in the store is not the one that was submitted")
+            raise FetchError("the start script in the store differs from the one that was submitted")
         code = os.path.join(work, "code")
         os.mkdir(code)
         proven = _fetch_code(order["code"], code, work)
@@ -122,7 +122,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     else:
         missing = set(files) - set(code["files"])
         if missing:
-            raise FetchError("no address was given for %s" % sorted(missing)[0])
+            raise FetchError("the fetch order has no address for %s" % sorted(missing)[0])
         require_room(folder, sizes.values())
         for path, (digest, _) in _each_file({path: code["files"][path] for path in files}, folder, sizes):
             _prove(os.path.join(folder, path), path, digest, files[path])
@@ -130,31 +130,31 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
 
 
 def index_entries(listed: Iterable[ManifestEntry]) -> dict[str, ManifestEntry]:
-    """Return the files of a manifest by path; raise FetchError for one that is listed twice or has no real size."""
+    """Return the files of a manifest by path; raise FetchError for a duplicate path or an invalid size."""
     found = {}  # type: dict[str, ManifestEntry]
     for entry in listed:
         path, size = entry["path"], entry["size"]
         if path in found:
             raise FetchError("the manifest lists %r twice" % path)
         if type(size) is not int or not 0 <= size <= LARGEST_FILE:
-            raise FetchError("the manifest says that %r has %r bytes" % (path, size))
+            raise FetchError("the manifest lists %r with an invalid size of %r bytes" % (path, size))
         found[path] = entry
     return found
 
 
 def largest_archive(sizes: Iterable[int], directories: int) -> int:
-    """Return how many bytes an archive of such files can have, packed or not."""
+    """Return the maximum size of an archive of such files in bytes, compressed or not."""
     listed = list(sizes)
     return sum(listed) + (len(listed) + directories + 1) * _PER_ENTRY + (1 << 20)
 
 
 def require_room(folder: str, sizes: Iterable[int]) -> None:
-    """Raise FetchError where a disk has no room for what will come."""
+    """Raise FetchError if a disk has no room for files of these sizes."""
     import shutil
 
     needed, disk = sum(sizes), shutil.disk_usage(folder)
     if disk.total and needed > disk.free:  # some file systems do not say how large they are
-        raise FetchError("it needs {:,} bytes, and the disk of {} has {:,} left".format(needed, folder, disk.free))
+        raise FetchError("it needs {:,} bytes, but the disk of {} has only {:,} left".format(needed, folder, disk.free))
 
 
 def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int]) -> list[tuple[str, tuple[str, int]]]:
@@ -168,7 +168,7 @@ def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int])
 
 
 class _Bounded:
-    """Read a stream, and no more of it than was promised: a small archive may hold an endless file."""
+    """Read at most the expected bytes of a stream: a small archive may expand to an endless file."""
 
     def __init__(self, stream: Readable, most: int) -> None:
         self.stream, self.left = stream, most
@@ -183,7 +183,7 @@ class _Bounded:
 
 
 def extract(archive: str, files: Mapping[str, ManifestEntry], directories: Iterable[str], folder: str) -> None:
-    """Unpack exactly the files and empty directories that a manifest lists, each proven; refuse everything else."""
+    """Unpack exactly the files and empty directories that a manifest lists, and verify them; refuse everything else."""
     import gzip
     import tarfile
 
@@ -222,7 +222,7 @@ def _prove(file: str, path: str, digest: str, entry: ManifestEntry) -> None:
 
 
 def safe_path(folder: str, path: str, is_made: bool = False) -> str:
-    """Return where a path of a manifest lies, its folder made; raise FetchError if it would leave the folder above."""
+    """Return the path of a manifest's file, and create its folder; raise FetchError if it would leave `folder`."""
     parts = path.split("/")
     if not path or "\0" in path or len(parts) > DEEPEST or any(part in ("", ".", "..") for part in parts):
         raise FetchError("the path %r would leave the code folder" % path)
@@ -233,7 +233,7 @@ def safe_path(folder: str, path: str, is_made: bool = False) -> str:
 
 
 def _download(url: str, file: str, most: int) -> tuple[str, int]:
-    """Return (sha256, size in bytes) of what arrived, `most` bytes at most; try again on whatever may pass."""
+    """Return (sha256, size in bytes) of what arrived, `most` bytes at most; retry transient errors."""
     import http.client
     import urllib.error
 
@@ -275,7 +275,7 @@ def _require_regular(path: str) -> None:
 
 
 def write(source: Readable, file: str, most: int) -> tuple[str, int]:
-    """Write what a stream holds to a file, until it is more than `most` bytes; return its (sha256, size in bytes)."""
+    """Write a stream to a file, until it has more than `most` bytes; return its (sha256, size in bytes)."""
     digest, size = hashlib.sha256(), 0
     with open(file, "wb") as sink:
         for block in iter(lambda: source.read(CHUNK), b""):
@@ -293,7 +293,7 @@ def _shown(url: str) -> str:
 
 
 def fetch_errors() -> tuple[type[Exception], ...]:
-    """Return what may be raised by an order that cannot be fulfilled."""
+    """Return the exceptions that `fetch` may raise for an order that cannot be fetched."""
     import tarfile
     import zlib
 

@@ -12,10 +12,10 @@ _START = (
 
 
 def isolated(*arguments: str) -> list[str]:
-    """Return the words that start this Python with the standard library only."""
+    """Return the command that starts this Python with the standard library only."""
     return [sys.executable, "-I", "-S", *arguments]
 
 
 def agent_command(module: str, *arguments: str) -> list[str]:
-    """Return the words that run `main` of a module of this agent; nothing else of ours can be imported there."""
+    """Return the command that runs `main` of a module of this agent; it can import nothing else of jobsubmit."""
     return isolated("-c", _START, os.path.dirname(os.path.abspath(__file__)), module, *arguments)

@@ -1,4 +1,4 @@
-"""Every file of a job's directory: who writes it, and what it is for."""
+"""Every file of a job directory: who writes it, and its purpose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.
 
 
 class JobDirectory:
-    """The paths of a job's files; of a job that an engine runs, a node has such a directory for each attempt."""
+    """The paths of a job's files; on a platform each node has such a directory for each attempt."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path = os.fspath(path)
@@ -48,12 +48,12 @@ class JobDirectory:
         self.cancel = os.path.join(path, "cancel")
 
     def log_of(self, node: int, rank: int | None, stream: str) -> str:
-        """Return the log of one stream of a rank, or of what its node says before and around its ranks."""
+        """Return the log of one stream of a rank, or of its node apart from its ranks."""
         name = "node-%d" % node if rank is None else "rank-%d" % rank
         return os.path.join(self.logs, "%s.%s.log" % (name, stream))
 
     def stacks_of(self, rank: int) -> str:
-        """Return the file that a rank writes its stacks to when it is asked."""
+        """Return the file to which a rank writes its stacks when asked."""
         return os.path.join(self.stacks, "rank-%d.txt" % rank)
 
     def error_of(self, rank: int) -> str:
@@ -65,5 +65,5 @@ class JobDirectory:
         return os.path.join(self.path, kind + "s", name)
 
     def node_of(self, attempt: int, node: int) -> JobDirectory:
-        """Return the directory of what one node does in one attempt, in a folder that the nodes of a job share."""
+        """Return the job directory of one node in one attempt, in a folder that the nodes of a job share."""
         return JobDirectory(os.path.join(self.path, "run-%d" % attempt, "node-%d" % node))

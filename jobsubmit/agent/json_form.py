@@ -1,8 +1,8 @@
-"""JSON that was written by another process, read back: in its form, or not at all.
+"""Read JSON that another process wrote, and check its form.
 
 A form is a type (`float` is any finite number), a tuple of forms of which one fits, a list with the form of each item,
-or a mapping of names to forms; a name that ends in `?` may be left out, and names that are not listed may be there. A
-TypedDict of protocol.py is a form, too: its annotations are read, so that one definition serves types and checks.
+or a mapping of names to forms; a name that ends in `?` is optional, and other names are allowed. A TypedDict of
+protocol.py is a form, too: its annotations are read, so that one definition serves types and checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict(dict):
-        """What a TypedDict is while programs run: a class whose annotations say the fields of a JSON object."""
+        """A TypedDict at run time: a class whose annotations are the fields of a JSON object."""
 
         is_total = True
 
@@ -39,7 +39,7 @@ _forms = {}  # type: dict[type, dict[str, Form]]
 
 
 def parse_json(data: bytes) -> object:
-    """Return what JSON text says. Raises ValueError where it is not JSON, or is nested too deeply."""
+    """Return the value of a JSON text. Raises ValueError if it is not JSON, or is nested too deeply."""
     try:
         return json.loads(data.decode("utf-8"))
     except RecursionError:
@@ -47,15 +47,15 @@ def parse_json(data: bytes) -> object:
 
 
 def read_object(data: bytes, form: type[T]) -> T:
-    """Return a JSON object of a form. Raises ValueError that names the first field that does not fit."""
+    """Return a JSON object of a form. Raises a ValueError that names the first field that does not fit."""
     return read_fields(data, form)  # type: ignore[return-value] # its fields were checked
 
 
 def read_fields(data: bytes, form: Form) -> dict[str, Any]:
-    """Return a JSON object of a form that is no class. Raises ValueError as read_object does."""
+    """Return a JSON object of a form that is not a class. Raises ValueError as read_object does."""
     value = parse_json(data)
     if not isinstance(value, dict):
-        raise ValueError("it holds no JSON object")
+        raise ValueError("it is not a JSON object")
     wrong = find_misfit(value, form)
     if wrong is not None:
         raise ValueError("its field `%s` is missing or wrong" % wrong)
@@ -112,7 +112,7 @@ def _annotated(kind: type) -> Iterator[tuple[str, Form]]:
 
 
 def _parse_annotation(text: str, owner: type) -> Form:
-    """Return the form that an annotation says, like `int | None`, `list[str]` or the name of another class."""
+    """Return the form of an annotation, like `int | None`, `list[str]` or the name of another class."""
     parts = text.split(" | ")
     if len(parts) > 1:
         return tuple(_parse_annotation(part, owner) for part in parts)

@@ -1,7 +1,7 @@
-"""Forward a node's lines to stdout, where an engine keeps one log a node: each with its time, its number and its rank.
+"""Forward a node's lines to stdout, for a platform that keeps one log per node: each with its time, number and rank.
 
-A line is `TIME NUMBER [rank 3] TEXT` or `TIME NUMBER [node 0] TEXT`; with `!` before the `]` it is of stderr; the
-numbers count from 1. A log may end with `TIME NUMBER [end 0] STATUS`, what became of the node as JSON.
+A line is `TIME NUMBER [rank 3] TEXT` or `TIME NUMBER [node 0] TEXT`; a `!` before the `]` marks a line of stderr. The
+numbers count from 1. A log may end with `TIME NUMBER [end 0] STATUS`, the node's status as JSON.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ class LogForwarder(threading.Thread):
         self.on_line(data)
 
     def on_line(self, data: bytes) -> None:
-        """Do more with a line that was forwarded; a subclass may."""
+        """Called for each forwarded line, for subclasses."""
 
     def pause(self) -> None:
-        """Do what is due between two looks."""
+        """Called between two reads, for subclasses."""
 
     def finish(self) -> None:
-        """Return when all lines are forwarded."""
+        """Wait until all lines are forwarded."""
         self.is_over.set()
         self.join()
 
     def report_end(self, node: int, status: bytes) -> None:
-        """Write what became of the node, after all its lines."""
+        """Write the status of the node, after all its lines."""
         sys.stdout.buffer.write(b"%.3f %d [end %d] %s\n" % (time.time(), self.number + 1, node, status))
         sys.stdout.flush()
 
 
 def tag_line(line: Line, number: int) -> bytes:
-    """Return a line as it stands in the log of a node."""
+    """Return a line in the form of the platform's log."""
     moment, (node, rank, stream), text = line
     whose = "node %d" % node if rank is None else "rank %d" % rank
     mark = "!" if stream == "stderr" else ""
@@ -81,7 +81,7 @@ def tag_line(line: Line, number: int) -> bytes:
 
 
 def shorten_status(status: NodeStatus) -> bytes:
-    """Return as much of a status as one line of a log, or Kubernetes, keeps."""
+    """Return a status as JSON, shortened to what one line of a log, or Kubernetes, can hold."""
     kept = status.copy()
     for name in _LEFT_OUT:
         kept.pop(name, None)

@@ -1,4 +1,4 @@
-"""Processes that must not get away: adopt what is orphaned, die with the parent, kill until nothing is left."""
+"""Control descendant processes: adopt orphans, die with the parent, kill until none is left."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan below this process, so that `kill_all` can prove that none is left."""
+    """Become the parent of every orphan below this process, so that `kill_all` can verify that none is left."""
     if _prctl:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends."""
+    """Ask the kernel to send this process a signal when its parent ends."""
     if _prctl:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def find_descendants(of: Iterable[int] = ()) -> list[int]:
-    """Return the pids below some processes, by default this one; only Linux can tell."""
+    """Return the pids of the descendants of some processes, by default of this one; empty outside Linux."""
     children = _children_of_all()
     found, queue = [], list(of) or [os.getpid()]
     while queue:
@@ -42,7 +42,7 @@ def find_descendants(of: Iterable[int] = ()) -> list[int]:
 
 
 def find_children() -> list[int]:
-    """Return the pids whose parent this process is, adopted orphans among them; only Linux can tell."""
+    """Return the pids of the children of this process, including adopted orphans; empty outside Linux."""
     return _children_of_all().get(os.getpid(), [])
 
 
@@ -56,7 +56,7 @@ def _children_of_all() -> dict[int, list[int]]:
 
 
 def read_stat(pid: int) -> list[bytes]:
-    """Return what the kernel says of a process, from its state on (see proc(5)); nothing if it is gone."""
+    """Return the fields of a process in /proc, from its state on (see proc(5)); empty if it has ended."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             return stream.read().rpartition(b")")[2].split()
@@ -65,13 +65,13 @@ def read_stat(pid: int) -> list[bytes]:
 
 
 def start_time_of(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since the machine did; None if it is gone or a zombie."""
+    """Return when a process started, in clock ticks since boot; None if it has ended or is a zombie."""
     fields = read_stat(pid)
     return int(fields[19]) if fields and fields[0] not in (b"Z", b"X") else None
 
 
 def kill_all(known: Iterable[int] = (), seconds: float = 10.0) -> bool:
-    """SIGKILL every descendant (and the known pids) until the kernel says that no child is left."""
+    """Send SIGKILL to every descendant (and to the known pids) until no child is left."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for pid in {*find_descendants(), *(() if _LINUX else known)}:
@@ -94,7 +94,7 @@ def reap() -> bool:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to one process; that it is gone already is fine."""
+    """Send a signal to one process, if it still exists."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -102,5 +102,5 @@ def send(pid: int, number: int) -> None:
 
 
 def send_group(pgid: int, number: int) -> None:
-    """Send a signal to a process group; that it is gone already is fine."""
+    """Send a signal to a process group, if it still exists."""
     send(-pgid, number)

@@ -1,12 +1,12 @@
-"""What client, agent and ranks write for each other, as JSON: one definition for the types and for the checks.
+"""The JSON documents that client, agent and ranks exchange: one definition for the types and for the checks.
 
-    request.json    AgentRequest   client → agent   what the job is
+    request.json    AgentRequest   client → agent   the job
     order.json      FetchOrder     client → agent   where its code is, with signed addresses
-    status.json     NodeStatus     agent → client   how a node, or a whole local job, is
-    events.jsonl    Event          agent, ranks → agent, client   what happened, one a line
+    status.json     NodeStatus     agent → client   the status of a node, or of a whole local job
+    events.jsonl    Event          agent, ranks → agent, client   what happened, one event per line
 
-VERSION counts up when a reader of the version before would misread what is written; fields may be added without that.
-A client reads what agents of earlier versions wrote (tests/corpus/records), and says so where a newer one has.
+VERSION increases when an older reader would misread what is written; new fields do not increase it. A client reads
+what older agents wrote (tests/corpus/records), and reports UNKNOWN for a newer version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REQUEST, ORDER, COLLECT = "request.json", "order.json", "collect.json"  # beside
 
 
 class CodeInfo(TypedDict):
-    """Where the code lies, for people; the FetchOrder is what a node follows."""
+    """Where the code is stored, as information; a node uses the FetchOrder."""
 
     uri: str
     layout: str
@@ -56,7 +56,7 @@ class Server(TypedDict):
 class Mount(TypedDict):
     """An input, an output or the checkpoints of a job; `every` is in seconds, 0 for never.
 
-    `path` is where all nodes see it already; without it the agent makes a folder of the job's.
+    `path` is where all nodes already see it; without it the agent creates a folder in the job directory.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Mount(TypedDict):
 
 
 class RestartPolicy(TypedDict):
-    """After which failures a job is started again; `backoff` is in seconds."""
+    """The failures after which a job is restarted; `backoff` is in seconds."""
 
     max: int
     on: list[str]
@@ -77,7 +77,7 @@ class RestartPolicy(TypedDict):
 
 
 class Fault(TypedDict):
-    """Something to break on purpose, once: `after` and `by` are in seconds, after all ranks have started."""
+    """A fault that is triggered once: `after` and `by` are in seconds, after all ranks have started."""
 
     text: str
     action: str
@@ -90,9 +90,9 @@ class Fault(TypedDict):
 
 
 class AgentRequest(TypedDict):
-    """What the agent must know of a job. `timeout` and `hang_after` are in seconds, 0 for none.
+    """The request of a job to the agent. `timeout` and `hang_after` are in seconds, 0 for none.
 
-    `secrets` says where each value comes from; the values travel apart from it.
+    `secrets` says where each value comes from; the values are passed separately.
     """
 
     version: NotRequired[int]
@@ -118,14 +118,14 @@ class AgentRequest(TypedDict):
 
 
 class FetchScript(TypedDict):
-    """The start script, to be fetched."""
+    """The start script to fetch."""
 
     url: str
     sha256: str
 
 
 class FetchCode(TypedDict):
-    """The code, to be fetched: an archive, or files by path; `sizes` where nothing is known of it but these."""
+    """The code to fetch: an archive, or files by path; `sizes` if only the sizes are known."""
 
     layout: str
     manifest: NotRequired[str]
@@ -170,9 +170,9 @@ class Collect(TypedDict):
 
 
 class Place(TypedDict):
-    """Which node of the job this is, and how all nodes find each other.
+    """Which node of the job this is, and how the nodes find each other.
 
-    `job_folder` and `script` are there where the engine has laid the code and the start script itself.
+    `job_folder` and `script` are set if the platform itself delivers the code and the start script.
     """
 
     node: int
@@ -184,9 +184,9 @@ class Place(TypedDict):
 
 
 class Assignment(TypedDict):
-    """All that a supervisor is given: a whole local job, or with `place` one node of a job.
+    """Everything that a supervisor receives: a whole local job, or with `place` one node of a job.
 
-    `data_staging` are the words of the program that moves inputs and outputs, `umask` is of the user's processes.
+    `data_staging` is the command that copies inputs and outputs, `umask` is for the user's processes.
     """
 
     request: AgentRequest
@@ -204,14 +204,14 @@ class Assignment(TypedDict):
 
 
 class StruckFault(TypedDict):
-    """A fault on purpose, and when it struck."""
+    """A fault, and when it was triggered."""
 
     text: str
     t: Time
 
 
 class Evidence(TypedDict, total=False):
-    """By which failures of several nodes are compared: see recovery/first_failure.py."""
+    """What is used to compare failures of several nodes: see recovery/first_failure.py."""
 
     was_told: bool | None
     is_victim: bool | None
@@ -220,7 +220,7 @@ class Evidence(TypedDict, total=False):
 
 
 class Failure(TypedDict):
-    """The process that failed first. `last_lines` are of `quoted`; `words` are more of them, to be explained."""
+    """The process that failed first. `last_lines` are those of `quoted`; `words` are more of them, to diagnose it."""
 
     node: int
     rank: int | None
@@ -235,7 +235,7 @@ class Failure(TypedDict):
 
 
 class Restart(TypedDict):
-    """A restart of the job, and what it has cost."""
+    """A restart of the job, and what it cost."""
 
     attempt: int
     reason: str
@@ -249,7 +249,7 @@ class Restart(TypedDict):
 
 
 class Resize(TypedDict):
-    """A node that an elastic job lost or gained, and with how many it went on."""
+    """A node that an elastic job lost or gained, and the number of nodes with which it continued."""
 
     t: Time
     what: str
@@ -270,7 +270,7 @@ class Watcher(TypedDict):
 
 
 class _StatusFields(TypedDict, total=False):
-    """The fields of a NodeStatus that may not be there yet."""
+    """The fields of a NodeStatus that may not exist yet."""
 
     version: int
     watcher: Watcher
@@ -289,7 +289,7 @@ class _StatusFields(TypedDict, total=False):
 
 
 class NodeStatus(_StatusFields):
-    """How a node is, or a whole local job; `reason` is one upper-case word, `message` a sentence."""
+    """The status of a node, or of a whole local job; `reason` is one upper-case word, `message` a sentence."""
 
     state: str
     reason: str
@@ -305,9 +305,9 @@ class StatusChange(_StatusFields, total=False):
 
 
 def read_status_text(data: bytes) -> NodeStatus:
-    """Return the status in a text; UNKNOWN where a newer version has written it. Raises ValueError if damaged."""
+    """Return the status in a text; UNKNOWN if a newer version wrote it. Raises ValueError if it is damaged."""
     if read_fields(data, {"version?": int}).get("version", 0) > VERSION:
-        message = "a newer version of jobsubmit has written its status; use that one"
+        message = "a newer version of jobsubmit wrote the status: use that version"
         return {"state": "UNKNOWN", "reason": "NEWER", "message": message}
     return read_object(data, NodeStatus)
 
@@ -316,7 +316,7 @@ def read_status_text(data: bytes) -> NodeStatus:
 
 
 class EventFields(TypedDict, total=False):
-    """What an event may say; `code` is an exit code, or a signal as a negative number."""
+    """The fields of events; `code` is an exit code, or a signal as a negative number."""
 
     node: int
     rank: int
@@ -339,7 +339,7 @@ class EventFields(TypedDict, total=False):
 
 
 class Event(EventFields):
-    """One line of events.jsonl: when, and what."""
+    """One line of events.jsonl: what happened, and when."""
 
     t: Time
     event: str
@@ -360,7 +360,7 @@ _NEEDED = {
 
 
 def read_event(line: bytes) -> Event | None:
-    """Return the event in a line, or None if it is cut off, damaged, or lacks what events of its kind say."""
+    """Return the event in a line, or None if it is incomplete, damaged, or lacks a field of its kind."""
     try:
         found = read_object(line, Event)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The folder that nodes find their `python` in."""
+"""The folder in which nodes find their `python`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _NAMES = ("python", "python3")
 
 
 def program_of(python: str) -> str:
-    """Return the program that a path means: itself, or the one of a virtual environment."""
+    """Return the program of a path: the path itself, or the Python of a virtual environment."""
     return os.path.join(python, "bin", "python") if os.path.isdir(python) else python
 
 
 def folder_of(python: str, job_dir: str) -> str:
-    """Return the folder of a Python, or one in a job's directory where it is called `python`, too.
+    """Return the folder of a Python, or a folder in the job directory in which it is called `python`, too.
 
-    Raises OSError where the program is not there. It is not linked to: a virtual environment is found by its path.
+    Raises OSError if the program does not exist. It is not a link: Python finds a virtual environment by its path.
     """
     program = program_of(python)
     if not os.access(program, os.X_OK) or os.path.isdir(program):
-        raise FileNotFoundError(2, "there is no Python", program)
+        raise FileNotFoundError(2, "there is no executable Python", program)
     if os.path.basename(program) == "python":
         return os.path.dirname(program)
     folder = os.path.join(job_dir, "python")

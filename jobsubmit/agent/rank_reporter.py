@@ -1,11 +1,11 @@
 """Report what happens inside a node's Python processes; hook/sitecustomize.py imports it under a private name.
 
 A launcher (torchrun, the boot file of mp.spawn, …) reports the exact exit status of every child it collects. A rank
-gets a log of its own and reports its start and an uncaught exception. The user's code sees nothing of it, and whatever
-goes wrong here is swallowed: a job must run as it would without.
+gets a log of its own, and reports its start and an uncaught exception. The user's code does not notice it, and all
+errors here are ignored: a job must run as it would without the reporter.
 
-While `install` runs, only the standard library can be found. What is imported later must be loaded already, or be
-built in: it might be a module of the user's instead.
+While `install` runs, only the standard library can be imported. Modules that are imported later must be loaded already
+or be built in: otherwise a module of the user with the same name might be imported.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _guarded(function: Callable[P, T]) -> Callable[P, T | None]:
 
 @_guarded
 def install() -> None:
-    """Become what this process is: a rank, or a launcher that may start ranks."""
+    """Install the reporter for what this process is: a rank, or a launcher that may start ranks."""
     sys.meta_path.append(_ProfilingFinder())
     if contract.AGENT_DIR not in os.environ or contract.RANK_PID in os.environ:
         return
@@ -151,7 +151,7 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
 
 @_guarded
 def _report_end() -> None:
-    """Report when this rank comes to its end: its launcher may see that only much later."""
+    """Report the end of this rank: its launcher may notice it much later."""
     import atexit
 
     atexit.register(_guarded(_report), "rank_end", pid=os.getpid())
@@ -159,7 +159,7 @@ def _report_end() -> None:
 
 @_guarded
 def _report_joining() -> None:
-    """Report that this rank joins a process group, once; where torch has another form, that it may."""
+    """Report once that this rank joins a process group; if torch is not as expected, report it anyway."""
     from .after_import import after_import
 
     def report(why: str) -> None:
@@ -187,7 +187,7 @@ def _report_joining() -> None:
 
 @_guarded
 def _time_if_asked(job_dir: str, rank: int) -> None:
-    """Time the process where the job file has `profile`."""
+    """Time the process if the job file has `profile`."""
     kind = os.environ.get(contract.PROFILE)
     if kind:
         from .timing.install import install
@@ -209,7 +209,7 @@ class _ProfilingFinder:
 
 @_guarded
 def _show_stacks_when_asked(path: str) -> None:
-    """Write what every thread is doing when the supervisor asks, as it does when the job shows no sign of life."""
+    """Write the stacks of all threads when the supervisor asks for them, which it does when the job hangs."""
     import faulthandler
 
     from .job_directory import STACK_SIGNAL
@@ -221,10 +221,10 @@ def _show_stacks_when_asked(path: str) -> None:
 
 
 def _let_gloo_finish_at_exit() -> None:
-    """Leave Gloo's threads a moment before Python ends.
+    """Give Gloo's threads a moment before Python ends.
 
-    They free the tensors of the last collectives, for which they need Python; one that comes too late aborts the
-    process, which would be reported as a failure of a training that had none, or hide a rank's exit code.
+    They free the tensors of the last collectives, for which they need Python. A thread that is too late aborts the
+    process, which would be reported as a failure of a successful training, or would hide a rank's exit code.
     """
     import atexit
     import time
@@ -256,7 +256,7 @@ def _die_with_launcher() -> None:
 
 @_guarded
 def _die_with_launcher_for_sure(child: Any) -> None:
-    """Have a rank die with its launcher: mp.spawn asks the kernel for a signal that a collective call sits out."""
+    """Make a rank die with its launcher: a collective call can ignore the signal that mp.spawn asks the kernel for."""
     if _is_torch_spawn(child):
         function, *arguments = child._args
 
@@ -269,7 +269,7 @@ def _die_with_launcher_for_sure(child: Any) -> None:
 
 @_guarded
 def _report_asked_exit() -> None:
-    """Report the code a rank asks to exit with: torch may abort while it shuts down, and hide it behind a signal."""
+    """Report the exit code that a rank asks for: torch may abort during shutdown, and hide it behind a signal."""
     leave = sys.exit
 
     def reporting_exit(status: int | str | None = None) -> None:
@@ -324,7 +324,7 @@ def _report_exit(pid: int, status: int) -> None:
 
 
 def _hand_over_spawn_ranks() -> None:
-    """Tell each process that mp.spawn (or a loop over Process) starts which rank it is; outlive a SIGTERM with it."""
+    """Pass its rank to each process that mp.spawn (or a loop over Process) starts; wait for the ranks after SIGTERM."""
     import signal
     from multiprocessing import process
 
@@ -366,7 +366,7 @@ def _hand_over_spawn_ranks() -> None:
 def _spawn_rank(child: Any, count: int) -> int | None:
     """Return the local rank of a process that is being started, or None for a helper: pools and loaders are daemons.
 
-    Of the processes that a command of the user's own starts, only those of mp.spawn are ranks for certain.
+    Of the processes that a command of the user starts, only those of mp.spawn are certainly ranks.
     """
     if _is_torch_spawn(child):
         return int(child._args[1])  # _wrap(fn, i, args, error_file)
@@ -376,7 +376,7 @@ def _spawn_rank(child: Any, count: int) -> int | None:
 
 @_guarded
 def _spawn_count() -> int | None:
-    """Return how many processes mp.spawn was asked for, from the frame of its that starts them; else None."""
+    """Return how many processes mp.spawn starts, from the stack frame that starts them, or None."""
     caller: FrameType | None = sys._getframe()
     while caller is not None and caller.f_code.co_name != "start_processes":
         caller = caller.f_back
@@ -389,7 +389,7 @@ def _is_torch_spawn(child: process.BaseProcess) -> bool:
 
 
 def _runs(pid: int | None) -> bool:
-    """Return whether a child still runs, and leave its exit status to whoever waits for it."""
+    """Return whether a child still runs, without collecting its exit status."""
     try:
         return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except OSError:

@@ -1,4 +1,4 @@
-"""When a request is tried again, and how long to wait before: one policy for client and agent."""
+"""When a request is retried, and how long to wait before: one policy for client and agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one node of a job to its end, and say what became of the job; standard library only (see entrypoints/main.py)."""
+"""Run one node of a job to its end, and report the outcome; standard library only (see entrypoints/main.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESTART = 75  # EX_TEMPFAIL
 
 
 def place_from_environment() -> Place:
-    """Return which node this is, and how all find each other, by the node contract."""
+    """Return which node this is, and how the nodes find each other, from the node contract."""
     hosts = os.environ.get(contract.HOSTS, "")
     if contract.HOSTS_FILE in os.environ:
         with open(os.environ[contract.HOSTS_FILE], encoding="utf-8") as stream:
@@ -44,9 +44,9 @@ def own_directory(folder: str) -> JobDirectory:
 
 
 def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place: Place | None = None) -> Outcome:
-    """Run this node's part of the job to its end; its status, logs and events are in its directory.
+    """Run this node to its end; its status, logs and events are in its directory.
 
-    `place` says where the engine has laid code and start script, if it has.
+    `place` says where the platform has put code and start script, if it delivers them.
     """
     job_dir = own_directory(folder).path
     os.makedirs(job_dir, exist_ok=True)
@@ -71,14 +71,14 @@ def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place
     except BaseException as error:
         traceback.print_exc()
         processes.kill_all()
-        message = "the program that watched the node failed: %s" % error
+        message = "the agent of the node failed: %s" % error
         failed: NodeStatus = {"state": "FAILED", "reason": "AGENT_FAILED", "message": message, "ended": time.time()}
         write_status(job_dir, {**(read_status(job_dir) or NO_STATUS), **failed})
     return find_outcome([read_status(job_dir) or NO_STATUS], 1) or Outcome("CANCELLED")
 
 
 def _outcome_of_all(folder: str, request: AgentRequest, attempt: int) -> Outcome | None:
-    """Return what became of an attempt on all nodes, or None where they cannot tell."""
+    """Return the outcome of an attempt on all nodes, or None if their statuses do not determine it."""
     nodes = range(request["nodes"])
     statuses = [read_status(JobDirectory(folder).node_of(attempt, node).path) for node in nodes]
     return find_outcome([status for status in statuses if status], request["nodes"])
@@ -95,18 +95,18 @@ def report_outcome(folder: str, request: AgentRequest) -> int:
 
 
 def allow_restart(folder: str, request: AgentRequest) -> int:
-    """Return 0 if the job's policy wants an attempt after the one before, which an engine has begun unasked."""
+    """Return 0 if the job's policy allows this attempt, which the platform has begun on its own."""
     outcome = _outcome_of_all(folder, request, _attempt() - 1)
     if outcome is None:
-        outcome = Outcome("FAILED", "NODE_FAILED", "a node was lost, or taken away")
+        outcome = Outcome("FAILED", "NODE_FAILED", "a node was lost, or removed by the platform")
     if wants_restart(request["restarts"], outcome, _attempt() - 1):
         return 0
-    sys.stderr.write("jobsubmit: not started again: %s\n" % outcome.message)
+    sys.stderr.write("jobsubmit: not restarted: %s\n" % outcome.message)
     return shell_code(outcome) or 1
 
 
 def final_code(outcome: Outcome, request: AgentRequest, attempt: int) -> int:
-    """Return the exit code that reports an outcome to the engine, RESTART where the policy wants another attempt."""
+    """Return the exit code that reports an outcome to the platform: RESTART if the policy allows another attempt."""
     policy = request["restarts"]
     if policy and wants_restart(policy, outcome, attempt):
         sys.stderr.write("jobsubmit: restart %d of %d: %s\n" % (attempt + 1, policy["max"], outcome.message))
@@ -132,7 +132,7 @@ def fetch(folder: str, job: str) -> int:
 
 
 def _signed(order: FetchOrder) -> FetchOrder:
-    """Return an order with every address signed."""
+    """Return a fetch order with every address signed."""
     region, code = order["region"], order["code"]
 
     def sign(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Sign addresses of a bucket with keys that the environment holds: AWS Signature Version 4, as query parameters."""
+"""Sign addresses of a bucket with keys from the environment: AWS Signature Version 4, as query parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _VALID_SECONDS = 3600
 
 
 def sign_url(url: str, method: str, region: str, now: str = "") -> str:
-    """Return a plain address of an object with a signature for one method. Raises OSError where there are no keys.
+    """Return the address of an object with a signature for one method. Raises OSError if there are no keys.
 
-    `now` is the time it is made, as 20261121T120000Z; left out, it is now.
+    `now` is the time of the signature, as 20261121T120000Z; default: the current time.
     """
     try:
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]

@@ -1,4 +1,4 @@
-"""The status of a job or a node, and the wish that it ends: read and replaced whole."""
+"""The status file of a job or a node, and the request to cancel it: each is read and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ STOPPED_BY_PLATFORM = "STOPPED_BY_ENGINE"  # the reason of a node that its platf
 NO_STATUS: NodeStatus = {
     "state": "FAILED",
     "reason": "AGENT_FAILED",
-    "message": "the node left no status that can be read",
+    "message": "the node left no readable status",
     "failure": None,
 }
 
 
 def write_status(job_dir: str, status: NodeStatus) -> None:
-    """Replace the status, whole."""
+    """Replace the status as a whole."""
     replace_file(JobDirectory(job_dir).status, json.dumps(status, ensure_ascii=False, indent=1))
 
 
 def load_status(job_dir: str) -> NodeStatus | None:
-    """Return the status, or None before there is one.
+    """Return the status, or None if it does not exist yet.
 
-    Raises ValueError if what is there is damaged, OSError if it cannot be read now.
+    Raises ValueError if it is damaged, OSError if it cannot be read now.
     """
     try:
         return read_status_text(read_file(JobDirectory(job_dir).status))
@@ -38,7 +38,7 @@ def load_status(job_dir: str) -> NodeStatus | None:
 
 
 def read_status(job_dir: str) -> NodeStatus | None:
-    """Return the status, or None where there is none that can be read."""
+    """Return the status, or None if it does not exist or cannot be read."""
     try:
         return load_status(job_dir)
     except (OSError, ValueError):
@@ -46,12 +46,12 @@ def read_status(job_dir: str) -> NodeStatus | None:
 
 
 def ask_cancel(job_dir: str, grace: float | None) -> None:
-    """Ask whoever watches a job to end it, within a grace time in seconds."""
+    """Ask the supervisor of a job to end it, with a grace time in seconds."""
     replace_file(JobDirectory(job_dir).cancel, "" if grace is None else repr(grace))
 
 
 def cancel_grace(job_dir: str, usual: float) -> float | None:
-    """Return the grace time of whoever wants the job to end, or None if nobody does."""
+    """Return the grace time of a cancellation, or None if the job was not cancelled."""
     try:
         grace = float(read_file(JobDirectory(job_dir).cancel).decode("ascii", "replace") or usual)
     except FileNotFoundError:

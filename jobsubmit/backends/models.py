@@ -1,4 +1,4 @@
-"""What every backend says of a job: its handle, its state, its lines."""
+"""What every backend returns about a job: its handle, its status, its log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Stream: TypeAlias = Literal["stdout", "stderr"]
 
 
 class State(str, Enum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "PENDING"
     QUEUED = "QUEUED"
@@ -25,22 +25,22 @@ class State(str, Enum):
     CANCELLED = "CANCELLED"
     LOST = "LOST"
     UNKNOWN = "UNKNOWN"
-    """Its record is damaged, or was written by a newer version: nothing can be said, and waiting does not help."""
+    """The record is damaged, or a newer version wrote it: the state is unknown, and waiting does not help."""
 
     @property
     def is_final(self) -> bool:
-        """Return whether the job has ended, for certain."""
+        """Return whether the job has certainly ended."""
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
 
     @property
     def may_change(self) -> bool:
-        """Return whether it is worth while to look again."""
+        """Return whether a later status may differ."""
         return not self.is_final and self is not State.UNKNOWN
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """A submitted job: `backend://where/it/is`."""
+    """The address of a submitted job: `backend://path`."""
 
     backend: str
     path: str
@@ -50,17 +50,17 @@ class JobHandle:
 
     @classmethod
     def parse(cls, text: str) -> JobHandle:
-        """Read a handle that was printed before."""
+        """Parse a handle from its text form."""
         backend, _, path = text.partition("://")
         return cls(backend, path)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The process that failed first; `rank` is None where it is unknown; it has a code or a signal.
+    """The process that failed first, with an exit code or a signal; `rank` is None if it is unknown.
 
-    `last_lines` are those of `quoted`: of the rank, or of its node where the rank itself said nothing. `meaning` and
-    `hint` explain them where they are known. `victims` are the ranks that failed because of it.
+    `last_lines` are the last lines of `quoted`: of the rank, or of its node if the rank printed nothing. `meaning` and
+    `hint` explain them, if known. `victims` are the ranks that failed because of it.
     """
 
     node: int
@@ -82,7 +82,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobPhase:
-    """When a step of a job began and ended, in seconds since the epoch; `end` is None while it runs.
+    """A phase of a job: its start and end in seconds since the epoch; `end` is None while it runs.
 
     `attempt` is 0 before the first restart.
     """
@@ -94,15 +94,15 @@ class JobPhase:
 
     @property
     def title(self) -> str:
-        """Return what people call it."""
+        """Return the name to show."""
         return "launcher, rendezvous" if self.name == "rendezvous" else self.name.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a restart, or a lost or gained node, has cost; times are in seconds since the epoch.
+    """What a restart, or a lost or added node, cost; times are in seconds since the epoch.
 
-    `steps_lost` counts the training steps that had to be done again, where the job's lines tell its steps.
+    `steps_lost` counts the training steps that were repeated, if the job's log lines show its steps.
     """
 
     what: str
@@ -115,7 +115,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job is: `reason` is one upper-case word (or nothing), `message` a sentence for people."""
+    """The status of a job: `reason` is one upper-case word or empty, `message` a sentence for people."""
 
     state: State
     reason: str = ""
@@ -128,9 +128,9 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of output; `rank` is None for what a node says before and around its ranks.
+    """One line of output; `rank` is None for a line of the node itself.
 
-    `time` is when it was written, in seconds since the epoch, as exactly as the engine can tell.
+    `time` is when it was written, in seconds since the epoch, as exactly as the platform reports it.
     """
 
     node: int
@@ -142,7 +142,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Choose lines of a job: of a node, a rank, a stream, written since a time, matching a pattern; the last `tail`."""
+    """A selection of log lines: by node, rank and stream, since a time, matching a pattern; the last `tail` of them."""
 
     node: int | None = None
     rank: int | None = None
@@ -152,11 +152,11 @@ class LogQuery:
     grep: re.Pattern[str] | None = None
 
     def wants_source(self, node: int, rank: int | None, stream: str) -> bool:
-        """Return whether any line of this origin can be among the chosen."""
+        """Return whether a line of this origin can be selected."""
         return self.node in (None, node) and self.rank in (None, rank) and self.stream in (None, stream)
 
     def wants(self, line: LogLine) -> bool:
-        """Return whether a line is among the chosen, but for `tail`."""
+        """Return whether a line is selected, apart from `tail`."""
         return (
             self.wants_source(line.node, line.rank, line.stream)
             and (self.since is None or line.time >= self.since)

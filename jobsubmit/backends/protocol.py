@@ -1,4 +1,4 @@
-"""What runs a job: the protocol every backend fulfils, and the values that go in and come out."""
+"""The protocol that every backend implements, and the values that it receives and returns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent to a backend, as named text documents; secrets and signed addresses stand as names only.
+    """What a backend sends to its platform, as named text documents. Secrets and signed addresses are placeholders.
 
-    `backend` says where it goes.
+    `backend` says where the request is sent.
     """
 
     job_id: str
@@ -34,9 +34,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What must reach the nodes and must never be written down: secret values, and signed addresses.
+    """What must reach the nodes. Its secret values and signed addresses must never be stored.
 
-    `store` is the job's own, `code_store` the one that `code` lies in.
+    `store` is the job's own store, `code_store` the one that holds `code`.
     """
 
     secrets: Mapping[str, str] = field(repr=False)
@@ -49,69 +49,69 @@ class Delivery:
 
 @runtime_checkable
 class KnowsPython(Protocol):
-    """A backend that knows before the start which Python its nodes run."""
+    """A backend that can determine before the start which Python its nodes run."""
 
     def python(self, plan: LaunchPlan) -> str:
-        """Return the program, and in brackets why it is that one; empty where there is none. MUST NOT raise."""
+        """Return the program and, in brackets, why it was chosen; empty if there is none. MUST NOT raise."""
 
     def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
-        """Return which of these top-level modules that Python does not find; MUST import none, and MUST NOT raise."""
+        """Return those of these top-level modules that the Python cannot find. MUST import none, and MUST NOT raise."""
 
 
 class Backend(Protocol):
-    """Run jobs on one engine. Every method raises BackendError when the engine refuses or cannot be reached."""
+    """Run jobs on one platform. Every method raises BackendError if the platform refuses or cannot be reached."""
 
     layout: Layout
-    """How the engine's nodes want the code to lie in the store, unless the spec says otherwise."""
+    """The layout of the code in the store that the nodes need, unless the spec says otherwise."""
 
     ignored_because: str
-    """Why image, framework and flavor mean nothing here, as the end of a sentence; empty where they do."""
+    """Why image, framework and flavor have no effect here, as the end of a sentence; empty if they do."""
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
-        """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, and nothing is read."""
+        """Return what `submit` would send. MUST be pure: equal arguments give equal bytes, and it reads nothing."""
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
-        """Yield what of a job this engine cannot do, with field, number and remedy. MUST be pure, and ask nobody.
+        """Yield what a job needs and the platform cannot do, with field, number and remedy. MUST be pure: no requests.
 
-        `bundle` is None where the code is in a bucket already.
+        `bundle` is None if the code is in a bucket already.
         """
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
-        """Raise BackendError for what can be known to be missing or refused before anything is uploaded.
+        """Raise BackendError for what is missing or would be refused, before anything is uploaded.
 
-        MUST NOT start anything, and MUST fail within 10 seconds where the engine does not answer.
+        MUST NOT start anything, and MUST fail within 10 seconds if the platform does not answer.
         """
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
-        """Start the job; the only method that changes the world. Twice with one job id MUST NOT start two jobs."""
+        """Start the job: the only method that starts anything. Two calls with one job id MUST NOT start two jobs."""
 
     def find(self, job_id: str) -> JobHandle | None:
-        """Return the handle of the job that was submitted under an id, if there is one: its client may have died."""
+        """Return the handle of the job submitted with this id, or None: the client may have died before storing it."""
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what is true now; raises JobNotFoundError for a handle the engine does not know."""
+        """Return the status now. Raises JobNotFoundError for a handle that does not exist on the platform."""
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
-        """Yield the lines that a query chooses, each once, in order of time and per rank in its own order.
+        """Yield the lines that a query selects, each once, in order of time; those of one rank stay in their order.
 
-        With `follow` until the job is final and all were yielded.
+        With `follow`, continue until the job is final and all lines were yielded.
         """
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
-        """Yield what is recorded of the job: each has "t", seconds since the epoch, and "event", a word."""
+        """Yield the recorded events of the job: each has "t", in seconds since the epoch, and "event", a word."""
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield the timing file of each process that was profiled (see agent/timing/recorder.py), in any order.
 
-        Also while the job runs, and what is left of attempts that were killed; the last line of a file may be cut off.
+        It works while the job runs and includes killed attempts; the last line of a file may be incomplete.
         """
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
-        """Ask the job to end and return; `status` tells when it has.
+        """Ask the job to end and return at once; `status` shows when it has ended.
 
-        Its processes get SIGTERM, `grace` seconds (else the engine's usual time) to save, then SIGKILL. Twice is fine,
-        and a shorter grace counts at once; on a job that ended it does nothing.
+        Its processes get SIGTERM, then `grace` seconds (else the platform's usual time) to save, then SIGKILL. Calling
+        it twice is fine: a shorter grace takes effect at once. For a job that has ended it does nothing.
         """
 
     def delete(self, handle: JobHandle) -> None:
-        """Remove what the engine keeps of a job that has ended; that there is nothing is fine."""
+        """Remove what the platform keeps of a job that has ended; if there is nothing, do nothing."""

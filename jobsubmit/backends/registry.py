@@ -17,8 +17,8 @@ def open_backend(kind: str, settings: Settings) -> Backend:
     """Return the backend of a kind; its client library is loaded only when it is used. Raises BackendError."""
     spec = find_spec(kind)
     if spec is None:
-        hint = "upgrade jobsubmit, or install the package that brings it"
-        raise BackendError(f"the backend {kind!r} is not known to this version of jobsubmit", hint)
+        hint = "upgrade jobsubmit, or install the package that provides it"
+        raise BackendError(f"this version of jobsubmit has no backend {kind!r}", hint)
     if isinstance(spec, PluginError):
         raise BackendError(f"the backend {kind!r}: {spec}", "reinstall or upgrade that package")
     try:
@@ -29,12 +29,12 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         if kind in KINDS:
             raise
         text = f"the backend {kind!r}: {spec.runs_by} cannot be loaded: {type(error).__name__}: {error}"
-        raise BackendError(text, "reinstall or upgrade the package that brings it") from error
+        raise BackendError(text, "reinstall or upgrade the package that provides it") from error
     return backend
 
 
 def kind_of_handle(text: str) -> str:
-    """Return the kind of backend whose handle a text is, if it means the same on every machine, else nothing."""
+    """Return the kind of backend of a handle that works on every machine; empty for any other text."""
     kind, separator, path = text.partition("://")
     spec = find_spec(kind) if separator else None
     return kind if isinstance(spec, type) and re.fullmatch(getattr(spec, "handle_path", ""), path) else ""

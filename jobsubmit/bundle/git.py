@@ -1,4 +1,4 @@
-"""Which commit a code directory is, and what of it is in none; git is asked, and changes nothing."""
+"""The git commit of a code directory, and its uncommitted files. git is only read: it changes nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Change(NamedTuple):
 
     @property
     def is_binary(self) -> bool:
-        """Return whether git shows no lines of it."""
+        """Return whether git shows no lines of the file."""
         return re.search(rb"^(Binary files |GIT binary patch)", self.diff, re.MULTILINE) is not None
 
     @property
@@ -77,7 +77,7 @@ class Change(NamedTuple):
 class Revision(NamedTuple):
     """The commit of a bundle; `branch` is empty where none is checked out.
 
-    `uncommitted` are the files that the commit has not, or has otherwise; `changes` tell of the latter.
+    `uncommitted` are the files that are not in the commit or differ from it; `changes` are the diffs of the latter.
     """
 
     commit: str
@@ -101,9 +101,9 @@ class Revision(NamedTuple):
 
 
 def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str], bool]) -> Revision:
-    """Return the revision of a code directory, of which these paths are uploaded (→ the file that is read).
+    """Return the revision of a code directory; `sources` maps each path that is uploaded to the file that is read.
 
-    `is_code` tells of a path that is gone whether it would be. Raises UnknownRevisionError where there is no commit.
+    `is_code` returns whether a deleted path would be uploaded. Raises UnknownRevisionError if there is no commit.
     """
     prefix = _own_prefix(root)
     commit = _line(_git(root, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True))
@@ -113,7 +113,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
     entries = _entries(root)
     tracked = set(_tracked(root, entries))
     if not tracked:
-        raise UnknownRevisionError(f"{root} is no part of the repository around it")
+        raise UnknownRevisionError(f"git tracks no file in {root}")
     unwatched = {entry.path for entry in entries if _UNWATCHED.match(entry.mark)}
     with _diff_settings(root) as settings:
         names = _paths(_git(root, *_CHANGES, "--name-only", "-z", "--", ".", settings=settings))
@@ -134,7 +134,7 @@ def read_revision(root: Path, sources: Mapping[str, str], is_code: Callable[[str
 
 
 def read_tracked(root: Path) -> frozenset[str]:
-    """Return the files below a folder that git tracks, those of its submodules included; none where there is no git."""
+    """Return the files below a folder that git tracks, those of its submodules included; none without git."""
     try:
         _own_prefix(root)
         return frozenset(_tracked(root, _entries(root)))
@@ -174,11 +174,11 @@ def _own_prefix(root: Path) -> str:
         lines = [_line(_git(root, "rev-parse", place)) for place in _PLACES]
     top, prefix, git, common = lines
     if Path(top, prefix).resolve() != root.resolve():
-        raise UnknownRevisionError(f"its repository has its work tree elsewhere, in {top}")
+        raise UnknownRevisionError(f"its repository has another work tree: {top}")
     real = Path(git).resolve()
     is_plain = real == Path(top).resolve() / ".git" and (root / common).resolve() == real
     if not is_plain and not _points_back(Path(git), Path(top).resolve()):
-        raise UnknownRevisionError(f"its .git leads to {git}, which knows nothing of it")
+        raise UnknownRevisionError(f"its .git points to {git}, which does not point back")
     return prefix
 
 
@@ -284,14 +284,14 @@ def _run(root: Path, settings: Mapping[str, str], *args: str) -> subprocess.Comp
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise UnknownRevisionError("there is no git on PATH") from None
+        raise UnknownRevisionError("git is not on PATH") from None
     except OSError as error:
         raise UnknownRevisionError(f"git cannot be started: {error}") from None
     with git:
         try:
             out, err = git.communicate(timeout=_SECONDS if args[0] in _READING_FILES else _SHORT_SECONDS)
         except subprocess.TimeoutExpired:
-            raise UnknownRevisionError(f"git {args[0]} does not end") from None
+            raise UnknownRevisionError(f"git {args[0]} timed out") from None
         finally:
             if git.poll() is None:
                 os.killpg(git.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What of a code directory is not uploaded: the default rules, and the ignore files of its folders.
+"""Which files of a code directory are not uploaded: the default rules, and the ignore files of its folders.
 
 Every folder may have a .gitignore and a .jobignore. The last pattern that fits decides, as in git: a deeper file counts
 after the ones above it, and in one folder .jobignore counts after .gitignore. A file that git tracks is never left
@@ -57,7 +57,7 @@ class Rules(NamedTuple):
 class Ignored(NamedTuple):
     """Why a path is left out: `rule` is FILE:LINE, or empty for a default rule.
 
-    `order` is the place of the rule among all that are looked at; what comes later may bring the path back.
+    `order` is the position of the rule among all rules; a later one may bring the path back.
     """
 
     reason: str
@@ -74,7 +74,7 @@ def match_defaults(name: str, *, is_dir: bool) -> bool:
 
 
 def read_rules(folder: str, prefix: str) -> Iterator[Rules]:
-    """Yield the rules in the ignore files of a folder; raise BundleError where they cannot be used."""
+    """Yield the rules in the ignore files of a folder; raise BundleError if they cannot be read."""
     for name in IGNORE_FILES:
         file = os.path.join(folder, name)
         if os.path.isfile(file):
@@ -82,7 +82,7 @@ def read_rules(folder: str, prefix: str) -> Iterator[Rules]:
                 with open(file, encoding="utf-8-sig", newline="\n") as stream:
                     text = stream.read()
             except (OSError, ValueError) as error:
-                raise BundleError(f"{prefix}{name} cannot be used: {error}", "it must be UTF-8 text") from error
+                raise BundleError(f"{prefix}{name} cannot be read: {error}", "make it readable UTF-8 text") from error
             yield Rules(prefix, prefix + name, parse_patterns(text.split("\n")))
 
 
@@ -93,7 +93,7 @@ def parse_patterns(lines: Iterable[str]) -> tuple[Pattern, ...]:
 
 
 def find_ignoring(path: str, rules: Sequence[Rules], *, is_dir: bool) -> Ignored | None:
-    """Return why a path is left out, or None; folders above it are not looked at."""
+    """Return why a path is left out, or None; the folders above it are not checked."""
     for place in range(len(rules) - 1, -1, -1):
         rule = rules[place]
         pattern = _last_fit(rule.patterns, path[len(rule.base) :], is_dir=is_dir)
@@ -128,9 +128,9 @@ def may_bring_back_below(folder: str, rules: Sequence[Rules], above: Ignored) ->
 
 
 def how_to_bring_back(path: str, left_out: LeftOut) -> str:
-    """Return what to do so that a file is uploaded that is left out, itself or with a folder above it."""
+    """Return how to upload a file that is left out, itself or with a folder above it."""
     if left_out.reason in (DANGLING, NOT_REGULAR):
-        return "put a file in its place"
+        return "replace it with a regular file"
     file, _, line = left_out.rule.rpartition(":")
     folder, _, name = file.rpartition("/")
     if name == JOBIGNORE:

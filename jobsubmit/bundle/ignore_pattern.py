@@ -39,7 +39,7 @@ class _UnusableError(Exception):
 class Pattern:
     """One pattern: of names if it has no slash, else of paths below the folder of its file.
 
-    `line` is what stands in the file, and `number` the number of that line.
+    `line` is the text in the file, and `number` the number of that line.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Pattern:
     number: int = 0
 
     def fits(self, path: str, *, is_dir: bool) -> bool:
-        """Return whether a path below the folder of the file matches; what lies in a folder that does is not asked."""
+        """Return whether a path below the folder of the file matches; folders above the path are not checked."""
         if self.is_for_folders and not is_dir:
             return False
         text = path.rpartition("/")[2] if self.is_for_names else path

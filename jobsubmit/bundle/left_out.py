@@ -1,4 +1,4 @@
-"""What of a code directory its ignore files leave out: how much that is, in one line."""
+"""A summary, in one line, of what the ignore files leave out of a code directory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MOST_FILES = 20_000  # of a folder that is left out
 
 
 def left_out_notes(bundle: Bundle) -> Iterator[str]:
-    """Yield a line on what the ignore files leave out, the largest first, and one on links that lead to nothing."""
+    """Yield a line about what the ignore files leave out, largest first, and one about links that lead to nothing."""
     entries = [(left, *_measure(os.path.join(bundle.root, left.path))) for left in bundle.left_out if left.rule]
     if entries:
         entries.sort(key=lambda entry: -entry[2])
         files, size = sum(entry[1] for entry in entries), sum(entry[2] for entry in entries)
         shown = [f"{left.path} ({bytes_text(own)}, {_rule_text(left.rule)})" for left, _, own in entries[:_SHOWN]]
-        more = ", …: jobsubmit bundle --list shows all" if len(entries) > _SHOWN else ""
+        more = ", … (run `jobsubmit bundle --list` to see all)" if len(entries) > _SHOWN else ""
         is_cut = any(entry[1] == _MOST_FILES for entry in entries)
         number = f"{'more than ' * is_cut}{files:,} file{'s' * (files != 1)}"
         yield f"not uploaded: {number}, {bytes_text(size)}: {', '.join(shown)}{more}"

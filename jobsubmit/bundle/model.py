@@ -51,7 +51,7 @@ class Bundle(NamedTuple):
     """The files of a code directory as they were at the scan; `digest` is the tree's.
 
     `directories` are those that hold nothing; `scanned` is when the scan began, in ns since the epoch; `read` counts
-    the files that were not known before. `revision` is git's, where somebody asked for it and there is one.
+    the files that were not known before. `revision` is git's, if it was requested and there is one.
     """
 
     root: Path
@@ -69,12 +69,12 @@ class Bundle(NamedTuple):
         return sum(file.size for file in self.files)
 
     def left_out_by(self, path: str) -> LeftOut | None:
-        """Return what a path on the disk is left out with: itself, or a folder above it."""
+        """Return what leaves out a path on the disk: its own entry, or that of a folder above it."""
         return find_left_out(self.left_out, path)
 
 
 def find_left_out(left_out: Iterable[LeftOut], path: str) -> LeftOut | None:
-    """Return what a path is left out with: itself, or a folder above it."""
+    """Return what leaves out a path: its own entry, or that of a folder above it."""
     places = {path, *(path[: end.start() + 1] for end in re.finditer("/", path))}
     return next((left for left in left_out if left.path in places), None)
 
@@ -92,7 +92,7 @@ def directory_problem(root: Path) -> str:
 
 
 def require_unchanged(bundle: Bundle) -> None:
-    """Raise BundleError if a file is not what it was at the scan: what was read may mix two versions of the code."""
+    """Raise BundleError if a file changed after the scan: what was read may mix two versions of the code."""
     for file in bundle.files:
         try:
             same = stamp_of(os.stat(file.source)) == file.stamp

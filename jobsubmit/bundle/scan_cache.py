@@ -21,14 +21,14 @@ _DIGEST = re.compile(r"\S+")
 
 
 def load_known(folder: Path, root: Path) -> Known:
-    """Return the stamps and digests of an earlier scan; nothing where they are damaged or of another directory."""
+    """Return the stamps and digests of an earlier scan; nothing if they are damaged or of another directory."""
     fields = _body(folder, root, "stat").split("\0")
     paths = fields[0:-1:3]
     return dict(zip(paths, zip(paths, fields[1::3], fields[2::3], strict=True), strict=True))
 
 
 def save_known(folder: Path, bundle: Bundle, known: int) -> None:
-    """Remember a scan, unless it found just what was `known`, so many files; where that cannot be, do without."""
+    """Store a scan, unless it found exactly the files that were `known`. If it cannot be written, do nothing."""
     if bundle.read == 0 and len(bundle.files) == known:
         return
     digest = hashlib.sha256()
@@ -46,7 +46,7 @@ def load_clean(folder: Path, bundle: Bundle, rules: str) -> frozenset[str]:
 
 
 def save_clean(folder: Path, bundle: Bundle, rules: str, clean: frozenset[str]) -> None:
-    """Remember in which files these rules found nothing; where that cannot be, do without."""
+    """Store in which files these rules found nothing. If that cannot be written, do nothing."""
     root = bundle.root
     if clean != load_clean(folder, bundle, rules):
         body = "\n".join(sorted(clean)).encode()

@@ -41,17 +41,17 @@ _READ_ATTEMPTS = 3
 _LARGE = 1 << 20
 _LARGE_AT_ONCE = 4
 _NOT_DISKS = ("proc", "sys", "dev")
-_OWN = "jobsubmit's own: a store, state or job file"
+_OWN = "jobsubmit's own store, state or job file"
 
 
 def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, ignore: bool = True) -> Bundle:
-    """Read a code directory, without what is our `own` in it; raise BundleError where it cannot go whole.
+    """Scan a code directory, without our `own` files in it; raise BundleError if it cannot be uploaded as a whole.
 
     A file whose stamp is `known` is not read: its digest is taken from there. Without `ignore` no rule leaves out
-    anything: what is in the directory is no code, but what a job made.
+    anything: the directory holds what a job wrote, not code.
     """
     if os.path.realpath(root).split("/")[1] in _NOT_DISKS:
-        raise BundleError(f"{root} holds no files: they are made when they are read", "correct code_dir")
+        raise BundleError(f"{root} is in /proc, /sys or /dev, which contain no files to upload", "correct code_dir")
     if problem := directory_problem(root):
         raise BundleError(f"the directory to upload {problem}: {root}", "correct its path")
     scanned = time.time_ns()
@@ -68,7 +68,7 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
 
 
 def is_code(root: Path, path: str) -> bool:
-    """Return whether a file that git tracks would belong to the code if it were there."""
+    """Return whether a file that git tracks would belong to the code if it existed."""
     rules: tuple[Rules, ...] = ()
     left_out: Ignored | None = None
     parts = path.split("/")

@@ -1,4 +1,4 @@
-"""The words a boot file is given, against those that it accepts."""
+"""Compare the arguments that a boot file gets with those that it accepts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Word(NamedTuple):
 _SHOWN = 8
 _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
 _BOTH = 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'
-_RANKS = "declare --world_size and --rank, and use them (they count nodes): a parse_known_args() that passes over them "
-_RANKS += "would have each node train alone"
+_RANKS = "declare --world_size and --rank, and use them (they count nodes); if parse_known_args() only "
+_RANKS += "skips them, each node trains alone"
 _INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH, "--world_size": _RANKS, "--rank": _RANKS}
 _WHO = {
     "spawn": "the platform",
@@ -40,9 +40,9 @@ _WHO = {
 
 
 def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mode: Start) -> Iterator[Finding]:
-    """Yield the words that the boot file refuses or misunderstands, and those that it misses."""
+    """Yield the arguments that the boot file rejects or misreads, and those that are missing."""
     for gap in line.gaps[:1]:
-        yield Finding("unknown", "arguments", gap.where, f"which arguments it takes: {gap.why}")
+        yield Finding("unknown", "arguments", gap.where, f"not all accepted arguments are known: {gap.why}")
     if line.kind == "none":
         yield from _unread(words, boot_file)
     if line.kind not in ("none", "unknown"):
@@ -61,10 +61,10 @@ def _of_commands(line: CommandLine, words: Sequence[Word], mode: Start) -> Itera
         return
     names = ", ".join(line.commands)
     if position is not None:
-        said = f"{words[position].text!r}: {line.parsed_at} has no command of this name (it has {names})"
+        said = f"{words[position].text!r}: {line.parsed_at} has no such command (it has {names})"
         yield Finding("error", "argument-choice", words[position].field, said)
     elif line.needs_command:
-        said = f"it needs one of its commands ({names}), and is given none"
+        said = f"a command is required but not given (one of {names})"
         yield Finding("error", "argument-missing", line.parsed_at, said, _place_of_words(mode))
 
 
@@ -80,7 +80,7 @@ def _of_line(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[
     for text in line.leftover([word.text for word in words]):
         for word in plain:
             if word.text == text:
-                said = f"{text!r}: nothing in {line.parsed_at} takes this word"
+                said = f"{line.parsed_at} does not accept the positional argument {text!r}"
                 yield Finding("error", "argument-unknown", word.field, said)
 
 
@@ -106,7 +106,7 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
 
 
 def _values_of(line: CommandLine, word: Word, rest: Sequence[Word]) -> list[Word] | None:
-    """Return the words that follow an option as its values; None where that cannot be told."""
+    """Return the words that follow an option as its values; None where that is unknown."""
     option = line.option(word.name) if word.name else None
     given = list(takewhile(lambda other: not other.name, rest))
     if option is None or option.settings.get("action", "store") not in ("store", "append"):
@@ -118,7 +118,7 @@ def _unread(words: Sequence[Word], boot_file: str) -> Iterator[Finding]:
     given = [word for word in words if word.field]
     if given:
         names = ", ".join(word.name or word.text for word in given[:3])
-        yield Finding("unknown", "arguments", boot_file, f"who reads {names}: no argument parser was found")
+        yield Finding("unknown", "arguments", boot_file, f"no argument parser was found that reads {names}")
 
 
 def _refused(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
@@ -149,16 +149,16 @@ def _is_trap(option: Option, word: Word) -> bool:
 
 
 def _wrong_value(refusal: Refusal, option: Option, word: Word) -> Finding:
-    who = "" if word.field else ": the platform adds it"
-    text = f"{word.text}: {option.where} says: {refusal.text}{who}"
-    hint = "it is a switch: write {flag: true} for it, or leave it out" if refusal.kind == "flag" else ""
+    who = "" if word.field else ", which the platform adds"
+    text = f"{word.text}{who}: {refusal.text} (declared at {option.where})"
+    hint = "write {flag: true} to switch it on (it takes no value), or leave it out" if refusal.kind == "flag" else ""
     return Finding("error", f"argument-{refusal.kind}", word.field or option.where, text, hint)
 
 
 def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
     if not line.gaps and not line.is_strict and word.field and (meant := _similar(line, word.name)):
-        text = f"{line.parsed_at} does not know {word.name}, and passes over it (parse_known_args)"
-        yield Finding("warning", "argument-ignored", word.field, text, f"it has {meant}")
+        text = f"{line.parsed_at} does not declare {word.name} and ignores it (parse_known_args)"
+        yield Finding("warning", "argument-ignored", word.field, text, f"use {meant}, or declare {word.name}")
     if line.gaps or not line.is_strict:
         return
     if not word.field:
@@ -166,11 +166,11 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
             "error",
             "injected-argument",
             line.parsed_at,
-            f"it refuses {word.name}, which {_WHO[mode]} adds on every node (unrecognized arguments)",
+            f"the parser does not accept {word.name}, which {_WHO[mode]} adds on every node (unrecognized arguments)",
             _INJECTED.get(word.name, f"declare {word.name}, or use parse_known_args()"),
         )
         return
-    text = f"{line.parsed_at} does not know {word.name}"
+    text = f"{line.parsed_at} does not accept {word.name}"
     level: Level = "warning" if line.may_have_more else "error"
     yield Finding(level, "argument-unknown", word.field, text, _remedy(line, word.name, mode))
 
@@ -179,14 +179,14 @@ def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     """Return what the program has instead of an option that it does not know."""
     bare = name.lstrip("-")
     if any(option.is_positional and bare in option.names for option in line.options):
-        return f"{bare} is a word of its own there, without `--`: {_place_of_words(mode)}"
+        return f"{bare} is a positional argument, without `--`; {_place_of_words(mode)}"
     if of := next((command for command, own in line.commands.items() if own.option(name)), None):
-        return f"{of} has it: give it in `args`, after the word {of}"
+        return f"give it in `args`, after the command {of} that accepts it"
     if meant := _similar(line, name):
-        return f"it has {meant}"
+        return f"use {meant}, or declare {name}"
     names = [own for option in line.options for own in option.names if own.startswith("-")]
     shown = [own for own in names if own.startswith("--") and own != "--help"][:_SHOWN]
-    return "remove it, or declare it there" + (f" (it has {', '.join(shown)} …)" if shown else "")
+    return "remove it, or declare it in the parser" + (f" (it has {', '.join(shown)} …)" if shown else "")
 
 
 def _similar(line: CommandLine, name: str) -> str:
@@ -203,7 +203,7 @@ def _similar(line: CommandLine, name: str) -> str:
 def _place_of_words(mode: Start) -> str:
     """Return where words that are no options are given: in mode spawn a platform passes none."""
     if mode == "spawn":
-        return "mode spawn passes none, so start it with a `command:` of your own, or with torchrun and `args`"
+        return "mode spawn passes no positional arguments: use a `command:` of your own, or mode torchrun with `args`"
     return "give it in `args`"
 
 
@@ -214,4 +214,4 @@ def _missing(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[
         name = max(option.names, key=len)
         hint = f"give it in hyperparameters: {{{name.lstrip('-')}: …}}"
         hint = _place_of_words(mode) if option.is_positional else hint
-        yield Finding("error", "argument-missing", option.where, f"{name} is required, and is not given", hint)
+        yield Finding("error", "argument-missing", option.where, f"{name} is required but not given", hint)

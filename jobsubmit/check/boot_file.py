@@ -1,4 +1,4 @@
-"""The files that a job names are among those that are uploaded, and Python can read the boot file."""
+"""Check that the files that a job names are uploaded, and that the boot file is valid Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEWER = re.compile(r"^\s*type \w+|\b(def|class) \w+\[|\b[fFtT][rR]?[\"']|^\s*ex
 
 
 def check_boot_file(plan: LaunchPlan, bundle: Bundle) -> Iterator[Finding]:
-    """Yield what is wrong with the files a job names; a start command of the user's own is not looked into."""
+    """Yield what is wrong with the files that a job names; a start command is not checked."""
     if plan.boot_file is not None:
         yield from _missing(bundle, "boot_file", plan.boot_file)
         for file in bundle.files:
@@ -47,7 +47,7 @@ def _nearby(bundle: Bundle, field: str, path: str) -> str:
     same_name = [file.path for file in bundle.files if file.path.rpartition("/")[2] == name]
     alike = [file.path for file in bundle.files if file.path.endswith(f".{ending}") and "/" not in file.path]
     candidates = same_name or alike
-    return f"{field} is relative to code_dir; there is {', '.join(candidates[:5])}" if candidates else ""
+    return f"set {field} to a path relative to code_dir, such as {', '.join(candidates[:5])}" if candidates else ""
 
 
 def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
@@ -58,13 +58,13 @@ def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:
     except SyntaxError as error:
         yield _not_python(file.path, error, is_this_python=is_this_python)
     except (RecursionError, MemoryError):
-        yield Finding("unknown", "boot-file", file.path, "is nested too deeply to be looked at")
+        yield Finding("unknown", "boot-file", file.path, "the code is nested too deeply to be checked")
     except ValueError as error:
-        yield Finding("error", "boot-file", file.path, f"is not Python: {error}")
+        yield Finding("error", "boot-file", file.path, f"is not valid Python: {error}")
 
 
 def broken_modules(program: Program, *, is_this_python: bool) -> Iterator[Finding]:
-    """Yield the files that the boot file imports and that are not Python."""
+    """Yield a finding for each file that the boot file imports and that is not valid Python."""
     for path, error in program.broken.items():
         yield _not_python(path, error, is_this_python=is_this_python)
 
@@ -72,9 +72,11 @@ def broken_modules(program: Program, *, is_this_python: bool) -> Iterator[Findin
 def _not_python(path: str, error: SyntaxError, *, is_this_python: bool) -> Finding:
     where = f"{path}:{error.lineno or 1}"
     if is_this_python or not _may_be_newer(error.text or ""):
-        return Finding("error", "boot-file", where, f"is not Python: {error.msg}")
-    text = f"is not Python {platform.python_version()}: {error.msg}"
-    return Finding("warning", "boot-file", where, text, "the nodes need a newer Python than this machine has")
+        return Finding("error", "boot-file", where, f"is not valid Python: {error.msg}")
+    text = f"is not valid Python {platform.python_version()}: {error.msg}"
+    return Finding(
+        "warning", "boot-file", where, text, "make sure that the nodes have a newer Python than this machine"
+    )
 
 
 def _may_be_newer(line: str) -> bool:

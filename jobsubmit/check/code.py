@@ -1,4 +1,4 @@
-"""A user's code, looked at: what is read out of it once, for all checks."""
+"""A user's code, analyzed once for all checks."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Code:
 
     @cached_property
     def looks_up_names(self) -> bool:
-        """Return whether functions may be found by names that are put together."""
+        """Return whether functions may be found by computed names."""
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):
@@ -165,20 +165,20 @@ class Code:
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
-    """Read a program: first without its arguments, then knowing what they are."""
+    """Analyze a program twice: first without the values of its arguments, then with them."""
     blank = Values(program, facts)
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
-    told = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
-    told = {name: value for name, value in told.items() if name not in program.stored_attributes}
+    parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
+    parsed = {name: value for name, value in parsed.items() if name not in program.stored_attributes}
     dead = frozenset(call for module, call, _ in program.calls if not first.of(call, module))
-    values = replace(blank, arguments=told, namespaces=line.namespaces, dead=dead)
+    values = replace(blank, arguments=parsed, namespaces=line.namespaces, dead=dead)
     reached = explore(program, values)
     return Code(program, facts, find_command_line(program, reached, values), reached, values)
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is a number of something."""
+    """Return whether a value is an integer, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""Gradients and collectives: what makes a training wrong, slow or hang without an error."""
+"""Gradients and collectives: mistakes that make training wrong or slow, or let it hang, without an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_forea
 
 
 def check_collectives(code: Code) -> Iterator[Finding]:
-    """Yield what would train wrongly, or hang."""
+    """Yield what would train wrongly or hang."""
     yield from _gradients(code)
     yield from check_sampler(code)
     yield from _destroy(code)
@@ -41,8 +41,8 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "warning",
             "double-averaging",
             module.where(call),
-            "DistributedDataParallel averages the gradients already: this sends each of them a second time",
-            "keep one of the two",
+            "DistributedDataParallel already averages the gradients: this all_reduce sends each of them a second time",
+            "remove one of the two",
         )
     op = argument(call, "op", 1)
     is_sum = op is None or ast.unparse(op).endswith("SUM")
@@ -51,7 +51,7 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "warning",
             "sum-not-divided",
             module.where(call),
-            "the gradients are added up over all processes and never divided: they are world_size times too large",
+            "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
 
@@ -136,7 +136,7 @@ def _destroy(code: Code) -> Iterator[Finding]:
             "hint",
             "destroy",
             module.where(call),
-            "the process group is never ended: some versions of torch warn, or hang at exit",
+            "the process group is never destroyed: some versions of torch warn or hang at exit",
             "call torch.distributed.destroy_process_group() at the end",
         )
         return

@@ -1,4 +1,4 @@
-"""The folders that a job reads and writes are there, or can be."""
+"""Check that the folders that a job reads exist, and that those it writes can be created."""
 
 from __future__ import annotations
 
@@ -11,21 +11,35 @@ from jobsubmit.plan.launch_plan import LaunchPlan
 
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield what is wrong with the places of inputs, outputs and checkpoints, as far as this machine sees them."""
+    """Yield what is wrong with the paths of inputs, outputs and checkpoints, if this machine can see them."""
     written: set[str] = set()
     for mount in plan.mounts:
         field = mount.field
         if mount.kind != "input" and mount.uri in written:
             yield Finding(
-                "error", "data", field, f"{mount.uri} is written to by two of them", "give each a place of its own"
+                "error",
+                "data",
+                field,
+                f"{mount.uri} is also the target of another output or of checkpoint_dir",
+                "give each a different path",
             )
         if mount.kind != "input":
             written.add(mount.uri)
         if mount.uri.startswith(REMOTE_SCHEMES) or not plan.backend.is_this_machine:
             continue  # only the nodes can see it
         if mount.kind == "input" and not Path(mount.uri).is_dir():
-            yield Finding("error", "data", field, f"{mount.uri} is not a folder", "a path is relative to the job file")
+            yield Finding(
+                "error",
+                "data",
+                field,
+                f"{mount.uri} does not exist or is not a folder",
+                "correct the path (relative to the job file)",
+            )
         if mount.kind != "input" and Path(mount.uri).exists() and not Path(mount.uri).is_dir():
             yield Finding(
-                "error", "data", field, f"{mount.uri} is a file, not a folder", "a path is relative to the job file"
+                "error",
+                "data",
+                field,
+                f"{mount.uri} is a file, not a folder",
+                "correct the path (relative to the job file)",
             )

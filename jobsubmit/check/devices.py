@@ -50,7 +50,7 @@ def _without_gpus(code: Code) -> Iterator[Finding]:
                 "error" if is_sure else "warning",
                 "cuda-on-cpu",
                 module.where(call),
-                f"{used} needs a GPU, and these nodes have none",
+                f"{used} needs a GPU, but these nodes have none",
                 "choose nodes with GPUs, or put it under `if torch.cuda.is_available():`",
             )
             return
@@ -78,8 +78,8 @@ def _each_for_itself(code: Code) -> Iterator[Finding]:
             "warning",
             "no-init",
             module.where(call),
-            "on nodes without GPUs each process would train for itself: accelerate joins them only where it knows that "
-            "it is to use the CPU",
+            "on nodes without GPUs each process would train alone: accelerate connects processes on CPUs only if CPU "
+            "use is requested",
             hint,
         )
         return
@@ -170,9 +170,9 @@ def _fixed(code: Code) -> Iterator[Finding]:
                 "error" if code.reached.is_sure(call, module) else "warning",
                 "fixed-device",
                 module.where(node),
-                f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}: "
+                f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}, so the "
                 f"{code.processes} processes of a node share one GPU",
-                "choose it by the local rank: torch.cuda.set_device(local_rank)",
+                "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
             )
             return
 
@@ -272,8 +272,8 @@ def _by_global_rank(code: Code) -> Iterator[Finding]:
                     "error" if code.reached.is_sure(call, module) else "warning",
                     "rank-as-device",
                     module.where(chosen),
-                    f"{ast.unparse(chosen)} is the rank among all processes, and is used as the number of a GPU of one "
-                    f"node: rank {last} would want cuda:{last}, and a node has {code.facts.gpus or code.processes}",
+                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "
+                    f"rank {last} would use cuda:{last}, but a node has {code.facts.gpus or code.processes}",
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
                 )
                 return

@@ -1,4 +1,4 @@
-"""The files that the code reads, or is told to read, against those that are uploaded."""
+"""Compare the files that the code or its arguments name with the files that are uploaded."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _MOST = 20
 
 
 def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
-    """Yield a warning for each file that is read by a name that is spelled out, is here, and is not uploaded."""
+    """Yield a warning for each file that is read by a literal name, exists here, and is not uploaded."""
     seen: set[str] = set()
-    for where, told in (*_reads(code), *_named(code, words)):
-        for path, left_out in _left_out(bundle, told):
+    for where, path_read in (*_reads(code), *_named(code, words)):
+        for path, left_out in _left_out(bundle, path_read):
             if path not in seen:
                 seen.add(path)
-                text = f"reads {path}, which is here and is not uploaded: {left_out.reason}"
+                text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
                 yield Finding("warning", "left-out", where, text, how_to_bring_back(path, left_out))
 
 

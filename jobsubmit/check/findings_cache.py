@@ -1,4 +1,4 @@
-"""What the checks have found in code that was submitted, so that it need not be judged again."""
+"""A cache of the findings in submitted code, so that it need not be checked again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST = 200  # entries; the oldest go first
 
 
 def cache_key(plan: LaunchPlan, bundle: Bundle, python: str) -> str:
-    """Return what the findings of a job follow from: its plan, its code, its Python, and the checks themselves."""
+    """Return a digest of all that findings depend on: plan, code, Python, and the checks themselves."""
     own = Path(__file__).parent
     stamps = sorted(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in own.rglob("*.py"))
     parts = [
@@ -44,7 +44,7 @@ def _packages(python: str) -> Iterable[str]:
 
 
 def load_findings(folder: Path, key: str) -> list[Finding] | None:
-    """Return what was found before, or None where that is not known."""
+    """Return the stored findings, or None if there are none."""
     try:
         values = json.loads((folder / "findings" / key).read_bytes())
         return [Finding(**value) for value in values]
@@ -53,7 +53,7 @@ def load_findings(folder: Path, key: str) -> list[Finding] | None:
 
 
 def save_findings(folder: Path, key: str, findings: Sequence[Finding]) -> None:
-    """Remember what was found; where that cannot be, do without."""
+    """Store findings; if they cannot be written, do nothing."""
     own = folder / "findings"
     with suppress(OSError):
         make_private(str(own))

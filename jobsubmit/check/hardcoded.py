@@ -1,4 +1,4 @@
-"""What is written down in the code, and differs from process to process or from job to job."""
+"""Values that the code fixes although they differ between processes or jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a use
 
 
 def check_fixed(code: Code) -> Iterator[Finding]:
-    """Yield what should not be fixed: world size, rank, meeting point, NCCL where there is no GPU."""
+    """Yield values that should not be fixed: world size, rank, master address and port, NCCL without GPUs."""
     for module, call in code.calls(INIT, least=Reach.SURELY):
         yield from _world(code, module, call)
         yield from _nccl(code, module, call)
@@ -48,20 +48,20 @@ def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     if is_count(size) and size > 0 and expected not in (None, 0, size):
         spelled = ast.unparse(argument(call, "world_size", 3) or call)
         known = f"world_size is {size}" if spelled == str(size) else f"world_size={spelled} is {size}"
-        why = f"{known}, and the job has {expected} processes"
-        hint = "world_size counts processes here"
+        why = f"{known}, but the job has {expected} processes"
+        hint = "world_size counts processes"
         if not code.facts.has_launcher:
-            hint += "; the argument --world_size counts nodes: multiply it by the processes of a node"
+            hint += "; the argument --world_size counts nodes: multiply it by the processes per node"
         else:
-            hint += ": leave it out, it is in the environment"
+            hint += ": leave it out, it is read from the environment"
         yield Finding("error", "fixed-world-size", module.where(call), why, hint)
     if isinstance(rank, ast.Constant) and isinstance(rank.value, int) and rank.value >= 0 and (expected or 2) > 1:
         yield Finding(
             "error",
             "fixed-world-size",
             module.where(call),
-            f"every process says that it has rank {rank.value}",
-            "leave rank and world_size out, they are in the environment; under mp.spawn work it out",
+            f"every process uses the same rank {rank.value}",
+            "leave out rank and world_size, which are in the environment; under mp.spawn, compute them",
         )
 
 
@@ -69,13 +69,13 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     node = argument(call, "backend", 0)
     backend = code.values.of(node, module)
     level: Level = "error"
-    hint = 'take "gloo" there: backend = "nccl" if torch.cuda.is_available() else "gloo"'
+    hint = 'use "gloo" on CPUs: backend = "nccl" if torch.cuda.is_available() else "gloo"'
     if backend is UNKNOWN and isinstance(node, ast.Name):
         backend, level = _only_text(code, module, node.id), "warning"
-        hint = f"if its command line can set it, give {node.id}: gloo in `hyperparameters`; else {hint}"
+        hint = f"if the command line can set it, give {node.id}: gloo in `hyperparameters`; otherwise {hint}"
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
-            level, "nccl-on-cpu", module.where(call), "backend nccl needs GPUs, and these nodes have none", hint
+            level, "nccl-on-cpu", module.where(call), "backend nccl needs GPUs, but these nodes have none", hint
         )
 
 
@@ -106,10 +106,10 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
             continue  # it may be for a start by hand
         if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
             level: Level = "error" if is_sure else "warning"
-            yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would meet itself", level)
+            yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would connect only to itself", level)
         elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
             yield _fixed_master(
-                home.where(node), f"MASTER_ADDR={value} is one machine's address: the nodes have others", "warning"
+                home.where(node), f"MASTER_ADDR={value} is a fixed address: the nodes of the job have others", "warning"
             )
         elif name == contract.MASTER_PORT and value is not UNKNOWN and code.facts.has_launcher:
             yield _fixed_master(home.where(node), f"MASTER_PORT={value} replaces the port that the launcher listens on")
@@ -149,7 +149,7 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
         and text.startswith("tcp://")
         and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
     ):
-        yield _fixed_master(module.where(call), f"each node would meet itself at {text}")
+        yield _fixed_master(module.where(call), f"each node would connect only to itself at {text}")
 
 
 def _beginning(code: Code, node: ast.AST | None, module: Module) -> str:
@@ -174,6 +174,6 @@ def _fixed_master(where: str, text: str, level: Level = "error") -> Finding:
         "fixed-master",
         where,
         text,
-        "leave MASTER_ADDR and MASTER_PORT to the launcher; in mode spawn use --init_method. "
-        "os.environ.setdefault keeps the script usable by hand",
+        "leave MASTER_ADDR and MASTER_PORT to the launcher (in mode spawn, use --init_method); "
+        "to run the script by hand as well, set them with os.environ.setdefault",
     )

@@ -1,4 +1,4 @@
-"""The modules that the code imports, against those that are uploaded."""
+"""Compare the modules that the code imports with those that are uploaded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OTHER_NAMES = {
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
-    """Yield the local modules that are imported and not uploaded; packages of others are not looked for."""
+    """Yield the local modules that are imported but not uploaded; third-party packages are not checked."""
     search = _Search(code, bundle)
     seen: set[str] = set()
     for module in code.program.modules.values():
@@ -61,7 +61,7 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
 def check_packages(
     code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None
 ) -> Iterator[Finding]:
-    """Yield an error for each package of others that is surely imported, and that the nodes' Python does not have."""
+    """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks."""
     if find_missing is None:
         return
     search = _Search(code, bundle)
@@ -74,9 +74,7 @@ def check_packages(
                         places.setdefault(top, module.where(node))
     for top in sorted(find_missing(places)) if places else ():
         if not search.is_in_file(requirements, top):
-            hint = (
-                "name it in `requirements`, a file of packages that each node installs, or install it for that Python"
-            )
+            hint = "list it in a `requirements` file, which each node installs, or install it for that Python"
             yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
 
 
@@ -150,8 +148,8 @@ class _Search:
                 "error",
                 "imports",
                 where,
-                f"`from {dots} import …` fails in the boot file: it is started as a script and is in no package",
-                "import it without the dot: Python looks beside the boot file",
+                f"`from {dots} import …` fails in the boot file: it runs as a script, outside any package",
+                "import it without the dot: Python searches the boot file's folder",
             )
             return
         base = origin(node, module)
@@ -174,7 +172,7 @@ class _Search:
         elif is_local or ("." in name and (self._is_local(top) or self._is_own_folder(top))):
             if not self.has_more_places and not self._defines(name) and not self._is_built(name):
                 yield Finding(
-                    "error", "imports", where, f"there is no module {name} in {self.bundle.root}", "correct its name"
+                    "error", "imports", where, f"module {name} does not exist in {self.bundle.root}", "correct its name"
                 )
         elif top not in sys.stdlib_module_names and "." not in name:
             yield from self._elsewhere(top, where)
@@ -185,7 +183,7 @@ class _Search:
         owner = self.program.modules.get(base)
         if owner is not None and name != "*" and not self._defines(full) and not self._is_module(full):
             if not (self._left_out(full) or self._is_built(base)):
-                text = f"{owner.path} has no {name}"
+                text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
                 return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
@@ -211,7 +209,7 @@ class _Search:
 
         top = [node.id for node in owner.of(ast.Name) if isinstance(node.ctx, ast.Store)]
         found = difflib.get_close_matches(name, [*owner.definitions, *owner.aliases, *top], 1)
-        return f"it has {found[0]}" if found else "correct the name, or define it there"
+        return f"use {found[0]}, or define {name}" if found else "correct the name, or define it in that module"
 
     def _is_local(self, top: str) -> bool:
         """Return whether a name is surely ours: a folder without __init__.py gives way to an installed package."""
@@ -270,7 +268,7 @@ class _Search:
                 return
             place = "beside the boot file" if folder == Path() else "in code_dir"
             hint = "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
-            yield Finding("warning", "imports", where, f"module {top} is at {path}, and not {place}", hint)
+            yield Finding("warning", "imports", where, f"module {top} is at {path}, not {place}", hint)
             return
 
 

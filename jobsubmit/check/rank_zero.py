@@ -1,4 +1,4 @@
-"""Collective calls that only rank 0 comes to: it waits there for the others, and the job hangs."""
+"""Collective calls that only rank 0 reaches: it waits for the other ranks, and the job hangs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_availa
 
 
 def check_rank_zero(code: Code) -> Iterator[Finding]:
-    """Yield a warning for each collective that rank 0 comes to alone."""
+    """Yield a warning for each collective that only rank 0 reaches."""
     finder = _Finder(code)
     seen: set[ast.AST] = set()
     for module, body, others, scope in _branches(finder):
@@ -62,8 +62,8 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             "warning",
             "rank-0-collective",
             found.module.where(found.call),
-            f"only rank 0 comes to this {found.name}(), which waits for all of them: the job would hang",
-            "take it out of the branch"
+            f"only rank 0 reaches this {found.name}(), which waits for all ranks: the job would hang",
+            "move it out of the branch"
             + ("" if found.module is module else f" that leads to it at {module.where(body[0])}"),
         )
 

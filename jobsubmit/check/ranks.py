@@ -1,4 +1,4 @@
-"""How a boot file comes to its processes and their ranks, against what its mode gives."""
+"""Compare how a boot file gets its processes and ranks with what its mode provides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAKE_GROUPS = (
 
 
 def check_ranks(code: Code) -> Iterator[Finding]:
-    """Yield what is wrong with the ways to rank and processes."""
+    """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code)
@@ -49,7 +49,7 @@ def _no_group(code: Code) -> Iterator[Finding]:
                 "error" if code.reached.is_sure(call, module) else "warning",
                 "no-init",
                 module.where(call),
-                "DistributedDataParallel needs a process group, and init_process_group is never called",
+                "DistributedDataParallel needs a process group, but init_process_group is never called",
                 'call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs, before it',
             )
             return
@@ -72,15 +72,15 @@ def _local_rank(code: Code) -> Iterator[Finding]:
         return
     option = declared[0]
     if option.default is UNKNOWN or isinstance(option.default, Several):
-        return  # it may be told by something else
+        return  # it may know it from something else
     if passed and (code.line.is_strict or any(passed[0] in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
     if used and "local_rank" not in code.program.stored_attributes:
-        hint = 'read it: int(os.environ["LOCAL_RANK"])'
-        result = f"and all of a node use one device ({used})"
+        hint = 'read the environment: int(os.environ["LOCAL_RANK"])'
+        result = f"and all processes of a node share one device ({used})"
         if option.default == -1:
-            result = f"-1, as if it were alone ({used})"
+            result = f"-1, as if it trained alone ({used})"
         if code.facts.mode == "launch" and "--local-rank" in option.names:
             hint += ", or set `local_rank: argument` in the job file"
         elif code.facts.mode == "launch":
@@ -89,7 +89,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
             "error",
             "local-rank",
             option.where,
-            f"{option.names[0]} is never given in mode {code.facts.mode}, so every process takes its default, {result}",
+            f"{option.names[0]} is not passed in mode {code.facts.mode}, so every process uses its default, {result}",
             hint,
         )
 
@@ -156,39 +156,40 @@ def _spawns_inside(code: Code) -> Iterator[Finding]:
             "error" if is_sure else "warning",
             "nested-spawn",
             module.where(call),
-            f"mp.spawn starts processes in each process that mode {code.facts.mode} has started",
+            f"mp.spawn would start more processes in each process that mode {code.facts.mode} starts",
             "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
         )
 
 
 def _no_processes(code: Code) -> Iterator[Finding]:
-    told = code.facts.nproc or 1
-    if told > 1 and not code.starts_processes and (code.is_distributed or _trains_alone(code)):
+    processes = code.facts.nproc or 1
+    if processes > 1 and not code.starts_processes and (code.is_distributed or _trains_alone(code)):
         yield Finding(
             "warning",
             "no-processes",
             code.program.boot.path,
-            f"starts no processes: one trains on each node, and resources.nproc_per_node is {told}",
+            f"starts no processes: one trains on each node, but resources.nproc_per_node is {processes}",
             "use mode: torchrun, which starts them, or mp.spawn in the boot file",
         )
     for module, call in code.calls(SPAWN, _START):
-        value = code.values.of(argument(call, "nprocs", 2), module)
+        number = argument(call, "nprocs", 2)
+        value = code.values.of(number, module)
         if is_count(value) and value > 0 and code.facts.nproc not in (None, value):
             yield Finding(
                 "warning",
                 "fixed-world-size",
                 module.where(call),
-                f"its processes on each node are {value}, and resources.nproc_per_node is {code.facts.nproc}",
-                "give one of them, and read the other from it (NPROC_PER_NODE is in the environment)",
+                f"it starts {value} processes on each node, but resources.nproc_per_node is {code.facts.nproc}",
+                "set the number in one place: read NPROC_PER_NODE from the environment",
             )
-        if value == 0:
+        if number is not None and value == 0:
             yield Finding(
                 "error",
                 "no-processes",
                 module.where(call),
-                "nprocs is torch.cuda.device_count(), and these nodes have no GPU: it would start no process, train "
-                "nothing and end with exit code 0",
-                "choose nodes with GPUs, or another number of processes where there is none",
+                f"nprocs is {ast.unparse(number)}, which is 0 on these nodes: no process would start, nothing would "
+                "train, and the exit code would be 0",
+                "choose nodes with GPUs, or set another number of processes for nodes without GPUs",
             )
 
 
@@ -212,16 +213,16 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
 
 
 def _unset(code: Code, where: str, name: str) -> Finding:
-    how = "work it out from --rank, --world_size (they count nodes) and the number of the process"
+    how = "compute it from --rank, --world_size (they count nodes) and the number of the process"
     if code.facts.mode == "command":
-        how = "start it with torchrun in `command`, or work it out from NODE_RANK and NNODES, which are set"
-    who = "in mode spawn nobody sets it" if code.facts.mode == "spawn" else "this command does not set it"
-    text = f"{name} is read from the environment, and {who}"
+        how = "start it with torchrun in `command`, or compute it from NODE_RANK and NNODES, which are set"
+    who = "mode spawn does not set it" if code.facts.mode == "spawn" else "this command does not set it"
+    text = f"{name} is read from the environment, but {who}"
     return Finding("error", "rank-env", where, text, f"use mode: torchrun, or {how}")
 
 
 def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:
-    """Return whether a process group meets by MASTER_ADDR and MASTER_PORT."""
+    """Return whether a process group is initialized from MASTER_ADDR and MASTER_PORT."""
     method = argument(call, "init_method", _INIT_METHOD)
     if argument(call, "store", 5) is not None:
         return False

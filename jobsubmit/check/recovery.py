@@ -1,4 +1,4 @@
-"""What a job needs to go on after a restart, against what its code does."""
+"""Check that the code can continue after a restart."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_fr
 
 
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield a warning where restarts begin anew, or where no code reads the directory of checkpoints."""
+    """Yield a warning if each restart trains from the beginning, or if no code reads the checkpoint directory."""
     if plan.restarts is not None and plan.restarts.max > 0 and not _loads(code):
         yield Finding(
             "warning",
             "no-checkpoint",
             "restarts",
-            "nothing in the code loads a checkpoint: each restart begins the training anew",
-            "save to checkpoint_dir now and then, and load what is there at the start; "
-            "`jobsubmit init --sample torchrun` shows how",
+            "no code loads a checkpoint: each restart trains from the beginning",
+            "save checkpoints to checkpoint_dir regularly, and load the last one at the start "
+            "(for an example, run `jobsubmit init --sample torchrun`)",
         )
         return
     for mount in plan.mounts:
@@ -40,8 +40,8 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
                 "warning",
                 "no-checkpoint",
                 mount.field,
-                f"no code reads it: neither the variable {contract.CHECKPOINTS} nor an argument --{mount.name}",
-                f"declare --{mount.name}, or read the variable; or give the path as an argument of your own: "
+                f"no code reads the variable {contract.CHECKPOINTS} or the argument --{mount.name}",
+                f"declare --{mount.name}, read the variable, or pass the path as another argument: "
                 "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
             )
 

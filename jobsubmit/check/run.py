@@ -1,4 +1,4 @@
-"""All checks of a job's code, and what the job tells it."""
+"""All checks of a job's code, given the arguments and the environment of the job."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
-    """Yield what is wrong with the code of a job, or cannot be told; of a start command what it starts is judged.
+    """Yield what is wrong with the code of a job, and what cannot be checked; of a start command, check what it starts.
 
-    `find_missing` says which modules the nodes' Python lacks, where that is known.
+    `find_missing` returns the modules that the nodes' Python lacks, if that is known.
     """
     plan, own_words = _as_seen(job, bundle)
     found = list(check_boot_file(plan, bundle))
@@ -45,8 +45,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    told = dict(plan.env).get("PYTHONPATH")
-    places = [] if told is None else told.split(":")
+    python_path = dict(plan.env).get("PYTHONPATH")
+    places = [] if python_path is None else python_path.split(":")
     roots = tuple("" if path in ("", ".") else f"{path.strip('./')}/" for path in places)
     program = load_program(bundle, plan.boot_file, roots)
     if program is None:
@@ -117,7 +117,7 @@ def _expanded(word: str, job: LaunchPlan) -> str:
 
 
 def _file_of(launch: Launch, bundle: Bundle) -> str:
-    """Return the file that is started, if it can be told; a module is looked for among the files."""
+    """Return the file that is started, if it is known; a module is looked for among the files."""
     if not launch.launcher:
         return ""
     program = launch.program[0] if launch.program else ""
@@ -133,7 +133,7 @@ def _safely(name: str, check: Callable[[], Iterable[Finding]], boot_file: str) -
     try:
         return list(check())
     except (Exception, RecursionError, MemoryError) as error:
-        why = f"the check of {name} could not follow the code ({type(error).__name__})"
+        why = f"the check `{name}` cannot follow the code ({type(error).__name__})"
         return [Finding("unknown", name, boot_file, why)]
 
 
@@ -143,7 +143,7 @@ def _deprecated(plan: LaunchPlan) -> Finding:
         "deprecated-launch",
         "mode",
         "torch.distributed.launch is deprecated by torch; torchrun starts the same processes",
-        "jobsubmit create JOB_FILE --mode torchrun"
+        "run `jobsubmit create JOB_FILE --mode torchrun`"
         + (", and read LOCAL_RANK from the environment" if plan.local_rank == "argument" else ""),
     )
 

@@ -28,7 +28,7 @@ _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replica
 
 
 def check_sampler(code: Code) -> Iterator[Finding]:
-    """Yield a warning where processes train on the same data, or on the same order again and again."""
+    """Yield a warning if all processes train on the same data, or in the same order in every epoch."""
     if code.world_size == 1:
         return
     yield from _no_sampler(code)
@@ -48,7 +48,7 @@ def _no_epoch(code: Code) -> Iterator[Finding]:
                 "warning",
                 "set-epoch",
                 module.where(call),
-                "set_epoch() is never called: the sampler shuffles every epoch alike",
+                "set_epoch() is never called: the sampler uses the same order in every epoch",
                 "call sampler.set_epoch(epoch) at the beginning of each epoch",
             )
             return
@@ -120,8 +120,8 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
             "warning",
             "set-epoch",
             module.where(call),
-            f"set_epoch({ast.unparse(call.args[0])}) in every epoch: the sampler shuffles them all alike",
-            "give it the number of the epoch",
+            f"set_epoch({ast.unparse(call.args[0])}) in every epoch: the sampler uses the same order each time",
+            "pass the number of the epoch",
         )
 
 
@@ -146,7 +146,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                     module.where(call),
                     f"each of the {code.world_size} processes gets all of the data from this loader: an epoch takes as "
                     "long as with one process",
-                    "give it sampler=DistributedSampler(dataset) in place of shuffle, and call set_epoch",
+                    "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
                 )
                 return
 

@@ -1,4 +1,4 @@
-"""Keys and tokens among the files that are uploaded; what is found is named by its kind and place, and never shown."""
+"""Keys and tokens in the files that are uploaded. A finding names kind and place, and never shows the secret."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _NO_SECRET = re.compile(rb"""["'](?:[A-Z0-9_]+|/[^"']*|[\w.-]+/[\w./-]+)["']$|:/
 
 
 class Rule(NamedTuple):
-    """A kind of secret and its form, as its issuer documents it: each begins with letters, which makes it fast.
+    """A kind of secret and its form, as its issuer documents it. Each begins with fixed text, which makes it fast.
 
-    One that `is_lower` is looked for in the text made lower case.
+    A rule that `is_lower` is matched against the text in lower case.
     """
 
     kind: str
@@ -76,20 +76,20 @@ RULES = (
     Rule("a SendGrid key", rb"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
     Rule("an Azure storage key", rb"AccountKey=[A-Za-z0-9+/]{86}=="),
     Rule("a JSON web token", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}"),
-    Rule("a kubeconfig's key", rb"client-key-data:\s*[A-Za-z0-9+/=]{20,}"),
-    Rule("a kubeconfig's token", rb"id-token:\s*[A-Za-z0-9._-]{20,}"),
-    Rule("a kubeconfig's token", rb"refresh-token:\s*[A-Za-z0-9._-]{20,}"),
+    Rule("a kubeconfig key", rb"client-key-data:\s*[A-Za-z0-9+/=]{20,}"),
+    Rule("a kubeconfig token", rb"id-token:\s*[A-Za-z0-9._-]{20,}"),
+    Rule("a kubeconfig token", rb"refresh-token:\s*[A-Za-z0-9._-]{20,}"),
     Rule("a Weights & Biases key", b"wandb_api_key" + _ASSIGNED + rb"[0-9a-z_]{40}", is_lower=True),
     Rule("a Weights & Biases key", rb"wandb\.login\(key=[\"'][0-9a-z_]{40}"),
-    Rule("a password in an address", rb"://[^\s:/@\"'$<{]+:[^\s:/@\"'$<{]{6,}@[\w.-]+"),
-    Rule("a password of .netrc", rb"machine[ \t]+\S+\s+login\s+\S+\s+password\s+\S{6,}"),
+    Rule("a password in a URL", rb"://[^\s:/@\"'$<{]+:[^\s:/@\"'$<{]{6,}@[\w.-]+"),
+    Rule("a .netrc password", rb"machine[ \t]+\S+\s+login\s+\S+\s+password\s+\S{6,}"),
     *(
         Rule("a key or password", name + rb"[\"'\])]*\s*[:=]\s*[\"']" + _MIXED + rb"[\"']", is_lower=True)
         for name in _PASSWORD_NAMES
     ),
 )
 _DOTENV = Rule(
-    "a secret of an .env file",
+    "a secret in an .env file",
     rb"(?m)^\s*(?:export\s+)?(?:[a-z0-9_]*_)?(?:key|token|secret|password|passwd|credentials?)"
     rb"[ \t]*=[ \t]*[\"']?[^\s\"'#]{6,}",
     is_lower=True,
@@ -101,9 +101,9 @@ RULES_DIGEST = hashlib.sha256(repr((RULES, _EXAMPLE, _NO_SECRET)).encode()).hexd
 
 
 def check_secrets(bundle: Bundle, allowed: tuple[str, ...], clean: Collection[str] = frozenset()) -> Iterator[Finding]:
-    """Yield each secret in a bundle, but for files that match an allowed pattern (as in .gitignore).
+    """Yield each secret in a bundle, except in files that match an allowed pattern (as in .gitignore).
 
-    What has a digest that is known to be `clean` is not read again.
+    Files whose digest is in `clean` are not read again.
     """
     exempt = parse_patterns(allowed)
     for file in bundle.files:
@@ -112,20 +112,20 @@ def check_secrets(bundle: Bundle, allowed: tuple[str, ...], clean: Collection[st
 
 
 def clean_digests(bundle: Bundle, allowed: tuple[str, ...]) -> frozenset[str]:
-    """Return the digests of all files of a bundle without secrets, but for those that were not looked at."""
+    """Return the digests of all files of a bundle without secrets, except those that were not checked."""
     exempt = parse_patterns(allowed)
     return frozenset(file.sha256 for file in bundle.files if not allowed or not covers(exempt, file.path))
 
 
 def strike_secrets(changes: Sequence[Change], allowed: tuple[str, ...]) -> tuple[Change, ...]:
-    """Return changes of files as they may be shown: one may take a secret out of the code, or be of no text."""
+    """Return changes without those that contain a secret or are not text, so that they can be shown."""
     exempt = parse_patterns(allowed)
 
     def shown(change: Change) -> Change:
         is_secret = next(_found_in(change.text, _rules_for(change.path)), None) is not None
         if is_secret and not covers(exempt, change.path):
-            return _left_out(change, "left out, it holds a secret")
-        return _left_out(change, "no text, see what was uploaded") if change.is_binary else change
+            return _left_out(change, "left out, it contains a secret")
+        return _left_out(change, "left out, it is not text: see the uploaded file") if change.is_binary else change
 
     return tuple(map(shown, changes))
 
@@ -154,8 +154,8 @@ def _in_file(file: BundleFile) -> Iterator[Finding]:
             "secret",
             f"{file.path}:{number}",
             f"looks like {kind}: it would be uploaded with the code{more}",
-            "give it as `secrets: {NAME: env:NAME}`, or leave the file out by .jobignore; "
-            "if it is none, name the file in `allow_secrets`",
+            "pass it as `secrets: {NAME: env:NAME}`, or leave the file out with .jobignore; "
+            "if it is not a secret, add the file to `allow_secrets`",
         )
 
 

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 def bundle(
     job: JobFile = DEFAULT_JOB_FILE,
-    list_: Annotated[bool, typer.Option("--list", help="Show every file, and everything that is left out.")] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show so many of the largest files.")] = 10,
+    list_: Annotated[bool, typer.Option("--list", help="Show all files, and everything that is left out.")] = False,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show the N largest files.")] = 10,
     set_: Set = None,
 ) -> None:
     """Show which files of the code directory would be uploaded.
 
-    The largest files first, what is left out and why, the digest of it all, and keys or tokens that do not belong into
-    an upload. Touches nothing.
+    Shows the digest of the bundle, the largest files, what is left out and
+    why, and keys or tokens that do not belong in an upload. Changes nothing.
 
-    Exit codes: 0 nothing wrong, 2 the job file is wrong, 3 there is a secret in it, or it is too much for the backend.
+    Exit codes: 0 no problem, 2 the job file is invalid, 3 the bundle contains
+    a secret, or exceeds a limit of the backend.
     """
     from jobsubmit.cli.job_file import overrides, read_job
     from jobsubmit.jobs import prepare
@@ -37,7 +38,10 @@ def bundle(
     loaded = read_job(job, None, overrides(assignments=set_))
     found, wrong = prepare.examine_bundle(loaded, load_settings())
     if found is None:
-        raise UsageError(f"code_dir {loaded.spec.code_dir}: is in a bucket already", "nothing of it is uploaded")
+        raise UsageError(
+            f"code_dir {loaded.spec.code_dir}: is already in a bucket; nothing would be uploaded",
+            "set code_dir to a directory of this machine",
+        )
     files = sorted(found.files, key=lambda file: (-file.size, file.path))
     if out.json:
         out.document(_document(found, files if list_ else files[:top], wrong))
@@ -76,12 +80,12 @@ def _show(found: Bundle, files: Sequence[BundleFile], *, is_whole: bool) -> None
     for file in files:
         out.data(f"{file.size:>15,}  {printable(file.path)}")
     if len(files) < len(found.files):
-        out.data(f"{'':>15}  and {len(found.files) - len(files):,} smaller: --list shows all")
+        out.data(f"{'':>15}  and {len(found.files) - len(files):,} smaller ones; --list shows all")
     left_out = found.left_out if is_whole else found.left_out[: len(files)]
     for left in left_out:
         out.data(f"left out: {printable(left.path)} ({left.reason})")
     if len(left_out) < len(found.left_out):
-        out.data(f"left out: {len(found.left_out) - len(left_out):,} more: --list shows all")
+        out.data(f"left out: {len(found.left_out) - len(left_out):,} more; --list shows all")
 
 
 def _show_revision(revision: Revision, *, is_whole: bool) -> None:
@@ -89,7 +93,7 @@ def _show_revision(revision: Revision, *, is_whole: bool) -> None:
     out.data(
         f"git commit {revision.commit}"
         + (f" on {printable(revision.branch)}" if revision.branch else ", no branch")
-        + (f", {counted(uncommitted, 'path')} not committed" if uncommitted else ", all of it committed")
+        + (f", {counted(uncommitted, 'uncommitted path')}" if uncommitted else ", no uncommitted changes")
     )
     for path in revision.uncommitted if is_whole else ():
         out.data(f"not committed: {printable(path)}")

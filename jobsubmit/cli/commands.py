@@ -1,15 +1,15 @@
-"""Which commands there are: where each is, what it does, and examples of it. Nothing of them is loaded here."""
+"""The commands: where each one is, what it does, and examples. None of them is loaded here."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-ABOUT = "Submit PyTorch distributed training jobs, and know before and after what goes wrong."
-BEGIN = "Begin with: jobsubmit init demo, then jobsubmit create demo/job.yaml --follow"
+ABOUT = "Submit PyTorch distributed training jobs, find mistakes before you pay for GPUs, and see why a job failed."
+BEGIN = "Get started: jobsubmit init demo, then jobsubmit create demo/job.yaml --follow"
 
 
 class Command(NamedTuple):
-    """A command: its function in a file of this folder, what it does in a line, examples, and related commands."""
+    """A command: its file in this folder, its function, a summary, examples, and related commands."""
 
     file: str
     function: str
@@ -18,7 +18,7 @@ class Command(NamedTuple):
     see_also: tuple[str, ...]
 
     def epilog(self) -> list[str]:
-        """Return what comes after its options, line by line."""
+        """Return the lines after the options in its help."""
         shown = [f"  jobsubmit {example}" for example in self.examples]
         return ["Examples:", *shown, "", f"See also: {', '.join(f'jobsubmit {name}' for name in self.see_also)}"]
 
@@ -61,28 +61,28 @@ GROUPS: dict[str, dict[str, Command]] = {
         "logs": Command(
             "logs",
             "logs",
-            "Print the output of nodes and ranks, in the order of time.",
+            "Print the output of nodes and ranks in chronological order.",
             ("logs my-job -f", "logs my-job --rank 3 --tail 50", "logs my-job --grep loss --since 10m"),
             ("status", "events"),
         ),
         "report": Command(
             "report",
             "report",
-            "Show where the time of a job went: its phases, and its training steps.",
+            "Show where the time of a job went: its phases and its training steps.",
             ("report my-job --html report.html", "report my-job-abc123 my-job-def456"),
             ("create --profile-sync", "status"),
         ),
         "list": Command(
             "list",
             "list_",
-            "List the jobs of this machine, newest first.",
+            "List the jobs submitted from this machine, newest first.",
             ("list --state FAILED --since 2d", "list -w"),
             ("status", "prune"),
         ),
         "describe": Command(
             "status",
             "describe",
-            "Show everything that is known of a job.",
+            "Show everything that is known about a job.",
             ("describe my-job", "describe my-job -o json"),
             ("status", "events"),
         ),
@@ -96,28 +96,28 @@ GROUPS: dict[str, dict[str, Command]] = {
         "wait": Command(
             "status",
             "wait",
-            "Wait until a job has ended.",
+            "Wait until a job ends.",
             ("wait my-job --timeout 2h", "wait my-job --propagate-exit-code"),
             ("status", "cancel"),
         ),
         "cancel": Command(
             "status",
             "cancel",
-            "End a job.",
+            "Cancel a job.",
             ("cancel my-job", "cancel my-job --grace 60"),
             ("delete", "rerun"),
         ),
         "delete": Command(
             "list",
             "delete",
-            "Remove jobs that have ended: their logs and records on this machine.",
+            "Delete jobs that have ended: their logs and records on this machine.",
             ("delete my-job-abc123", "delete my-job-abc123 my-job-def456 --force"),
             ("prune", "list"),
         ),
         "prune": Command(
             "list",
             "prune",
-            "Remove the jobs that were submitted before a time and have ended.",
+            "Delete jobs that were submitted before a given time and have ended.",
             ("prune --older-than 30d --state SUCCEEDED", "prune --older-than 2026-11-01 --dry-run"),
             ("delete", "list"),
         ),
@@ -126,7 +126,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "validate": Command(
             "create",
             "validate",
-            "Check a job file and its code, and report what cannot work.",
+            "Check a job file and its code, and report errors.",
             ("validate job.yaml", "validate job.yaml --backend slurm --nodes 4"),
             ("render", "bundle", "doctor"),
         ),
@@ -156,14 +156,14 @@ GROUPS: dict[str, dict[str, Command]] = {
         "upload": Command(
             "app",
             "upload",
-            "Upload a directory: all of it, or what changed.",
+            "Upload a directory, or only what changed in it.",
             ("upload ./code s3://bucket/team/code", "upload ./code s3://bucket/team/code --delete --dry-run"),
             ("download", "bundle"),
         ),
         "download": Command(
             "app",
             "download",
-            "Download a directory, verified file by file.",
+            "Download a directory and verify each file.",
             ("download s3://bucket/team/code ./code", "download obs://bucket/results . --profile team"),
             ("upload", "logs --download"),
         ),
@@ -172,21 +172,21 @@ GROUPS: dict[str, dict[str, Command]] = {
         "flavors": Command(
             "modelarts",
             "flavors",
-            "List the machine types that ModelArts has for training jobs.",
+            "List the machine types that ModelArts offers for training jobs.",
             ("flavors", "flavors job.yaml --set backend.region=cn-north-4"),
             ("engines", "validate"),
         ),
         "engines": Command(
             "modelarts",
             "engines",
-            "List the preset frameworks that ModelArts has for mode spawn.",
+            "List the preset frameworks that ModelArts offers for mode spawn.",
             ("engines", "engines job.yaml -o json"),
             ("flavors", "validate"),
         ),
         "import": Command(
             "import_",
             "import_",
-            "Convert a job of ModelArts' own tools to a job file.",
+            "Convert a job of ModelArts' own tools into a job file.",
             ("import job.json > job.yaml", "import ma-cli.yaml > job.yaml && jobsubmit validate"),
             ("init", "validate"),
         ),
@@ -195,7 +195,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "init": Command(
             "init",
             "init",
-            "Write a first job.yaml.",
+            "Write a job.yaml from your code, a command line or a sample.",
             (
                 "init demo && jobsubmit create demo/job.yaml --follow",
                 'init --from "torchrun --nnodes=2 --nproc_per_node=8 train.py --lr 0.1"',
@@ -210,11 +210,18 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("help exit-codes", "help restarts", "help backend.slurm.partition"),
             ("schema", "doctor"),
         ),
+        "docs": Command(
+            "docs",
+            "docs",
+            "Show where the documentation is, or print the page for programs and assistants.",
+            ("docs", "docs --for-assistants"),
+            ("help", "schema"),
+        ),
         "schema": Command(
             "schema",
             "schema",
-            "Print the JSON Schema of a job file.",
-            ("schema > job.schema.json", "schema | jq '.\"$defs\" | keys'"),
+            "Print the JSON Schema of a job file, or of a command's JSON output.",
+            ("schema > job.schema.json", "schema --output status"),
             ("init", "validate"),
         ),
     },

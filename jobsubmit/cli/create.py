@@ -1,6 +1,6 @@
-"""The commands that decide and act: create, run, rerun, validate.
+"""The commands that check and submit a job: create, run, rerun, validate.
 
-What they do is loaded when they do it: their help needs none of it.
+Their modules are loaded when they run: their help needs none of them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from jobsubmit.cli.job_file_options import (
     Templates,
 )
 from jobsubmit.cli.options import JobName, Propagate
+from jobsubmit.common.translation import translate
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 
@@ -54,7 +55,7 @@ def create(
     job_id: JobId = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="Submitted before under this key? Then it is that job."),
+        typer.Option("--idempotency-key", metavar="KEY", help="Use the job that was submitted with this key, if any."),
     ] = None,
     fault: Faults = None,
     check: Check = True,
@@ -65,9 +66,13 @@ def create(
 ) -> None:
     """Submit a job and follow it.
 
-    The first line on stdout is the job's handle; what the job says while it is followed goes to stderr. Exit codes:
-    0 the job succeeded (or was submitted), 2 the job file is wrong, 3 a check failed, 4 the store refused, 5 the
-    backend refused, 100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job goes on).
+    The first line on stdout is the handle of the job. While the job is
+    followed, its output goes to stderr.
+
+    Exit codes: 0 the job succeeded (or was submitted), 2 the job file is
+    invalid, 3 a check failed, 4 the store refused, 5 the backend refused,
+    100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
+    continues).
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides, read_job
@@ -86,7 +91,7 @@ def create(
 def run(
     command: Annotated[list[str], typer.Argument(help="The command, as you would type it.", metavar="-- COMMAND...")],
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of the job.", show_default="of the program")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the job.", show_default="name of the program")
     ] = None,
     set_: Set = None,
     nodes: Nodes = None,
@@ -107,8 +112,10 @@ def run(
 ) -> None:
     """Submit a command as a job, without a job file.
 
-    The directory you are in is uploaded. The command is that of python, torchrun, accelerate launch, deepspeed, srun,
-    mpirun, or any other: it becomes the job file that `jobsubmit init --from` would write, which is kept with the job.
+    Uploads the current directory. The command may start python, torchrun,
+    accelerate launch, deepspeed, srun, mpirun or any other program. It is
+    converted into the job file that `jobsubmit init --from` would write; that
+    file is kept with the job.
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides
@@ -135,10 +142,10 @@ def rerun(
     env: Env = None,
     profile: Profile = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "--dryrun", help="Print script and request, and touch nothing.")
+        bool, typer.Option("--dry-run", "--dryrun", help="Print script and request; change nothing.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint of the earlier job.")
+        bool, typer.Option("--resume", help="Continue from the last checkpoint of the earlier job.")
     ] = False,
     follow: Follow = None,
     job_id: JobId = None,
@@ -147,8 +154,9 @@ def rerun(
 ) -> None:
     """Submit an earlier job again, exactly as it was.
 
-    Same start script, and the same code: it is taken from the store, whatever lies in your code directory now. What
-    you change with --set, --nodes or -e is changed, and nothing else.
+    Uses the same start script and the same code: the code comes from the
+    store, not from your code directory. Only what you change with options
+    (--set, --nodes, -e, …) is different.
     """
     from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides
@@ -174,13 +182,15 @@ def validate(
     profile: Profile = None,
     templates: Templates = None,
 ) -> None:
-    """Check a job file and its code, and report what cannot work.
+    """Check a job file and its code, and report errors.
 
-    Reads your code and never runs it: its arguments against the hyperparameters, its imports against what is uploaded,
-    its use of ranks, devices and collectives against the mode. What it cannot decide, it reports as such. It
-    changes nothing.
+    Reads your code, and never runs it. Compares its arguments with the
+    hyperparameters, its imports with the uploaded files, and its use of ranks,
+    devices and collectives with the mode. Also reports what it cannot decide.
+    Changes nothing.
 
-    Exit codes: 0 nothing wrong (warnings and hints do not count), 2 the job file is wrong, 3 the code cannot work.
+    Exit codes: 0 no errors (warnings and hints are allowed), 2 the job file is
+    invalid, 3 the code cannot work.
     """
     from jobsubmit.cli.findings import READING, SAID, show_notes
     from jobsubmit.cli.job_file import overrides, read_job
@@ -202,9 +212,9 @@ def validate(
     show_notes(found.notes, rest, SAID)
     if errors:
         raise check_error(errors)
-    files = "code that is uploaded already"
+    files = "code already uploaded"
     if found.bundle:
         files = f"{console.counted(len(found.bundle.files), 'file')}, {found.bundle.size:,} bytes"
     start = "a command" if found.plan.mode == "command" else f"mode {found.plan.mode}"
-    out.data(f"{job} is valid: {start}, {console.counted(found.plan.nodes, 'node')}, {files}")
+    out.data(translate(f"{job} is valid: {start}, {console.counted(found.plan.nodes, 'node')}, {files}"))
     out.talk(f"next: jobsubmit create {job}" + (", with the same options" if changes or mode else ""))

@@ -1,4 +1,4 @@
-"""The command that tries out what a submission needs: doctor."""
+"""The command that tests what a submission needs: doctor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri
+from jobsubmit.common.translation import translate
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 
@@ -17,7 +18,9 @@ def doctor(
     job: Annotated[
         Path | None,
         typer.Argument(
-            help="A job file: then its store, backend and code.", metavar="JOB_FILE", show_default="./job.yaml, or none"
+            help="Also test the store, backend and code of this job file.",
+            metavar="JOB_FILE",
+            show_default="./job.yaml if it exists",
         ),
     ] = None,
     set_: Set = None,
@@ -26,10 +29,11 @@ def doctor(
 ) -> None:
     """Test what a submission needs: Python, tools, ports, store, backend.
 
-    Python and torch, shell tools, ports, the store (one object is written, read and deleted), the clock, the backend
-    with your credentials. No job is started.
+    Tests Python and torch, shell tools, ports, the store (writes, reads and
+    deletes one object), the clock, and the backend with your credentials.
+    Starts no job.
 
-    Exit codes: 0 all is well (or worth a warning), 3 something is not.
+    Exit codes: 0 no test failed (warnings are allowed), 3 a test failed.
     """
     from jobsubmit import doctor as examination
     from jobsubmit.cli.job_file import overrides, read_job
@@ -40,9 +44,9 @@ def doctor(
     for line in examination.examine(load_settings(), loaded):
         lines.append(line)
         if not out.json:
-            out.data(f"{line.verdict:<5} {line.subject:<8} {line.text}")
+            out.data(f"{line.verdict:<5} {line.subject:<8} {translate(line.text)}")
             if line.next_step:
-                out.data(f"{'':<5} {'':<8} → {line.next_step}")
+                out.data(f"{'':<5} {'':<8} → {translate(line.next_step)}")
     if out.json:
         out.document([line._asdict() for line in lines])
     if any(line.verdict == "fail" for line in lines):

@@ -1,4 +1,4 @@
-"""What was found in a job and its code, as people see it."""
+"""Show the findings about a job and its code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAID: Mapping[Level, str] = {"error": "error", "warning": "warning", "unknown": 
 def show_notes(
     notes: Sequence[str], findings: Sequence[Finding], levels: Collection[Level] = ("error", "warning")
 ) -> None:
-    """Show what was found: a submission is not the moment for hints, nor for what nobody can tell."""
+    """Show notes, and the findings of some levels: by default not the hints, nor what could not be decided."""
     for note in notes:
         out.talk(f"note: {note}")
     for finding in findings:

@@ -1,4 +1,4 @@
-"""What init writes: a job file, and where it is wanted sample code beside it."""
+"""Write the files of init: a job file, and sample code if it is asked for."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _CODE = "code"
 def write_first_job(
     directory: Path, mode: Mode | None, command: str | None, sample: str | None, *, force: bool, with_code: bool
 ) -> None:
-    """Write a job file for what lies in a directory, for a command line, or for a sample. Raises UsageError."""
+    """Write a job file for the code in a directory, for a command line, or for a sample. Raises UsageError."""
     job = directory / "job.yaml"
     if job.exists() and not force:
-        raise UsageError(f"{job} exists already", "replace it with --force, or give another directory")
+        raise UsageError(f"{job} already exists", "replace it with --force, or choose another directory")
     ways = {"--from": command, "--sample": sample, "--mode": mode, "--with-code": with_code or None}
     said = [way for way, value in ways.items() if value is not None]
     if len(said) > 1 and said != ["--mode", "--with-code"]:
-        text = f"{said[0]} and {said[1]} do not go together: {said[0]} says how training is started, and what"
-        raise UsageError(text, f"leave out {said[1]}")
+        text = f"{said[0]} cannot be combined with {said[1]}: {said[0]} already says what to start, and how"
+        raise UsageError(text, f"remove {said[1]}")
     chosen: Sample | None = None
     if command is not None:
         text = _from_command(command, directory)
@@ -49,7 +49,9 @@ def write_first_job(
         (directory / SCHEMA_NAME).write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
         job.write_text(SCHEMA_LINE + text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{error.filename or job}: {error.strerror}", "give a directory you can write to") from error
+        raise UsageError(
+            f"{error.filename or job}: {error.strerror}", "choose a directory that you can write to"
+        ) from error
     if files:
         out.talk(f"wrote {code}/, the sample training code")
     if out.json:
@@ -60,7 +62,7 @@ def write_first_job(
 
 
 def show_samples() -> None:
-    """Show the samples that there are."""
+    """List the available samples."""
     found = list_samples()
     if out.json:
         out.document([{"name": sample.name, "about": sample.about} for sample in found])
@@ -76,16 +78,16 @@ def _starter(sample: Sample) -> str:
 
 
 def _new_files(sample: Sample, code: Path) -> list[tuple[Path, Path]]:
-    """Return (source, target) of the files to write; what lies there is the user's, and stays as it is."""
+    """Return (source, target) of the files to write; existing files are the user's, and are never replaced."""
     pairs = [(SAMPLE_CODE / name, code / name) for name in code_of(sample)]
     for source, target in pairs:
         if target.exists() and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
-            raise UsageError(f"{target} exists already, and is another file", "give another directory")
+            raise UsageError(f"{target} already exists, and differs from the sample", "choose another directory")
     return [(source, target) for source, target in pairs if not target.exists()]
 
 
 def _say_next(job: Path) -> None:
-    """Show what to type next: what must be corrected first, or the submission."""
+    """Show the next command: validate if there are errors, else create."""
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.prepare import examine
     from jobsubmit.spec.loader import load
@@ -96,7 +98,7 @@ def _say_next(job: Path) -> None:
         out.talk(f"note: {error.message}")
         errors = []
     if errors:
-        out.talk(f"next: correct {counted(len(errors), 'error')} first: jobsubmit validate {job}")
+        out.talk(f"next: fix {counted(len(errors), 'error')}: jobsubmit validate {job}")
     else:
         out.talk(f"next: jobsubmit validate {job}, then jobsubmit create {job} --follow")
 
@@ -113,12 +115,12 @@ def _from_command(command: str, directory: Path) -> str:
 
 
 def _is_empty(directory: Path) -> bool:
-    """Return whether there is nothing of the user's in a directory."""
+    """Return whether a directory does not exist, or has only hidden files."""
     return not directory.is_dir() or not any(path for path in directory.iterdir() if not path.name.startswith("."))
 
 
 def _proposed(directory: Path, mode: Mode | None) -> str:
-    """Return a job file for the code that lies in a directory; raise UsageError where none trains."""
+    """Return a job file for the code in a directory; raise UsageError if it has no training code."""
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_start
     from jobsubmit.scaffold.from_code import LOOKED_FOR, drafts_from_code, find_scripts
@@ -134,17 +136,20 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
         draft = next(iter(drafts_from_code(directory)), None)
     if draft is None:
         scripts = find_scripts(directory)
-        shown = f"; scripts that could be started: {', '.join(scripts[:5])}" if scripts else ""
-        text = f"no file in {directory.resolve()} trains on several processes (looked for {LOOKED_FOR}){shown}"
+        shown = f"; scripts that you could start: {', '.join(scripts[:5])}" if scripts else ""
+        text = f"no file in {directory.resolve()} starts distributed training (searched for {LOOKED_FOR}){shown}"
         command = f"python {scripts[0]}" if scripts else "torchrun --nproc_per_node=8 train.py"
-        raise UsageError(text, f'say what to start: --from "{command}"; sample code: --sample torchrun, or --with-code')
+        raise UsageError(
+            text,
+            f'give the command: --from "{command}"; or write sample code: --sample torchrun, or --with-code',
+        )
     fields = {**common, **draft.fields}
     if mode is not None:
         fields = {**fields, "mode": mode}
         fields.pop("local_rank", None)
     named = f"mode {fields['mode']}" if "mode" in fields else "a command"
-    why = f"mode {mode}, as you said" if mode else f"{named}: {draft.reason}"
+    why = f"mode {mode}, from --mode" if mode else f"{named}: {draft.reason}"
     out.talk(f"found {draft.started_file}; {why}")
     if draft.others:
-        out.talk(f"  others that could be started: {', '.join(draft.others[:5])}")
+        out.talk(f"  other scripts that you could start: {', '.join(draft.others[:5])}")
     return f"# Proposed from the code here: {draft.started_file}; {why}.\n{replace(draft, fields=fields).text()}"

@@ -1,4 +1,4 @@
-"""What `jobsubmit --help` shows: all commands in their groups. It is drawn on a terminal, and plain in a pipe."""
+"""The output of `jobsubmit --help`: all commands in groups, with frames on a terminal and plain in a pipe."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jobsubmit.cli.console import out
 _USAGE = "jobsubmit COMMAND [OPTIONS] [ARGUMENTS]"
 _OPTIONS = {
     "--version": "Print the version.",
-    "-h, --help": "Show this help, or with a command that command's.",
+    "-h, --help": "Show this help, or the help of a command.",
     "--debug": "Show the traceback of an error.",
     "-o, --output": "text for people, json for programs (with a command).",
 }
-_NEXT = "jobsubmit COMMAND --help shows options and examples, jobsubmit help TOPIC explains job files, exit codes, …"
+_NEXT = "Options and examples: jobsubmit COMMAND --help · Topics: jobsubmit help"
 
 
 def show_help() -> None:

@@ -1,4 +1,4 @@
-"""The command to begin with: init."""
+"""The command that writes a job file: init."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from jobsubmit.spec.modes import Mode
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where to write it.", metavar="DIR", show_default="here")] = Path(),
+    directory: Annotated[
+        Path, typer.Argument(help="Where to write it.", metavar="DIR", show_default="current directory")
+    ] = Path(),
     mode: Annotated[
         Mode | None,
-        typer.Option("--mode", help="How training is started.", show_default="what your code wants, else torchrun"),
+        typer.Option("--mode", help="How training is started.", show_default="what fits your code, else torchrun"),
     ] = None,
     command: Annotated[
         str | None,
@@ -28,21 +30,23 @@ def init(
         typer.Option(
             "--sample",
             metavar="NAME",
-            help="Write this sample: its job file and its code.",
+            help="Write the job file and the code of this sample.",
             autocompletion=sample_names,
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the samples there are, and write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the job.yaml that is there.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the available samples; write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing job.yaml.")] = False,
     with_code: Annotated[
-        bool, typer.Option("--with-code", help="Write the sample training code beside it, whatever lies there.")
+        bool, typer.Option("--with-code", help="Also write sample training code, even if DIR has code.")
     ] = False,
 ) -> None:
-    """Write a first job.yaml.
+    """Write a job.yaml from your code, a command line or a sample.
 
-    In a directory with training code it proposes boot file and mode from what it finds there. With --from it writes
-    what a command line says: python, torchrun, accelerate launch, deepspeed, srun, mpirun or any other. In a new or
-    empty directory it writes sample training code, too: the documented DDP example, or another --sample.
+    In a directory with training code, it proposes the boot file and the mode.
+    With --from, it converts a command line of python, torchrun, accelerate
+    launch, deepspeed, srun, mpirun or any other program. In a new or empty
+    directory, it also writes sample training code: the documented DDP example,
+    or another --sample.
     """
     from jobsubmit.cli.first_job import show_samples, write_first_job
 

@@ -1,4 +1,4 @@
-"""What the options of a command say → the job file with its changes, read."""
+"""Read the job file with the changes that the options of a command make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def overrides(
     profile: str | None = None,
     templates: Path | None = None,
 ) -> list[Override]:
-    """Return what the flags say; an assignment is the most exact way to say it, so it wins over the others."""
+    """Return the changes that the flags make. Assignments (--set) come last: they override the other flags."""
     flags = [
         Override("--nodes", ("resources", "nodes"), int(str(nodes)) if str(nodes).isdecimal() else nodes),
         Override("--backend", ("backend", "kind"), backend),
@@ -47,5 +47,5 @@ def _env(text: str) -> Override:
 
 
 def read_job(file: Path, mode: Mode | None, changes: list[Override]) -> LoadedSpec:
-    """Read a job file with the flags applied, and say what was dropped."""
+    """Read a job file with the flags applied; its notes say what was dropped."""
     return load(file, changes, mode)

@@ -1,4 +1,4 @@
-"""The options that say which job file is meant, and what of it is changed."""
+"""The options that name the job file and change its fields."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Faults: TypeAlias = Annotated[
     typer.Option(
         "--fault",
         metavar="FAULT",
-        help="Local backend: break something on purpose, e.g. 'kill node 1 at step 20', 'delay node 2 by 30s', "
-        "'kill rank 3 with SIGTERM after 5s'; without a moment as soon as all ranks have started. May be repeated.",
+        help="Local backend: cause a failure on purpose, e.g. 'kill node 1 at step 20', 'delay node 2 by 30s', "
+        "'kill rank 3 with SIGTERM after 5s'; without a time, once all ranks have started. May be repeated.",
     ),
 ]
 JobId: TypeAlias = Annotated[
-    str | None, typer.Option("--job-id", metavar="ID", help="Name this submission yourself, instead of NAME-suffix.")
+    str | None, typer.Option("--job-id", metavar="ID", help="Set the id of the job, instead of NAME-suffix.")
 ]
 Follow: TypeAlias = Annotated[
     bool | None,
@@ -34,28 +34,28 @@ Follow: TypeAlias = Annotated[
     ),
 ]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request, and touch nothing.")
+    bool, typer.Option("--dry-run", "--dryrun", help="Print bundle, script and request; change nothing.")
 ]
 Check: TypeAlias = Annotated[
-    bool, typer.Option("--check/--no-check", help="Judge the code, too; secrets and limits count in any case.")
+    bool, typer.Option("--check/--no-check", help="Check the code. Secrets and limits are always checked.")
 ]
 RequireClean: TypeAlias = Annotated[
-    bool, typer.Option("--require-clean", help="Refuse code that is not in a git commit, all of it.")
+    bool, typer.Option("--require-clean", help="Refuse code that is not fully committed to git.")
 ]
 Recheck: TypeAlias = Annotated[
     bool,
-    typer.Option("--recheck", help="Look at every object of the code in the store, and send what is damaged or gone."),
+    typer.Option("--recheck", help="Check every object of the code in the store; send damaged or missing ones again."),
 ]
 Expect: TypeAlias = Annotated[
     str | None,
-    typer.Option("--expect", metavar="DIGEST", help="Submit only what a dry run with this digest showed."),
+    typer.Option("--expect", metavar="DIGEST", help="Submit only if the digest is the one that a dry run showed."),
 ]
 Profile: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--profile-sync",
         metavar="[=buckets]",
-        help="Set profile: time the gradient synchronisation, with =buckets each bucket of it, for `jobsubmit report`.",
+        help="Set profile: time the gradient synchronisation (=buckets: each bucket) for `jobsubmit report`.",
     ),
 ]
 Set: TypeAlias = Annotated[
@@ -66,7 +66,7 @@ Nodes: TypeAlias = Annotated[
     str | None, typer.Option("--nodes", metavar="N", help='Set resources.nodes: a number, or "1:3" for an elastic job.')
 ]
 ModeChoice: TypeAlias = Annotated[
-    Mode | None, typer.Option("--mode", help="Switch the mode; fields only the old mode knows are dropped.")
+    Mode | None, typer.Option("--mode", help="Set mode; fields that the new mode does not use are dropped.")
 ]
 BackendKind: TypeAlias = Annotated[
     str | None,
@@ -87,7 +87,8 @@ Env: TypeAlias = Annotated[
     ),
 ]
 Templates: TypeAlias = Annotated[
-    Path | None, typer.Option("--templates", metavar="DIR", help="Look here for templates first, then in ours.")
+    Path | None,
+    typer.Option("--templates", metavar="DIR", help="Look for templates in DIR first, then in the built-in ones."),
 ]
 JobFile: TypeAlias = Annotated[
     Path, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default=str(DEFAULT_JOB_FILE))

@@ -1,4 +1,4 @@
-"""The commands about many jobs, and the ones that have ended: list, delete, prune."""
+"""The commands that list and delete jobs: list, delete, prune."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ def list_(
     state: States = None,
     since: Since = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="PATTERN", help="Only jobs whose name or id fits, e.g. 'ddp-*'.")
+        str | None, typer.Option("--name", metavar="PATTERN", help="Only jobs whose name or id matches, e.g. 'ddp-*'.")
     ] = None,
     number: Annotated[
         int | None,
-        typer.Option("-n", metavar="N", min=0, help="At most that many; 0: all.", show_default="50, with -o json all"),
+        typer.Option(
+            "-n", metavar="N", min=0, help="Show at most N jobs; 0 shows all.", show_default="50; with -o json all"
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")] = False,
 ) -> None:
-    """List the jobs of this machine, newest first."""
+    """List the jobs submitted from this machine, newest first."""
     settings = load_settings()
     chosen = Filter(tuple(state or ()), moment("--since", since), name=name)
     limit = number if number is not None else 0 if out.json else _SHOWN
     if watch and (out.json or not sys.stdout.isatty()):
-        raise UsageError("--watch draws on a terminal", "without it, `jobsubmit list -o json` is for programs")
+        raise UsageError(
+            "--watch needs a terminal and text output", "remove --watch; in programs, use `jobsubmit list -o json`"
+        )
     if watch:
         _watch(settings, chosen, limit)
         return
@@ -54,15 +58,15 @@ def list_(
         out.document([{**job._asdict(), "created": time_text(job.created)} for job in shown])
         return
     if not jobs and chosen == Filter():
-        out.talk("no jobs yet: jobsubmit init writes a first job file, jobsubmit create submits it")
+        out.talk("no jobs yet: jobsubmit init writes a job file, jobsubmit create submits it")
     elif not jobs:
-        out.talk("no job fits: jobsubmit list shows all")
+        out.talk("no job matches; jobsubmit list shows all")
     elif sys.stdout.isatty():
         out.stdout.print(_table(shown))
     else:
         out.data(_plain(shown))
     if len(shown) < len(jobs):
-        out.talk(f"{len(jobs) - len(shown):,} more: jobsubmit list -n 0")
+        out.talk(f"{len(jobs) - len(shown):,} more; jobsubmit list -n 0 shows all")
 
 
 def _row(job: Summary, state: Any, when: str) -> tuple[Any, ...]:
@@ -77,7 +81,7 @@ def _plain(jobs: list[Summary]) -> str:
 
 
 def _table(jobs: list[Summary]) -> Any:
-    """Return the table for a terminal: whatever its width, an id is shown whole."""
+    """Return the table for a terminal; ids are never cut."""
     from jobsubmit.cli.formatting import state_text
 
     now = time.time()
@@ -103,12 +107,13 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
 def delete(
     jobs: JobNames,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if the record is damaged, or the job cannot be asked about.")
+        bool, typer.Option("--force", help="Even if its record is damaged, or its state cannot be read.")
     ] = False,
 ) -> None:
-    """Remove jobs that have ended: their logs and records on this machine.
+    """Delete jobs that have ended: their logs and records on this machine.
 
-    The code in the store and what they wrote elsewhere stays. --force never removes a job that runs on this machine.
+    The code in the store, and what the jobs wrote elsewhere, is kept. --force
+    never deletes a job that runs on this machine.
     """
     settings = load_settings()
     records = [JobRecords(settings).find(job) for job in jobs]
@@ -120,7 +125,7 @@ def delete(
 
 
 def _is_deleted(job_id: str, settings: Settings) -> bool:
-    """Delete a job that has ended; return whether it was this process that did."""
+    """Delete a job that has ended; return whether this process deleted it."""
     record = JobRecords(settings).read(job_id)
     if record is None or record.damage:
         return False
@@ -135,19 +140,22 @@ def _is_deleted(job_id: str, settings: Settings) -> bool:
 
 def prune(
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="TIME", help="E.g. 30d, 12h, or a date like 2026-11-21.")
+        str,
+        typer.Option(
+            "--older-than", metavar="TIME", help="Only jobs older than 30d, 12h, …, or a date like 2026-11-21."
+        ),
     ],
     state: States = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be deleted.")] = False,
 ) -> None:
-    """Remove the jobs that were submitted before a time and have ended."""
+    """Delete jobs that were submitted before a given time and have ended."""
     settings = load_settings()
     chosen = Filter(tuple(state or ()), before=moment("--older-than", older_than))
     jobs = summarize_jobs(settings, chosen)
     removed = [job.id for job in jobs if State(job.state).is_final and (dry_run or _is_deleted(job.id, settings))]
     for job in jobs:
         if job.state == State.UNKNOWN:
-            out.talk(f"kept {job.id}, of which nothing is known ({job.message}): jobsubmit delete --force {job.id}")
+            out.talk(f"kept {job.id}, its state is unknown ({job.message}): jobsubmit delete --force {job.id}")
     if out.json:
         out.document(removed)
         return

@@ -1,4 +1,4 @@
-"""How a job's lines are shown: paths from the code directory on, and little of launchers that are told to end."""
+"""Shorten the lines of a job: paths start at the code directory, tracebacks of stopped launchers are folded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 120  # lines of it; what is longer says more
 
 
 def lines_to_show(lines: Iterable[LogLine], *, folded: bool) -> Iterator[LogLine]:
-    """Yield lines as people read them; `folded`, one line stands for what each launcher says when it is told to end."""
+    """Yield lines with short paths; if `folded`, one line replaces the output of each launcher that was stopped."""
     for line in _fold(lines) if folded else lines:
         text = short_paths(line.text)
         yield line if text is line.text else replace(line, text=text)
@@ -41,14 +41,14 @@ def _fold(lines: Iterable[LogLine]) -> Iterator[LogLine]:
 
 
 class _Held:
-    """Lines of one node that are not shown until it is clear what they are."""
+    """Lines of one node that are held back until it is known whether they are noise."""
 
     def __init__(self, first: LogLine) -> None:
         self.lines = [first]
         self.is_noise = first.text != _TRACEBACK
 
     def is_complete_with(self, line: LogLine) -> bool:
-        """Take the next line of the node; return whether it is the last that belongs to the others."""
+        """Add the next line of the node; return whether it is the last of them."""
         self.lines.append(line)
         if _LAST.search(line.text):
             self.is_noise = True
@@ -61,9 +61,9 @@ class _Held:
         return bool(line.text) and not line.text.startswith((" ", *_BETWEEN))
 
     def shown(self) -> list[LogLine]:
-        """Return the lines, or the one that stands for them."""
+        """Return the lines, or the one that replaces them."""
         if not self.is_noise or len(self.lines) > _MOST:
             return self.lines
-        count = f"{len(self.lines)} lines of it are" if len(self.lines) > 1 else "a line of it is"
-        text = f"jobsubmit: the launcher of this node was told to end; {count} not shown"
+        count = f"{len(self.lines)} of its lines are" if len(self.lines) > 1 else "one of its lines is"
+        text = f"jobsubmit: the launcher of this node was stopped by a signal; {count} not shown"
         return [replace(self.lines[0], text=text)]

@@ -1,4 +1,4 @@
-"""The command that shows what nodes and ranks said."""
+"""The command that shows the output of nodes and ranks: logs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _PENDING_SECONDS = 30.0
 
 def logs(
     job: JobName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Begin with the last N lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Start with the last N lines.")] = None,
     since: Since = None,
     node: Annotated[
         int | None, typer.Option("--node", metavar="N", min=0, help="Only this node and its ranks.")
@@ -37,24 +37,25 @@ def logs(
     rank: Annotated[
         int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.", autocompletion=rank_numbers)
     ] = None,
-    stream: Annotated[Stream | None, typer.Option("--stream", help="Only what was written there.")] = None,
-    grep: Annotated[
-        str | None, typer.Option("--grep", metavar="REGEX", help="Only lines in which this is found.")
-    ] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
+    stream: Annotated[Stream | None, typer.Option("--stream", help="Only lines of this stream.")] = None,
+    grep: Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Start each line with its time.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Pass on to a terminal what would steer it, and not only colours.")
+        bool, typer.Option("--raw", help="Pass all control characters to the terminal, not only colours.")
     ] = False,
     download: Annotated[
         Path | None,
-        typer.Option("--download", metavar="DIR", help="Write them to files there instead, one a stream."),
+        typer.Option(
+            "--download", metavar="DIR", help="Write to files in DIR instead: one per rank or node, and stream."
+        ),
     ] = None,
 ) -> None:
-    """Print the output of nodes and ranks, in the order of time.
+    """Print the output of nodes and ranks in chronological order.
 
-    Each line with its origin; with -o json one document per line. A line's time is when it was seen in its file, to
-    0.1 s. A progress bar that redraws its line is shown once a second. Of each stream the newest 512 MB at least are
-    kept; where older ones are gone, a line says so.
+    Each line starts with its node or rank; with -o json, each is a document.
+    The time of a line is when it was seen in its file, to 0.1 s. A progress
+    bar that redraws its line is shown once a second. At least the newest 512
+    MB of each stream are kept; a line marks where older output is missing.
     """
     record, settings = find_job(job)
     if node is not None and node >= record.nodes and not record.damage:
@@ -72,7 +73,7 @@ def logs(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     if download:
-        out.talk(f"{console.counted(lines, 'line')} in {download}")
+        out.talk(f"wrote {console.counted(lines, 'line')} to {download}")
     elif not lines:
         _explain_silence(record, settings, query)
 
@@ -87,17 +88,17 @@ def _pattern(grep: str | None) -> re.Pattern[str] | None:
 
 
 def _explain_silence(record: JobRecord, settings: Settings, query: LogQuery) -> None:
-    hint = f"`jobsubmit logs {record.id}` shows all"
+    hint = f"run `jobsubmit logs {record.id}` to see all lines"
     has_ended = following.status(record, settings).state.is_final
     ranks = {event["rank"] for event in following.events(record, settings) if event["event"] == "rank_start"}
     if query == LogQuery():
-        out.talk("nothing was said")
+        out.talk("no output")
     elif ranks and query.rank is not None and query.rank > max(ranks) and has_ended:
         raise UsageError(f"--rank {query.rank}: {record.id} has ranks 0 to {max(ranks)}", hint)
     elif query.rank is not None and query == LogQuery(rank=query.rank):
-        out.talk(f"nothing was said by rank {query.rank}, or it has no log of its own and shares its node's: {hint}")
+        out.talk(f"no output of rank {query.rank}: it wrote nothing, or shares the log of its node; {hint}")
     else:
-        out.talk(f"no line fits: {hint}")
+        out.talk(f"no line matches; {hint}")
 
 
 def line_time(seconds: float) -> str:
@@ -126,7 +127,9 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--download {folder}: {error.strerror}", "give a directory you can write to") from error
+        raise UsageError(
+            f"--download {folder}: {error.strerror}", "choose a directory that you can write to"
+        ) from error
 
     def write(line: LogLine) -> None:
         name = f"node-{line.node}" if line.rank is None else f"rank-{line.rank}"
@@ -139,13 +142,13 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
 
 
 def say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:
-    """Return what says, once, why a job has not started when it has waited for long."""
+    """Return a function that reports why a job waits, once per reason and only after a while."""
     told: list[str] = []
 
     def on_wait(status: JobStatus, seconds: float) -> None:
-        reason = status.message or status.reason or "the backend does not say why"
+        reason = status.message or status.reason or "the backend gives no reason"
         if seconds >= _PENDING_SECONDS and reason not in told:
             told.append(reason)
-            out.talk(f"{record.id} is {status.state.value} for {seconds:.0f} s: {reason}")
+            out.talk(f"{record.id} has been {status.state.value} for {seconds:.0f} s: {reason}")
 
     return on_wait

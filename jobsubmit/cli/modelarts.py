@@ -1,4 +1,4 @@
-"""The commands that show what ModelArts has to offer: flavors, engines."""
+"""The commands that list what ModelArts offers: flavors, engines."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ if TYPE_CHECKING:
 
 
 def flavors(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
-    """List the machine types that ModelArts has for training jobs.
+    """List the machine types that ModelArts offers for training jobs.
 
-    Region, project and endpoint are those of the job file's backend, else of your configuration.
+    Uses the region, project and endpoint of the job file's backend, else of
+    your configuration.
     """
     found = _service(job, set_).flavors()
     if out.json:
         out.document(found)
         return
     _show([{"flavor": flavor.get("flavor_id"), **_parts(flavor.get("flavor_info") or {})} for flavor in found])
-    out.talk("next: resources: {flavor: …} in the job file")
+    out.talk("next: set resources: {flavor: …} in the job file")
 
 
 def engines(job: JobFile = DEFAULT_JOB_FILE, set_: Set = None) -> None:
-    """List the preset frameworks that ModelArts has for mode spawn.
+    """List the preset frameworks that ModelArts offers for mode spawn.
 
-    Region, project and endpoint are those of the job file's backend, else of your configuration.
+    Uses the region, project and endpoint of the job file's backend, else of
+    your configuration.
     """
     found = _service(job, set_).engines()
     if out.json:
         out.document(found)
         return
     _show([{"name": engine.get("engine_name"), "version": engine.get("engine_version")} for engine in found])
-    out.talk("next: framework: {name: …, version: …} in the job file")
+    out.talk("next: set framework: {name: …, version: …} in the job file")
 
 
 def _service(job: Path, assignments: list[str] | None) -> ModelArts:
@@ -53,13 +55,13 @@ def _service(job: Path, assignments: list[str] | None) -> ModelArts:
     if job != DEFAULT_JOB_FILE or job.exists() or assignments:
         spec = settings.backend(read_job(job, None, overrides(assignments=assignments)).spec)
     if not isinstance(spec, ModelArtsBackendSpec):
-        hint = "name a job file whose backend is {kind: modelarts, …}, or make that your configuration's default"
-        raise UsageError("no job file and no configuration says which ModelArts is meant", hint)
+        hint = "give a job file with backend: {kind: modelarts, …}, or set that backend in your configuration"
+        raise UsageError("neither the job file nor the configuration sets a modelarts backend", hint)
     return ModelArts(identity(spec))
 
 
 def _parts(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a machine has, in a line a part."""
+    """Return the CPUs, memory and accelerators of a machine type."""
     cpu, memory = info.get("cpu") or {}, info.get("memory") or {}
     parts: dict[str, Any] = {
         "cpus": cpu.get("core_num"),
@@ -72,8 +74,8 @@ def _parts(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Write rows under their names."""
+    """Write rows as a table."""
     if not rows:
-        out.talk("there are none")
+        out.talk("ModelArts lists none")
         return
     out.data(columns([list(rows[0]), *([str(value or "") for value in row.values()] for row in rows)]))

@@ -36,7 +36,7 @@ Debug: TypeAlias = Annotated[
 
 
 def _known_jobs(incomplete: str) -> list[str]:
-    """Return the names and ids that a shell may complete, the newest first."""
+    """Return the names and ids of all jobs for shell completion, the newest first."""
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.records import JobRecords
 
@@ -46,7 +46,7 @@ def _known_jobs(incomplete: str) -> list[str]:
 
 
 def _running_jobs(incomplete: str) -> list[str]:
-    """Return the ids and names of the jobs that have not ended."""
+    """Return the names and ids of the jobs that have not ended, for shell completion."""
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.listing import Filter, summarize_jobs
 
@@ -57,21 +57,21 @@ def _running_jobs(incomplete: str) -> list[str]:
 
 
 def backend_names(incomplete: str) -> list[str]:
-    """Return the kinds of backends that a shell may complete."""
+    """Return the kinds of backends for shell completion."""
     from jobsubmit.spec.backend_registry import backend_kinds
 
     return [kind for kind in backend_kinds() if kind.startswith(incomplete)]
 
 
 def sample_names(incomplete: str) -> list[str]:
-    """Return the samples that a shell may complete."""
+    """Return the names of the samples for shell completion."""
     from jobsubmit.scaffold.samples import list_samples
 
     return [sample.name for sample in list_samples() if sample.name.startswith(incomplete)]
 
 
 def rank_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the ranks of the job that the command line names."""
+    """Return the ranks of the job on the command line, for shell completion."""
     from jobsubmit.jobs import monitor
     from jobsubmit.jobs.records import find_job
 
@@ -86,29 +86,34 @@ def rank_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 RunningJob: TypeAlias = Annotated[
     str,
-    typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB", autocompletion=_running_jobs),
+    typer.Argument(
+        help="Handle, id or name (the newest job of that name).", metavar="JOB", autocompletion=_running_jobs
+    ),
 ]
 JobName: TypeAlias = Annotated[
     str,
-    typer.Argument(help="A job's handle, id or name (its newest job).", metavar="JOB", autocompletion=_known_jobs),
+    typer.Argument(help="Handle, id or name (the newest job of that name).", metavar="JOB", autocompletion=_known_jobs),
 ]
 JobNames: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        help="Handles, ids or names (the newest job of a name).", metavar="JOB...", autocompletion=_known_jobs
+        help="Handles, ids or names (the newest job of that name).", metavar="JOB...", autocompletion=_known_jobs
     ),
 ]
 Propagate: TypeAlias = Annotated[
-    bool, typer.Option("--propagate-exit-code", help="If the job fails, exit as its first failing process did.")
+    bool,
+    typer.Option(
+        "--propagate-exit-code", help="If the job fails, exit with the code of the process that failed first."
+    ),
 ]
 Since: TypeAlias = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="E.g. 90s, 30m, 12h, 2d ago, or a time like 2026-11-21T12:00."),
+    typer.Option("--since", metavar="TIME", help="Only newer than 90s, 30m, 12h, 2d, or a time like 2026-11-21T12:00."),
 ]
 
 
 def moment(option: str, text: str | None) -> float | None:
-    """Return a time, written as such or as how long ago it was, in seconds since the epoch; raise UsageError."""
+    """Return a time in seconds since the epoch, given as a time or as a duration ago; raise UsageError."""
     if text is None:
         return None
     ago = parse_duration(text)
@@ -116,13 +121,13 @@ def moment(option: str, text: str | None) -> float | None:
         return time.time() - ago
     found = parse_time(text)
     if found is None:
-        hint = "write 90s, 30m, 12h or 2d for how long ago, or a time like 2026-11-21T12:00"
-        raise UsageError(f"{option} {text}: is no time", hint)
+        hint = "give a duration (90s, 30m, 12h, 2d ago), or a time like 2026-11-21T12:00"
+        raise UsageError(f"{option} {text}: is not a time", hint)
     return found
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return a duration in seconds, written as a number of them or as 90s, 30m, 12h, 2d; raise UsageError."""
+    """Return a duration in seconds, given as a number or as 90s, 30m, 12h, 2d; raise UsageError."""
     if text is None:
         return None
     whole = parse_duration(text)
@@ -131,5 +136,5 @@ def seconds(option: str, text: str | None) -> float | None:
     except ValueError:
         number = -1.0
     if not 0 <= number < math.inf:
-        raise UsageError(f"{option} {text}: is no duration", "write a number of seconds, or 90s, 30m, 12h, 2d")
+        raise UsageError(f"{option} {text}: is not a duration", "give a number of seconds, or 90s, 30m, 12h, 2d")
     return number

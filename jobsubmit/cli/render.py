@@ -1,4 +1,4 @@
-"""The command that previews what a node runs: render."""
+"""The command that shows what a node runs: render."""
 
 from __future__ import annotations
 
@@ -24,36 +24,33 @@ from jobsubmit.spec.modes import Mode
 
 def render(
     job: Annotated[
-        Path | None, typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, or the starter")
+        Path | None,
+        typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, else the starter job"),
     ] = None,
     mode: ModeChoice = None,
     hosts: Annotated[
         str | None,
-        typer.Option(
-            "--hosts", metavar="A,B", help="Print, per machine, the command to paste there; no platform needed."
-        ),
+        typer.Option("--hosts", metavar="A,B", help="Print the command to paste on each machine; needs no platform."),
     ] = None,
     job_id: Annotated[
         str | None,
-        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id, with --request: the job's."),
+        typer.Option("--job-id", metavar="ID", help="With --hosts: the rendezvous id; with --request: the job id."),
     ] = None,
     expand: Annotated[
         bool,
-        typer.Option("--expand", help="Print what each process is given instead: its words and its environment."),
+        typer.Option("--expand", help="Print the arguments and the environment of each process instead."),
     ] = False,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="all|K", help="With --expand: of all nodes, or of one.", show_default="all"),
+        typer.Option("--node", metavar="all|K", help="With --expand: show all nodes, or one.", show_default="all"),
     ] = None,
     diff: Annotated[
         str | None,
-        typer.Option(
-            "--diff", metavar="JOB", help="Print what would change against an earlier job: script, request, code."
-        ),
+        typer.Option("--diff", metavar="JOB", help="Print the differences from an earlier job: script, request, code."),
     ] = None,
     request: Annotated[
         bool,
-        typer.Option("--request", help="Print what would be sent to the backend instead; reads the code directory."),
+        typer.Option("--request", help="Print the request to the backend instead; reads the code directory."),
     ] = False,
     set_: Set = None,
     nodes: Nodes = None,
@@ -64,17 +61,21 @@ def render(
 ) -> None:
     """Print the start script of a job.
 
-    It is exactly what every node will run. With --expand, what each of its processes will see: argv, RANK, MASTER_ADDR
-    and the rest, and who gives each value. With --request, what the backend is sent.
-    Needs no network, credentials or state (but for --diff). Without a file it takes ./job.yaml, else the starter job of
-    --mode.
+    Prints exactly what every node will run. With --expand, prints what each
+    process will see: argv, RANK, MASTER_ADDR and so on, and what sets each
+    value. With --request, prints what would be sent to the backend.
+
+    Needs no network, credentials or state (except with --diff). Without a
+    file, takes ./job.yaml, else the starter job of --mode.
     """
     if expand and hosts is not None:
-        raise UsageError("--expand --hosts: one shows processes, the other prints commands", "leave out one of them")
+        raise UsageError(
+            "--expand cannot be combined with --hosts: one shows processes, the other commands", "remove one of them"
+        )
     if node is not None and not expand:
-        raise UsageError("--node: every node runs the same script", "add --expand: it shows what each process is given")
+        raise UsageError("--node needs --expand: every node runs the same script", "add --expand, or remove --node")
     if request and (expand or hosts is not None or diff is not None):
-        raise UsageError("--request: shows what a backend is sent, and nothing else", "leave out the other option")
+        raise UsageError("--request cannot be combined with --expand, --hosts or --diff", "remove the other option")
     from jobsubmit.cli import rendering
     from jobsubmit.cli.job_file import overrides, read_job
 
@@ -86,9 +87,7 @@ def render(
         return
     if diff is not None:
         if expand or hosts is not None:
-            raise UsageError(
-                "--diff: compares with an earlier job, and shows nothing else", "leave out the other option"
-            )
+            raise UsageError("--diff cannot be combined with --expand or --hosts", "remove the other option")
         changes = overrides(assignments=set_, nodes=nodes, env=env, profile=profile, templates=templates)
         rendering.show_difference(read_job(job or DEFAULT_JOB_FILE, mode, changes), diff)
         return
@@ -107,5 +106,5 @@ def _file_to_render(job: Path | None, mode: Mode | None) -> Path:
     if job is not None or DEFAULT_JOB_FILE.exists():
         return job or DEFAULT_JOB_FILE
     if mode is None:
-        raise UsageError("there is no ./job.yaml", "give a job file, or a mode: jobsubmit render --mode torchrun")
+        raise UsageError("./job.yaml does not exist", "give a job file, or a mode: jobsubmit render --mode torchrun")
     return starter_job(mode)

@@ -1,4 +1,4 @@
-"""What each process of a job is given, shown: render --expand."""
+"""Show the arguments and the environment of each process of a job: render --expand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobsubmit.plan.processes import Environment, Expansion, Process, Value, exp
 
 
 def show_expansion(plan: LaunchPlan, node: str) -> None:
-    """Show what the processes of all nodes, or of one, are given."""
+    """Show the arguments and the environment of the processes of all nodes, or of one."""
     expansion = expand(plan, only=_chosen(node, plan.nodes))
     for note in expansion.notes:
         out.talk(f"note: {note}")
@@ -26,12 +26,12 @@ def _chosen(node: str, nodes: int) -> int | None:
     if node == "all":
         return None
     if not node.isdecimal() or int(node) >= nodes:
-        raise UsageError(f"--node {node}: must be `all`, or one of 0 to {nodes - 1}")
+        raise UsageError(f"--node {node}: must be `all`, or a number from 0 to {nodes - 1}")
     return int(node)
 
 
 def _document(plan: LaunchPlan, expansion: Expansion) -> dict[str, Any]:
-    """Return it as JSON: what all processes share once; a process has an `argv` where its own differs."""
+    """Return it as JSON: shared values once; a process has its own `argv` if that differs."""
     shared = expansion.nodes[0].processes[0].argv
     return {
         "name": plan.name,

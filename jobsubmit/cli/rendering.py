@@ -1,4 +1,4 @@
-"""What a node runs, as `render` shows it: the script, its processes, commands to paste, the request, a difference."""
+"""The outputs of `render`: the script, the processes, commands to paste, the request, the differences."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ def show_script(loaded: LoadedSpec) -> None:
 
 
 def show_processes(loaded: LoadedSpec, node: str) -> None:
-    """Show what each process is given."""
+    """Show the arguments and the environment of each process."""
     from jobsubmit.cli.render_expand import show_expansion
 
     show_expansion(_planned(loaded), node)
 
 
 def show_commands(loaded: LoadedSpec, machines: list[str], job_id: str | None) -> None:
-    """Show for each machine the command to paste there. Raises UsageError for what only a backend can do."""
+    """Show the command to paste on each machine. Raises UsageError for what only a backend can do."""
     from jobsubmit.jobs.records import new_job_id
 
     plan = _planned(loaded)
     if plan.mounts:
         names = ", ".join(mount.name for mount in plan.mounts)
-        raise UsageError(f"--hosts: the directories {names} are made by a backend", "take them out, or use create")
+        raise UsageError(
+            f"--hosts: only a backend creates the directories {names}", "remove them from the job file, or use create"
+        )
     shared_id = job_id or new_job_id(plan.name)
     port = random.Random(shared_id).randrange(20000, 30000)
     commands = list(build_paste_commands(plan, render_script(plan), machines, shared_id, port))
@@ -54,7 +56,7 @@ def _planned(loaded: LoadedSpec) -> LaunchPlan:
 
 
 def show_request(loaded: LoadedSpec, job_id: str | None) -> None:
-    """Show what the backend would be sent."""
+    """Show what would be sent to the backend."""
     from jobsubmit.jobs.prepare import Demands, examine
 
     prepared = examine(loaded, load_settings(), Demands(job_id, checks=False))
@@ -70,7 +72,7 @@ def show_request(loaded: LoadedSpec, job_id: str | None) -> None:
 
 
 def show_difference(loaded: LoadedSpec, job: str) -> None:
-    """Show what would change against an earlier job."""
+    """Show the differences from an earlier job."""
     from jobsubmit.jobs.difference import compare_with_job
     from jobsubmit.jobs.prepare import Demands, prepare
     from jobsubmit.jobs.records import find_job
@@ -83,20 +85,22 @@ def show_difference(loaded: LoadedSpec, job: str) -> None:
         return
     for text in found.documents.values():
         out.data(text.rstrip("\n"))
-    for word, paths in (("new", found.added), ("gone", found.removed), ("changed", found.changed)):
+    for word, paths in (("new", found.added), ("removed", found.removed), ("changed", found.changed)):
         for path in paths:
             out.data(f"{word}: {printable(path)}")
     if found.unknown:
         out.talk(f"note: {found.unknown}")
     if found.is_empty:
-        out.talk(f"nothing would change against {record.id}")
+        out.talk(f"no differences from {record.id}")
 
 
 def machines_of(hosts: str) -> list[str]:
     """Return the machines that --hosts names; raises UsageError."""
     machines = [host.strip() for host in hosts.split(",")]
     if not all(machines) or any(c.isspace() for host in machines for c in host):
-        raise UsageError(f"--hosts {hosts!r}: must be names or addresses with commas between", "e.g. --hosts gpu1,gpu2")
+        raise UsageError(
+            f"--hosts {hosts!r}: must be names or addresses, separated by commas", "e.g. --hosts gpu1,gpu2"
+        )
     return machines
 
 
@@ -106,6 +110,6 @@ def _show_for_each(machines: list[str], commands: list[str], code_name: str) -> 
         return
     for node_rank, (host, command) in enumerate(zip(machines, commands, strict=True)):
         out.data(
-            f"# ── node {node_rank}: paste on {host}, in a folder where your code lies as {code_name}/ (copy it first)"
+            f"# ── node {node_rank}: paste on {host}, in the folder that has your code as {code_name}/ (copy it first)"
         )
         out.script(command)

@@ -1,4 +1,4 @@
-"""The command that says what became of a job's time: report."""
+"""The command that shows where the time of a job went: report."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _PARTS = {
 def report(
     job: JobName,
     other: Annotated[
-        str | None, typer.Argument(help="A second job: how does it compare with the first?", metavar="[OTHER]")
+        str | None, typer.Argument(help="A second job, to compare with the first.", metavar="[OTHER]")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Also write one HTML page, to look at or to pass on.", dir_okay=False
-        ),
+        typer.Option("--html", metavar="FILE", help="Also write the report as one HTML page.", dir_okay=False),
     ] = None,
 ) -> None:
-    """Show where the time of a job went: its phases, and its training steps.
+    """Show where the time of a job went: its phases and its training steps.
 
-    The steps are timed if the job was submitted with --profile-sync (or `profile: sync` in the job file): forward,
-    backward, communication, how much of that no computing hides, and which rank makes the others wait. With a second
-    job it shows the ratio of the two, and its spread.
+    Training steps are timed if the job was submitted with --profile-sync (or
+    `profile: sync` in the job file). The report then shows forward, backward
+    and communication time, how much communication is not hidden behind
+    computation, and which rank makes the others wait. With a second job, it
+    shows the ratio of the two, and its spread.
     """
     from jobsubmit.report import report as build
 
@@ -83,7 +83,7 @@ def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison])
         )
         temporary.replace(file)
     except OSError as error:
-        hint = "name a file in a folder that is there and that you can write to"
+        hint = "choose a file in an existing folder that you can write to"
         raise UsageError(f"--html {file}: cannot be written: {error.strerror}", hint) from error
 
 
@@ -121,14 +121,14 @@ def _phases(found: Report) -> RenderableType:
 
 
 def _bar_width() -> int:
-    """Return how long a bar may be: what the terminal has beside the other columns."""
+    """Return the length of a bar: the width that the other columns leave."""
     if not sys.stdout.isatty():
         return _BAR
     return min(_LONGEST_BAR, max(_SHORTEST_BAR, out.stdout.width - _OTHER_COLUMNS))
 
 
 def _bar(spans: list[tuple[float, float]], length: float, width: int) -> str:
-    """Return a line of time: each cell that a span touches is full."""
+    """Return a timeline: each cell that a span touches is filled."""
     cells = [" "] * width
     for start, end in spans:
         first, last = (min(width - 1, max(0, int(moment / length * width))) for moment in (start, end))
@@ -145,11 +145,11 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
     yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
     yield table(("per step", ">median", ">95%", ">ranks, from", ">to"), metric_rows(sync))
     steps = sync.step_medians
-    yield f"step time, over time: {sparkline(steps)} at most {seconds_text(max(steps))}"
+    yield f"step time over the run: {sparkline(steps)} at most {seconds_text(max(steps))}"
     yield from _ranks(sync)
     if sync.bucket_medians:
         rows = [(str(number), bytes_text(size), seconds_text(took)) for number, size, took in sync.bucket_medians]
-        yield table(("bucket", ">size", ">all-reduce, where nobody waits"), rows)
+        yield table(("bucket", ">size", ">all-reduce, without waiting"), rows)
     if text := straggler_text(sync):
         yield Text(text, style="bold red")
 
@@ -174,7 +174,7 @@ def _ranks(sync: Sync) -> Iterator[RenderableType]:
     yield table(("rank", ">step", ">communication" if sync.by_hand else ">exposed", ">last", ""), rows)
     yield Text("  ").join([Text.assemble((f"{sign} ", colour), known[kind]) for kind, (sign, colour) in parts.items()])
     if len(shown) < len(measured):
-        yield Text(f"{len(shown)} of {len(measured)} ranks: those that come last most often; -o json has all")
+        yield Text(f"{len(shown)} of {len(measured)} ranks, those that are last most often; -o json shows all")
 
 
 def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> None:
@@ -189,8 +189,8 @@ def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> Non
         heads = (f"{' and '.join(names)}, per step", *jobs, ">ratio", ">95% interval")
         out.stdout.print(table(heads, ratio_rows(one)))
         out.stdout.print()
-    out.stdout.print(table(("phase, in all", *jobs), phase_rows(found[0], found[1])))
+    out.stdout.print(table(("phase, in total", *jobs), phase_rows(found[0], found[1])))
     for report in found:
         for text in filter(None, map(straggler_text, report.syncs)):
             out.stdout.print(Text(f"{report.record.id}: {text}", style="bold red"))
-    out.talk(f"below 1: {ids[1]} is faster; the interval is of these two runs' steps, another run may differ by more")
+    out.talk(f"below 1: {ids[1]} is faster; the interval covers only these two runs; another run may differ by more")

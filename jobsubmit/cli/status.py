@@ -27,7 +27,7 @@ _SECOND_CTRL_C_SECONDS = 2.0
 
 
 def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool) -> None:
-    """Show a job's output on stderr until it has ended, report how, and exit with the code that says so."""
+    """Show a job's output on stderr until it ends, then its report, and exit with the code for its state."""
     colour = out.has_colour(sys.stderr)
     try:
         lines = following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record))
@@ -43,16 +43,16 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
 
 
 def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
-    """Leave the job alone, unless Ctrl-C comes a second time: then end it and return how it ended."""
+    """Detach from the job; if Ctrl-C comes a second time, cancel the job and return its final status."""
     out.talk(
-        f"\ndetaching: the job goes on. Attach again: jobsubmit logs -f {record.id} · "
-        f"Ctrl-C once more within {_SECOND_CTRL_C_SECONDS:.0f} s ends it"
+        f"\ndetaching: the job continues. Follow it again: jobsubmit logs -f {record.id} · "
+        f"press Ctrl-C again within {_SECOND_CTRL_C_SECONDS:.0f} s to cancel the job"
     )
     try:
         time.sleep(_SECOND_CTRL_C_SECONDS)
     except KeyboardInterrupt:
         following.cancel(record, settings)
-        out.talk(f"asked {record.id} to end")
+        out.talk(f"cancelling {record.id}")
         return following.wait(record, settings)
     if out.json:
         out.document(formatting.job_document(record, following.status(record, settings)))
@@ -62,7 +62,8 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
 def status(job: JobName) -> None:
     """Show the state of a job, and which process failed first.
 
-    How long each step took, and if the job failed which node and rank did first, and its last lines.
+    Shows how long each phase took. If the job failed, also shows which node
+    and rank failed first, and the last lines of that process.
     """
     record, settings = find_job(job)
     now = following.status(record, settings)
@@ -88,10 +89,11 @@ def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
 
 
 def describe(job: JobName) -> None:
-    """Show everything that is known of a job.
+    """Show everything that is known about a job.
 
-    How it is and who failed first, where its code, script and directory are, its nodes and ranks, every step and
-    restart, and the files of its directory.
+    Shows its state, the process that failed first, the location of its code,
+    script and job directory, its nodes and ranks, every phase and restart, and
+    the files of the job directory.
     """
     found_record, settings = find_job(job)
     record = console.readable(found_record)
@@ -108,7 +110,7 @@ def describe(job: JobName) -> None:
     _show_status(record, now, str(directory))
     facts = {
         "script": f"{directory / SCRIPT_NAME}, sha256 {record.script_sha256}",
-        "digest": record.digest or "unknown: the code was there already",
+        "digest": record.digest or "unknown: the code was already in the store",
         "rerun of": record.rerun_of,
         "port": now.details.get("port"),
         "last step": now.details.get("last_step"),
@@ -130,7 +132,7 @@ def describe(job: JobName) -> None:
 def events(job: JobName) -> None:
     """Print the events of a job with their times: phases, processes, failures, restarts.
 
-    With -o json one document per line.
+    With -o json, prints one document per line.
     """
     record, settings = find_job(job)
     for event in following.events(record, settings):
@@ -145,19 +147,23 @@ def events(job: JobName) -> None:
 def wait(
     job: JobName,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="SECONDS", help="Give up after this long (exit 101); or as 30m.")
+        str | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Stop waiting after this time (exit code 101): seconds, or as 30m."
+        ),
     ] = None,
     propagate: Propagate = False,
 ) -> None:
-    """Wait until a job has ended.
+    """Wait until a job ends.
 
-    Exits as the job did: 0, 100 failed, 103 cancelled; 101 when it has not finished in time.
+    Exit codes: 0 the job succeeded, 100 it failed, 103 it was cancelled, 101
+    it has not finished in time.
     """
     record, settings = find_job(job)
     try:
         now = following.wait(record, settings, seconds("--timeout", timeout), on_wait=say_why_it_waits(record))
     except KeyboardInterrupt:
-        out.talk(f"stopped waiting: {record.id} goes on")
+        out.talk(f"stopped waiting: {record.id} continues")
         raise typer.Exit(INTERRUPTED) from None
     if out.json:
         out.document(formatting.job_document(record, now))
@@ -171,20 +177,26 @@ def cancel(
     grace: Annotated[
         str | None,
         typer.Option(
-            "--grace", metavar="SECONDS", help="Time to save, from SIGTERM to SIGKILL; or as 5m.", show_default="10"
+            "--grace",
+            metavar="SECONDS",
+            help="Time to save, from SIGTERM to SIGKILL: seconds, or as 5m.",
+            show_default="10",
         ),
     ] = None,
 ) -> None:
-    """End a job.
+    """Cancel a job.
 
-    Its processes get SIGTERM, time to save, then SIGKILL. On a job that has ended this does nothing; a second one with
-    a shorter --grace counts at once. Exits 0 once the job has ended, 101 if it has not within 30 s more than the grace.
+    Its processes get SIGTERM, time to save, then SIGKILL. Does nothing if the
+    job has ended. A second call with a shorter --grace takes effect at once.
+
+    Exit codes: 0 the job has ended, 101 it has not ended 30 s after the grace
+    period.
     """
     record, settings = find_job(job)
     within = seconds("--grace", grace)
     before = following.status(record, settings)
     if not before.state.is_final:
-        out.talk(f"asked {record.id} to end")
+        out.talk(f"cancelling {record.id}")
     following.cancel(record, settings, within)
     now = following.wait(record, settings, _CANCEL_SECONDS + (within or 0))
     if out.json:

@@ -1,4 +1,4 @@
-"""What create, run and rerun do once their options are read."""
+"""The common part of create, run and rerun, after their options are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def demands_of(
     rechecks: bool,
     expected: str | None = None,
 ) -> Demands:
-    """Return what the options ask for beside the job file."""
+    """Return what the options ask for in addition to the job file."""
     parsed = tuple(Fault.parse(text) for text in faults or ())
     return Demands(job_id, checks, is_clean, parsed, rechecks, expected or "")
 
@@ -47,7 +47,7 @@ def act(
     propagate: bool,
     key: str | None = None,
 ) -> None:
-    """Decide everything about a job, show the notes on it, and submit it, or show what would be submitted."""
+    """Prepare a job, show the notes on it, and submit it, or show what would be submitted."""
     with console.said_if_slow(READING):
         prepared = prepare.prepare(loaded, settings, demands)
     act_on(prepared, settings, dry_run=dry_run, follow=follow, propagate=propagate, key=key)
@@ -84,19 +84,19 @@ def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, prop
         out.data(str(submission.handle))
     if submission.is_earlier:
         state = following.status(submission.record, settings).state.value
-        out.talk(f"submitted before, and is {state}: {submission.record.id}, {submission.record.created_at}")
+        out.talk(f"already submitted with this key: {submission.record.id}, {submission.record.created_at}, is {state}")
     if submission.summary.skipped:
         files = console.counted(submission.summary.skipped, "file")
         is_or_are = "is" if submission.summary.skipped == 1 else "are"
         out.talk(f"code unchanged: {files} {is_or_are} in the store already")
     if submission.summary.copied:
         out.talk(
-            f"{console.counted(submission.summary.copied, 'large file')} copied on the server, from the last upload"
+            f"{console.counted(submission.summary.copied, 'large file')} copied from the last upload, within the store"
         )
     if prepared.python:
         out.talk(f"python of the nodes: {prepared.python}")
     if prepared.plan.profile:
-        out.talk(f"its steps are timed: jobsubmit report {submission.record.id}")
+        out.talk(f"training steps are timed: jobsubmit report {submission.record.id}")
     if sys.stdout.isatty() if follow is None else follow:
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
@@ -129,7 +129,7 @@ def _show_dry_run(prepared: Prepared) -> None:
     for file in files:
         out.data(f"{file.mode} {file.size:>12,}  {json.dumps(file.path, ensure_ascii=False)}")
     if prepared.bundle is None:
-        out.data("the code is in the bucket already; nothing is uploaded")
+        out.data("the code is already in the bucket; nothing is uploaded")
     for path, reason in left_out:
         out.data(f"left out: {json.dumps(path, ensure_ascii=False)} ({reason})")
     out.data(f"# ── script, sha256 {prepared.script.sha256}")
@@ -137,10 +137,10 @@ def _show_dry_run(prepared: Prepared) -> None:
     for name, text in prepared.request.documents.items():
         out.data(f"# ── request {name}")
         out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
-    out.data(f"# ── digest {prepared.digest}; `create --expect DIGEST` submits nothing else")
+    out.data(f"# ── digest {prepared.digest}; `create --expect DIGEST` submits only this")
 
 
 def _cut(line: str) -> str:
-    """Return a line as a person can read it: a program in a document is one of many thousand letters."""
+    """Return a line, cut if it is too long to read: an embedded program is one line of many thousand characters."""
     rest = len(line) - _LONGEST_LINE
-    return line if rest <= 0 else f"{line[:_LONGEST_LINE]}… ({rest:,} more letters: -o json shows all)"
+    return line if rest <= 0 else f"{line[:_LONGEST_LINE]}… ({rest:,} more characters; -o json shows all)"

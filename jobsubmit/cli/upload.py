@@ -1,7 +1,7 @@
-"""The commands that move a directory without a job: upload, download.
+"""The commands that transfer a directory without a job: upload, download.
 
-They are used in loops and hooks, where nearly all of their time is their start. So they have a parser of the standard
-library, and nothing here loads what an unchanged directory does not need.
+They are used in loops and hooks, where start-up takes nearly all of their time. So they use a parser of the standard
+library, and load nothing that an unchanged directory does not need.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _allow_open_files() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"`{self.prog} --help` shows what there is")
+        raise UsageError(message, f"run `{self.prog} --help` for usage")
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
@@ -77,37 +77,41 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     if command == "upload":
         parser.add_argument("directory", metavar="DIR", help="the directory to upload")
         parser.add_argument("uri", metavar="URI", help=_URI_HELP)
-        parser.add_argument("--archive", action="store_true", help="one compressed object, URI.tar.gz")
+        parser.add_argument("--archive", action="store_true", help="write one compressed object, URI.tar.gz")
         parser.add_argument(
-            "--delete", action="store_true", help="remove what lies there and is not in DIR, or ignored in it"
+            "--delete", action="store_true", help="delete objects that are not in DIR, or ignored in it"
         )
-        parser.add_argument("--recheck", action="store_true", help="look for every object, not for the manifest only")
+        parser.add_argument("--recheck", action="store_true", help="check every object, not only the manifest")
         parser.add_argument(
-            "--force", action="store_true", help="replace what lies in the manifest's place and is none"
+            "--force", action="store_true", help="replace an object that has the manifest's name but is not one"
         )
-        parser.add_argument("--dry-run", action="store_true", help="say what would be sent and removed")
+        parser.add_argument("--dry-run", action="store_true", help="show what would be sent and removed")
     else:
         parser.add_argument("uri", metavar="URI", help=_URI_HELP)
-        parser.add_argument("directory", metavar="DIR", help="where to put it; made if it is not there")
+        parser.add_argument("directory", metavar="DIR", help="the directory to write to; created if it does not exist")
     parser.add_argument("--endpoint-url", metavar="URL", help="server of an OBS or MinIO bucket")
-    parser.add_argument("--region", metavar="NAME", help="region the requests are signed for")
+    parser.add_argument("--region", metavar="NAME", help="region of the bucket, for signing requests")
     parser.add_argument("--profile", metavar="NAME", help="named profile of the AWS credentials files")
-    parser.add_argument("--addressing", choices=["auto", "virtual", "path"], help="how the bucket is put into the host")
-    parser.add_argument("--ca-bundle", metavar="FILE", help="authorities that have signed the server's certificate")
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json for programs")
+    parser.add_argument(
+        "--addressing", choices=["auto", "virtual", "path"], help="bucket in the host name, or in the path"
+    )
+    parser.add_argument("--ca-bundle", metavar="FILE", help="CA certificates for verifying the server")
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="text for people, json for programs"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
 class _Place(NamedTuple):
-    """Where a directory goes or comes from: the store above it, and its reference there."""
+    """The place of a directory: the store, and the code reference in it."""
 
     address: StoreAddress
     code: CodeRef
 
     @property
     def own(self) -> tuple[Path, ...]:
-        """Return what is written to a folder, and no part of a directory that it may lie in."""
+        """Return the paths that an upload writes, which are never part of the uploaded directory."""
         if self.address.is_remote:
             return ()
         name = self.code.name
@@ -137,9 +141,7 @@ def _place(options: argparse.Namespace, layout: Layout, settings: configuration.
     if own.endpoint_url is not None and (problem := endpoint_problem(own.endpoint_url)):
         raise UsageError(f"--endpoint-url {without_user(own.endpoint_url)}: {problem}")
     if not own.is_remote and any(own[1:]):
-        raise UsageError(
-            f"{uri}: a folder has none of the server's options", "leave them out, or name an s3:// or obs:// address"
-        )
+        raise UsageError(f"{uri}: a folder takes no server options", "remove them, or give an s3:// or obs:// address")
     return _Place(settings.completed(own), place_ref(uri, name, layout))
 
 
@@ -150,18 +152,19 @@ def _require_apart(root: Path, place: _Place) -> None:
             raise UsageError(f"{place.code.uri}: is a file", "choose another URI")
         target, source = os.path.realpath(place.code.uri), os.path.realpath(root)
         if os.path.commonpath([target, source]) == target:
-            raise UsageError(f"{place.code.uri}: {root} lies there itself", "choose another URI")
+            raise UsageError(f"{place.code.uri}: is {root} itself, or contains it", "choose another URI")
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _upload(options: argparse.Namespace) -> int:
-    """Upload a directory: all of it, or what changed.
+    """Upload a directory, or only what changed in it.
 
-    One object per file, each verified. Unchanged files are not sent. A manifest (URI.manifest.json), written last,
-    marks the upload as complete. The ignore rules are those of jobs: .gitignore, and .jobignore, which adds to it.
-    Objects that are there already and not in DIR stay, unless you give --delete.
+    Writes and verifies one object per file. Unchanged files are not sent. A
+    manifest (URI.manifest.json), written last, marks the upload as complete.
+    The ignore rules are those of jobs: .gitignore, and .jobignore, which adds
+    to it. Objects that are not in DIR are kept, unless you give --delete.
     """
     from jobsubmit.transfer import upload as uploading
 
@@ -169,12 +172,14 @@ def _upload(options: argparse.Namespace) -> int:
     if not options.directory:
         raise UsageError("DIR: must not be empty", "e.g. jobsubmit upload . s3://bucket/code")
     if options.archive and options.delete:
-        raise UsageError("--archive --delete: an archive is always replaced whole", "leave out one of them")
+        raise UsageError(
+            "--archive cannot be combined with --delete: an archive is always replaced as a whole", "remove one of them"
+        )
     settings = configuration.load_settings()
     place = _place(options, "archive" if options.archive else "tree", settings)
     code, root, folder = place.code, Path(options.directory), settings.transfer_dir
     if code.layout == "tree" and code.name.endswith((ARCHIVE_ENDING, MANIFEST_ENDING)):
-        raise UsageError(f"{code.uri}: this ending is kept for archives and manifests", "choose another URI")
+        raise UsageError(f"{code.uri}: this ending is reserved for archives and manifests", "choose another URI")
     _require_apart(root, place)
     known: Known | None = load_known(folder, root)
     known_files = len(known or ())
@@ -202,7 +207,7 @@ def _upload(options: argparse.Namespace) -> int:
                 force=options.force,
             )
     except KeyboardInterrupt:
-        out.talk("interrupted: what is there does not count yet; the same command goes on from here")
+        out.talk("interrupted: the upload is incomplete; run the same command again to continue it")
         return INTERRUPTED
     save_known(folder, bundle, known_files)
     seconds = time.monotonic() - started
@@ -245,9 +250,10 @@ def _show_left_out(bundle: Bundle, code: CodeRef) -> None:
     if ignored:
         first = f"{printable(ignored[0].path)} ({ignored[0].reason})"
         others = f" and {len(ignored) - 1:,} more" if len(ignored) > 1 else ""
-        out.talk(f"note: left out: {first}{others}; -o json names all")
+        out.talk(f"note: left out: {first}{others}; -o json lists all")
     if bundle.directories and code.layout == "tree":
-        out.talk(f"note: {counted(len(bundle.directories), 'empty folder')} will be there after a download only")
+        folders = counted(len(bundle.directories), "empty folder")
+        out.talk(f"note: {folders}: only in the manifest; jobsubmit and the nodes create them when they download")
 
 
 def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
@@ -264,10 +270,10 @@ def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
 
 
 def _download(options: argparse.Namespace) -> int:
-    """Download a directory, verified file by file.
+    """Download a directory and verify each file.
 
-    Files in DIR that are the same already are not fetched, those that differ are replaced, what else is in DIR stays
-    there.
+    Unchanged files in DIR are not fetched. Files that differ are replaced.
+    Other files in DIR are kept.
     """
     from jobsubmit.transfer.download import download
 
@@ -276,7 +282,7 @@ def _download(options: argparse.Namespace) -> int:
         raise UsageError("DIR: must not be empty", "e.g. jobsubmit download s3://bucket/code .")
     address, code = _place(options, "tree", configuration.load_settings())
     if code.name.endswith(MANIFEST_ENDING):
-        raise UsageError(f"{code.uri}: this is a manifest", "name what it belongs to, without the ending")
+        raise UsageError(f"{code.uri}: this is a manifest", "give the URI of its upload, without this ending")
     store, root = open_store(address), Path(options.directory)
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is not a directory", "choose another DIR")
@@ -288,7 +294,7 @@ def _download(options: argparse.Namespace) -> int:
         facts |= {"bytes": summary.size, "skipped": summary.skipped, "seconds": round(seconds, 3)}
         out.document({**facts, "requests": store.requests})
         return 0
-    proof = "proven by its manifest" if summary.digest else "there is no manifest: sizes and ETags were compared"
+    proof = "verified with its manifest" if summary.digest else "no manifest: compared sizes and ETags"
     out.data(
         f"{root}: {counted(summary.files, 'file')} fetched ({counted(summary.size, 'byte')}), "
         f"{summary.skipped:,} unchanged; {_cost(store, summary.size, seconds)}; {proof}"

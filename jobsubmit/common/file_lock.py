@@ -1,4 +1,4 @@
-"""Whether a process still lives, told by the lock it holds: a lock ends with its holder, however that ends."""
+"""File locks, which show whether a process is alive: a lock ends with its holder, however the holder ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jobsubmit.errors import UsageError
 
 
 def is_locked(file: Path) -> bool | None:
-    """Return whether a process holds the lock of a file, None where the file system has no locks or lets us not look.
+    """Return whether a process holds the lock of a file, None if the file system has no locks or denies access.
 
-    A file that is not there is not locked.
+    A file that does not exist is not locked.
     """
     try:
         with _open(file) as stream:
@@ -42,17 +42,17 @@ def _open(file: Path) -> BinaryIO:
 
 @contextmanager
 def hold_lock(file: Path, waiting: Callable[[], object]) -> Iterator[str]:
-    """Hold the lock of a file, `waiting` for whoever holds it now; yield its identity.
+    """Hold the lock of a file, and yield its identity; call `waiting` first if another process holds the lock.
 
-    The identity is no other lock's, on this machine or elsewhere, until this machine starts anew: whoever holds the
-    lock knows that all earlier holders have ended. Raises UsageError where the file cannot be made.
+    No other lock, on this machine or elsewhere, has this identity until this machine reboots: whoever holds the lock
+    knows that all earlier holders have ended. Raises UsageError if the file cannot be created.
     """
     try:
         make_private(str(file.parent))
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.fchmod(descriptor, 0o600)  # another user who can open it can lock it
     except OSError as error:
-        hint = "make room there, or name another folder with JOBSUBMIT_STATE_DIR"
+        hint = "free space on its disk and make it writable, or set JOBSUBMIT_STATE_DIR to another folder"
         raise UsageError(f"{file.parent} cannot be used: {error.strerror}", hint) from error
     with os.fdopen(descriptor, "ab") as stream:
         try:

@@ -1,4 +1,4 @@
-"""The bytes of files that were scanned before: read them, or say that they have changed."""
+"""Read files that were scanned before, or report that they have changed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BLOCK = 1 << 20
 
 
 def changed_error(what: object) -> BundleError:
-    """Return the error for a file that is not what it was when it was scanned."""
-    return BundleError(f"{what} changed while it was read", "let it be for a moment, and run again")
+    """Return the error for a file that has changed since it was scanned."""
+    return BundleError(f"{what} changed while it was read", "stop writing to it, then try again")
 
 
 def vanished_error(what: object, error: OSError) -> BundleError:
     """Return the error for a file that could not be read although it was scanned."""
-    return BundleError(f"{what} changed or vanished while it was read: {error.strerror}", "run again")
+    return BundleError(f"{what} changed or disappeared while it was read: {error.strerror}", "try again")
 
 
 def hash_file(file: str) -> str:
@@ -38,7 +38,7 @@ def read_blocks(file: str) -> Iterator[bytes]:
 
 
 def read_whole(file: Path) -> bytes:
-    """Return the bytes of a file that was scanned; raise BundleError where it cannot be read any more."""
+    """Return the bytes of a file that was scanned; raise BundleError if it can no longer be read."""
     try:
         with open(file, "rb", buffering=0) as stream:
             return stream.readall()
@@ -47,7 +47,7 @@ def read_whole(file: Path) -> bytes:
 
 
 def size_of(file: Path) -> int:
-    """Return how many bytes a file has that was scanned; raise BundleError where it is gone."""
+    """Return the size of a file that was scanned, in bytes; raise BundleError if it no longer exists."""
     try:
         return os.stat(file).st_size
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Level: TypeAlias = Literal["error", "warning", "hint", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: an error stops the submission; unknown is what the check could not tell, and why."""
+    """The result of a check. An error stops the submission; `unknown` is what the check cannot determine, and why."""
 
     level: Level
     check: str

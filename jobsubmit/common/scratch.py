@@ -1,4 +1,4 @@
-"""Folders for what is needed for a moment: they go with whoever made them, and those of killed processes go later."""
+"""Temporary folders: a process removes its own, and later those that killed processes left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _YOUNG_SECONDS = 60  # it may not have its lock yet
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder below the temporary one; it is removed, here or, if this is killed, by a later one."""
+    """Yield a new temporary folder. It is removed at the end, or, if this process is killed, by a later one."""
     _remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""Where a store is: a folder, or a bucket with its server; and what is wrong with such an address."""
+"""The address of a store: a folder, or a bucket with its server; and what is wrong with an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_SIGNATURE = "must not hold a signature: give the credentials by AWS_… vari
 
 
 class StoreAddress(NamedTuple):
-    """Where objects lie (a folder without scheme, s3://… or obs://…) and how their server is reached."""
+    """Where objects are (a folder without scheme, s3://… or obs://…) and how their server is reached."""
 
     uri: str = ""
     endpoint_url: str | None = None
@@ -25,7 +25,7 @@ class StoreAddress(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Return whether a server keeps the objects."""
+        """Return whether the objects are on a server."""
         return self.uri.startswith(REMOTE_SCHEMES)
 
 
@@ -41,7 +41,7 @@ def store_uri_problem(text: str) -> str:
     if separator and scheme not in ("s3", "obs", "file"):
         return f"has the unknown scheme `{scheme}://`: use s3://bucket/prefix, obs://bucket/prefix or a folder"
     if separator and scheme != "file" and not re.fullmatch(rf"{BUCKET}(/.*)?", rest):
-        return f"must name a bucket, of 3 to 63 characters (a-z, 0-9, `.`, `-`): `{scheme}://bucket/prefix`"
+        return f"must name a bucket of 3 to 63 characters (a-z, 0-9, `.`, `-`): `{scheme}://bucket/prefix`"
     return ""
 
 

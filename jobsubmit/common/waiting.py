@@ -1,4 +1,4 @@
-"""Waiting so that signals are heard."""
+"""Wait so that signals are handled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _LOOK_SECONDS = 0.2
 
 
 def join(thread: threading.Thread) -> None:
-    """Wait for a thread, and look up now and then: a signal that another thread takes does not wake the main one."""
+    """Wait for a thread in short intervals: a signal that another thread receives does not wake the main thread."""
     while thread.is_alive():
         thread.join(_LOOK_SECONDS)

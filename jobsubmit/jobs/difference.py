@@ -1,4 +1,4 @@
-"""What would change against an earlier submission: its start script, what was sent, and its code."""
+"""Compare a submission with an earlier one: the start script, the request documents and the code."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from jobsubmit.transfer.manifest import Entry, read_manifest
 
 @dataclass(frozen=True)
 class Difference:
-    """The documents that differ, as unified diffs, and the files that are new, gone or changed.
+    """The documents that differ, as unified diffs, and the files that were added, removed or changed.
 
-    `unknown` says why the files could not be compared.
+    `unknown` is the reason why the files could not be compared.
     """
 
     documents: Mapping[str, str]
@@ -38,13 +38,16 @@ class Difference:
 
 
 def compare_with_job(record: JobRecord, prepared: Prepared, settings: Settings) -> Difference:
-    """Compare a job that would be submitted under the id of an earlier one with that one; reads its manifest.
+    """Compare a prepared job, as if it had the id of an earlier job, with that job; reads the earlier manifest.
 
-    Raises UsageError where nothing is known of what was sent.
+    Raises UsageError if this machine has no copy of what was submitted.
     """
     directory = JobRecords(settings).directory(record.id)
     if not (directory / SCRIPT_NAME).exists():
-        raise UsageError(f"--diff {record.id}: what was sent is not known here", "name a job of this machine")
+        raise UsageError(
+            f"--diff {record.id}: this machine has no copy of what was submitted",
+            "name a job that was submitted from this machine",
+        )
     new = {SCRIPT_NAME: prepared.script.text, **prepared.request.documents}
     diffs = {}
     for name, text in new.items():
@@ -54,12 +57,12 @@ def compare_with_job(record: JobRecord, prepared: Prepared, settings: Settings) 
             diffs[name] = _unified(old, text, f"{record.id}/{name}", f"now/{name}")
     if prepared.bundle is None:
         is_same = prepared.code.uri == record.code
-        return Difference(diffs, unknown="" if is_same else f"code is {prepared.code.uri} now, and was {record.code}")
+        return Difference(diffs, unknown="" if is_same else f"the code was {record.code}, now {prepared.code.uri}")
     if prepared.bundle.digest == record.digest:
         return Difference(diffs)
     old_files = _files(record)
     if old_files is None:
-        return Difference(diffs, unknown=f"the list of the files of {record.id} is not in the store any more")
+        return Difference(diffs, unknown=f"the manifest of {record.id} is missing from the store, or cannot be read")
     return _with_files(diffs, old_files, prepared.bundle)
 
 

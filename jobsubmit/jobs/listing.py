@@ -1,4 +1,4 @@
-"""The jobs of this machine at a glance, however many there are: what has ended does not change and is remembered."""
+"""Summaries of all jobs of this machine. Those of jobs that have ended do not change, and are cached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SUMMARY = (str, str, str, str, int, json_form.TIME, str, str, str, str)  # what
 
 
 class Summary(NamedTuple):
-    """Of a job what a list shows; `created` is in seconds since the epoch."""
+    """What a list shows of a job; `created` is in seconds since the epoch."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """Choose jobs: in one of some states, created since a time, whose name or id fits a pattern (`*` and `?`)."""
+    """Selects jobs by state, by time of creation, and by a pattern (`*` and `?`) for the name or id."""
 
     states: tuple[State, ...] = ()
     since: float | None = None
@@ -47,7 +47,7 @@ class Filter:
     name: str | None = None
 
     def wants(self, job: Summary) -> bool:
-        """Return whether a job is among the chosen."""
+        """Return whether the filter selects a job."""
         return (
             (not self.states or job.state in self.states)
             and (self.since is None or job.created >= self.since)
@@ -57,7 +57,7 @@ class Filter:
 
 
 def summarize_jobs(settings: Settings, chosen: Filter = Filter()) -> list[Summary]:
-    """Return the chosen jobs, the newest first."""
+    """Return the selected jobs, the newest first."""
     remembered = _remembered(settings)
     found: dict[str, tuple[int, Summary]] = {}
     is_new = False

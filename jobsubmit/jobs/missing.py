@@ -1,4 +1,4 @@
-"""A file or a module that a job did not find: left out of the code, there only on this machine, or not installed."""
+"""Why a job did not find a file or a module: it was not uploaded, exists only on this machine, or is not installed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FORM = {"left_out": [{"path": str, "reason": str, "rule": str}]}
 
 
 def left_out_text(bundle: Bundle) -> str:
-    """Return what of a bundle is left out, to be kept with its job."""
+    """Return the list of what a bundle leaves out, as text that is kept with its job."""
     values = {"left_out": [left._asdict() for left in bundle.left_out]}
     return json.dumps(values, ensure_ascii=True, indent=1) + "\n"
 
 
 def explain_what_is_missing(failure: Failure, record: JobRecord, files: JobDirectory) -> Failure:
-    """Return a failure with what is known here of the file or module that was not found, if that is why it failed."""
+    """Return a failure with an explanation, if the job failed because it did not find a file or a module."""
     path = _missing_path(failure.last_lines)
     if not path:
         return _explain_missing_module(failure, record, files)
@@ -39,7 +39,7 @@ def explain_what_is_missing(failure: Failure, record: JobRecord, files: JobDirec
         hint = f"{how_to_bring_back(in_code, left_out)}; or {_INPUTS}"
         return replace(failure, meaning=f"{in_code} was not uploaded: {left_out.reason}", hint=hint)
     if record.backend != "local" and path.startswith("/") and Path(path).exists():
-        return replace(failure, meaning=f"{path} is on this machine, and not on the nodes", hint=_INPUTS)
+        return replace(failure, meaning=f"{path} exists on this machine, but not on the nodes", hint=_INPUTS)
     return failure
 
 
@@ -60,8 +60,8 @@ def _explain_missing_module(failure: Failure, record: JobRecord, files: JobDirec
     if not record.python:
         return failure
     program = record.python.partition(" (")[0]
-    hint = f"name it in `requirements`, or install it: {program} -m pip install {name}; another Python: backend.python"
-    return replace(failure, meaning=f"the module {name} is not there for {record.python}", hint=hint)
+    hint = f"add it to `requirements`, or run {program} -m pip install {name}; backend.python selects another Python"
+    return replace(failure, meaning=f"the module {name} is not installed for {record.python}", hint=hint)
 
 
 def _missing_path(lines: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Watch a job that was submitted, and end or remove it."""
+"""Follow, cancel and delete a job that was submitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnWait: TypeAlias = Callable[[JobStatus, float], object]
 
 
 def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
-    """Return a record with its handle, also where the client died before it could write it down."""
+    """Return a record with its handle, even if the client died before it could store the handle."""
     is_certain = record.handle or record.damage or (record.problem and not record.is_unsure)
     if is_certain or JobRecords(settings).is_submitting(record):
         return record
@@ -32,7 +32,7 @@ def with_handle(record: JobRecord, settings: Settings) -> JobRecord:
 
 
 def status(record: JobRecord, settings: Settings) -> JobStatus:
-    """Return what is true of a job now, whether or not a backend ever saw it."""
+    """Return the current status of a job, whether or not it reached a backend."""
     if record.damage:
         return JobStatus(State.UNKNOWN, "DAMAGED", record.damage)
     record = with_handle(record, settings)
@@ -46,7 +46,7 @@ def status(record: JobRecord, settings: Settings) -> JobStatus:
     written_since = records.read(record.id)
     if written_since not in (None, record):
         return status(written_since, settings)
-    return JobStatus(State.LOST, "NOT_SUBMITTED", "the client that submitted it died before it was done")
+    return JobStatus(State.LOST, "NOT_SUBMITTED", "the client died before it had submitted the job")
 
 
 def _status_of_submitted(record: JobRecord, settings: Settings) -> JobStatus:
@@ -78,9 +78,9 @@ def logs(
     follow: bool = False,
     on_wait: OnWait | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the log lines of a job that a query chooses; with `follow` until it has ended.
+    """Yield the log lines of a job that match a query; with `follow`, until the job has ended.
 
-    While a job that is followed has not started, `on_wait` gets its status and for how many seconds that is so.
+    With `follow`, while the job has not started, `on_wait` receives its status and the seconds waited so far.
     """
     begun, poll = time.monotonic(), TolerantPoll()
     while follow and ((now := poll.ask(partial(status, record, settings))) is None or now.state in _WAITING):
@@ -96,14 +96,14 @@ def logs(
 
 
 def events(record: JobRecord, settings: Settings) -> Iterator[Mapping[str, Any]]:
-    """Yield what the backend has recorded of a job: mappings with "t" (seconds since the epoch) and "event"."""
+    """Yield the events of a job that the backend recorded: mappings with "t" (seconds since the epoch) and "event"."""
     record = with_handle(record, settings)
     if record.handle and not record.damage:
         yield from open_backend(record.backend, settings).events(JobHandle.parse(record.handle))
 
 
 def timings(record: JobRecord, settings: Settings) -> Iterator[bytes]:
-    """Yield the timing file of each process of a job that was profiled (see Backend)."""
+    """Yield the timing file of each process of a profiled job (see Backend)."""
     record = with_handle(record, settings)
     if record.handle and not record.damage:
         yield from open_backend(record.backend, settings).timings(JobHandle.parse(record.handle))
@@ -112,7 +112,7 @@ def timings(record: JobRecord, settings: Settings) -> Iterator[bytes]:
 def wait(
     record: JobRecord, settings: Settings, timeout: float | None = None, on_wait: OnWait | None = None
 ) -> JobStatus:
-    """Return the status once it can change no more, or as it is after `timeout` seconds; `on_wait` as for `logs`."""
+    """Return the status once it can no longer change, or after `timeout` seconds; `on_wait` as for `logs`."""
     begun, pause = time.monotonic(), _POLL_SECONDS
     poll = TolerantPoll()
     while True:
@@ -131,16 +131,16 @@ def wait(
 
 
 def cancel(record: JobRecord, settings: Settings, grace: float | None = None) -> None:
-    """Ask a job to end, also one that is still being submitted; of one that has ended, end what is left of it.
+    """Cancel a job, also one that is still being submitted; if the job is lost, end the processes that are left.
 
-    Its processes get SIGTERM, `grace` seconds (else the backend's usual time) to save, then SIGKILL.
+    Its processes get SIGTERM, and after `grace` seconds (by default the backend's own limit) SIGKILL.
     """
     now = status(record, settings).state
     if now.is_final and now is not State.LOST:
         return
     if record.damage and not record.handle:
-        text = f"{record.id}: {record.damage}: where it runs is not known"
-        raise UsageError(text, "end it with its engine's own tools")
+        text = f"cannot find out where {record.id} runs: {record.damage}"
+        raise UsageError(text, "cancel it with the tools of its platform")
     records = JobRecords(settings)
     records.ask_cancel(record)
     record = with_handle(records.read(record.id) or record, settings)
@@ -149,12 +149,12 @@ def cancel(record: JobRecord, settings: Settings, grace: float | None = None) ->
 
 
 def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> bool:
-    """Remove everything this machine and the backend keep of a job; return False if somebody else did so meanwhile.
+    """Remove everything this machine and the backend keep of a job; return False if another process has removed it.
 
-    Raises UsageError while it runs.
+    Raises UsageError while the job runs.
 
-    With `force` also a job of which nothing can be said: its record is damaged, another machine runs it, or its engine
-    does not answer. What runs on this machine is never removed.
+    With `force`, also remove a job whose state is unknown: its record is damaged, another machine runs it, or its
+    backend does not answer. A job that runs on this machine is never removed.
     """
     records = JobRecords(settings)
     try:
@@ -172,7 +172,7 @@ def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> boo
     if now.state is State.UNKNOWN or is_elsewhere:
         if not force:
             text = f"{record.id} is {now.state.value}: {now.message}"
-            raise UsageError(text, f"remove it all the same: jobsubmit delete --force {record.id}")
+            raise UsageError(text, f"delete it anyway: jobsubmit delete --force {record.id}")
     elif not now.state.is_final:
         raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
     if known.handle and (now.state is not State.UNKNOWN or known.backend == "local") and not is_elsewhere:

@@ -1,4 +1,4 @@
-"""Decide everything about a job: five steps that read, and touch nothing."""
+"""Decide everything about a job. All phases of this only read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
 class PhaseClock:
-    """Collect when each deciding step ran, before there is a job to write it to."""
+    """Records when each phase of the preparation ran, before a job exists that can store it."""
 
     def __init__(self) -> None:
         self.steps: list[JobPhase] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time one step."""
+        """Time one phase."""
         start = time.time()
         yield
         self.steps.append(JobPhase(name, start, time.time()))
@@ -78,18 +78,18 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of all that is submitted but the job's own id: code, start script and plan."""
+        """Return the sha256 of everything that is submitted, except the job id: code, start script and plan."""
         parts = (self.code.digest or self.code.uri, self.script.sha256, plan_text(self.plan))
         return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What a submission asks for beside its job file.
+    """Options of a submission that are not in its job file.
 
-    Without `checks` the code is not judged, for what is said of it may be wrong; with `is_clean` all of it must be in
-    a commit. With `rechecks` every object of the code in the store is looked at, and not its manifest only. `expected`
-    is the digest that the submission must have, or its beginning.
+    Without `checks` the code is not checked, because a check may be wrong about it. With `is_clean` all code must be
+    committed. With `rechecks` every object of the code in the store is examined, not only the manifest. `expected` is
+    the digest that the submission must have, or its beginning.
     """
 
     job_id: str | None = None
@@ -101,7 +101,7 @@ class Demands:
 
 
 def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
-    """Decide everything about a job; read the code directory, touch nothing. Raises CheckError on an error found."""
+    """Decide everything about a job: read the code directory, change nothing. Raises CheckError if a check fails."""
     prepared = examine(loaded, settings, demands)
     stop_at_errors(prepared.findings)
     _require_expected(prepared, demands.expected)
@@ -111,11 +111,11 @@ def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 def _require_expected(prepared: Prepared, expected: str) -> None:
     if expected and (len(expected) < _SHORTEST_DIGEST or not prepared.digest.startswith(expected)):
         text = f"--expect {expected}: this submission has the digest {prepared.digest}"
-        raise CheckError(text, "`create --dry-run` shows what would be submitted now, and its digest")
+        raise CheckError(text, "run `create --dry-run` to see what would be submitted, and its digest")
 
 
 def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:
-    """Decide everything about a job that may be wrong: its findings tell. Raises SpecError where nothing can be."""
+    """Prepare a job even if checks fail: its findings list the problems. Raises SpecError if it cannot be prepared."""
     clock = PhaseClock()
     plan = planning.build_plan(loaded.spec, settings, demands.faults)
     backend = open_backend(plan.backend.kind, settings)
@@ -146,7 +146,7 @@ def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 
 
 def examine_bundle(loaded: LoadedSpec, settings: Settings) -> tuple[Bundle | None, tuple[Finding, ...]]:
-    """Return what would be uploaded, and the secrets and limits against it; None where it is in a bucket already."""
+    """Return what would be uploaded, with findings about secrets and limits; None if the code is in a bucket."""
     prepared = examine(loaded, settings, Demands(checks=False))
     return prepared.bundle, tuple(f for f in prepared.findings if f.check in ("secret", BUNDLE_LIMIT))
 
@@ -169,7 +169,7 @@ def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backe
 
 
 def remember_findings(prepared: Prepared, settings: Settings) -> None:
-    """Remember what was found in code that is submitted, which takes long in large programs."""
+    """Cache the findings about submitted code, because checking a large program takes long."""
     checking = next((step for step in prepared.steps if step.name == "check"), None)
     took = (checking.end or 0.0) - checking.start if checking else 0.0
     if prepared.bundle is not None and prepared.judged is not None and took >= _WORTH_KEEPING:
@@ -183,7 +183,7 @@ def _scanned(plan: LaunchPlan, loaded: LoadedSpec, settings: Settings) -> Bundle
         return None
     if problem := directory_problem(code_dir):
         where = loaded.document.where(("code_dir",))
-        hint = "a relative path is relative to the job file"
+        hint = "check the path: a relative path starts at the folder of the job file"
         raise SpecError([Problem(where, "code_dir", f"{code_dir} {problem}")], hint)
     files = (loaded.file, loaded.file.with_name(SCHEMA_NAME)) if loaded.file else ()
     own = (*_own_folders(plan, settings), *files)
@@ -200,7 +200,7 @@ class _Origin(NamedTuple):
 def _origin(bundle: Bundle | None, plan: LaunchPlan) -> _Origin:
     """Ask git, and leave out of the diff what nobody may see: a secret that was taken out of the code, for example."""
     if bundle is None:
-        return _Origin(None, f"{plan.code_dir} is in a bucket: which commit it is, is not known")
+        return _Origin(None, f"{plan.code_dir} is in a bucket, not in a git repository")
     sources = {file.path: file.source for file in bundle.files}
     try:
         revision = read_revision(bundle.root, sources, partial(is_code, bundle.root))
@@ -212,11 +212,11 @@ def _origin(bundle: Bundle | None, plan: LaunchPlan) -> _Origin:
 def _uncommitted(origin: _Origin) -> Iterator[Finding]:
     if origin.revision is None:
         hint = "commit the code, or submit it without --require-clean"
-        yield Finding("error", "uncommitted", "code_dir", f"is no commit: {origin.why}", hint)
+        yield Finding("error", "uncommitted", "code_dir", f"its commit cannot be determined: {origin.why}", hint)
     elif uncommitted := origin.revision.uncommitted:
         more = f" and {len(uncommitted) - _SHOWN:,} more" if len(uncommitted) > _SHOWN else ""
         text = f"not in commit {origin.revision.commit[:12]}: {', '.join(uncommitted[:_SHOWN])}{more}"
-        yield Finding("error", "uncommitted", "code_dir", text, "commit it, or leave it out by .jobignore")
+        yield Finding("error", "uncommitted", "code_dir", text, "commit them, or leave them out with .jobignore")
 
 
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
@@ -240,12 +240,12 @@ def stop_at_errors(findings: Iterable[Finding]) -> None:
         return
     error = check_error(errors)
     if not any(finding.check in _CERTAIN for finding in errors):
-        error.hint = "; ".join(filter(None, [error.hint, "if that is wrong about your code: --no-check"]))
+        error.hint = "; ".join(filter(None, [error.hint, "if the check is wrong about your code, use --no-check"]))
     raise error
 
 
 def check_error(errors: Sequence[Finding]) -> CheckError:
-    """Return the error that lists what was found wrong, each with what to do."""
+    """Return one error that lists all problems, each with its hint."""
     if len(errors) == 1:
         return CheckError(str(errors[0]), errors[0].hint, errors[0].where)
     lines = [f"{error}\n  hint: {error.hint}" if error.hint else str(error) for error in errors]
@@ -266,7 +266,7 @@ def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan) -> list[Problem]:
         Problem(
             loaded.document.where(("secrets", name)),
             f"secrets.{name}",
-            f"the environment variable {source} is not set here",
+            f"the environment variable {source} is not set",
         )
         for name, source in plan.secrets
         if source not in os.environ

@@ -63,11 +63,11 @@ _SUFFIX_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job: what it was, and where it went. `handle` is empty until a backend has accepted it.
+    """A job: what was submitted, and where to. `handle` is empty until a backend has accepted the job.
 
-    `problem` says why none has; `is_unsure` if one may have, and did not say so. `warnings` are those that stay true of
-    the job; `python` is what its nodes run, where that is known. `damage` says why the record cannot be read: then all
-    else is a guess.
+    `problem` is the reason why none has; `is_unsure` means that one may have accepted it without confirming.
+    `warnings` are those that apply to the whole job; `python` is the Python of its nodes, if known. `damage` is the
+    reason why the record cannot be read: all other fields are then guesses.
     """
 
     id: str
@@ -100,27 +100,27 @@ class JobRecord:
 
 
 def new_job_id(name: str) -> str:
-    """Return a name with a suffix that no other job has."""
+    """Return a name with a random suffix, so that no other job has it."""
     return f"{name}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(6))}"
 
 
 def job_id_for(name: str, text: str | None) -> str:
-    """Return the id that a user has chosen, else a new one; raise UsageError for one that cannot name a job."""
+    """Return the id that the user has chosen, else a new one; raise UsageError for an invalid id."""
     if not text:
         return new_job_id(name)
     if not _ID.fullmatch(text):
-        raise UsageError(f"--job-id {text}: must be letters, digits, `_` or `-`, at most 80")
+        raise UsageError(f"--job-id {text}: must be at most 80 letters, digits, `_` or `-`, and not start with `-`")
     return text
 
 
 class KeyedSubmission(NamedTuple):
-    """The job that was submitted under an idempotency key, if any, and where the next one is written down."""
+    """The job that was submitted under an idempotency key, if any, and the file that stores the next one."""
 
     file: Path
     earlier: JobRecord | None
 
     def begin(self, job_id: str) -> None:
-        """Write down which job it is, before it is submitted."""
+        """Store the id of the job before it is submitted."""
         replace_file(str(self.file), job_id)
 
 
@@ -131,7 +131,7 @@ def find_job(job: str) -> tuple[JobRecord, Settings]:
 
 
 class JobRecords:
-    """Keep the records of all jobs below the state directory."""
+    """The records of all jobs, below the state directory."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -146,14 +146,16 @@ class JobRecords:
 
     @contextmanager
     def submitting(self, record: JobRecord, documents: Mapping[str, str | bytes]) -> Iterator[None]:
-        """Write a job and its documents (name → text) down before it is submitted; meanwhile it counts as PENDING."""
+        """Store a job and its documents (name → text) before it is submitted; in this context it counts as PENDING."""
         directory = self.directory(record.id)
         try:
             make_private(str(directory.parent))
             directory.mkdir(mode=0o700)
             lock = os.fdopen(os.open(self.files(record.id).submitting, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
         except FileExistsError as error:
-            raise UsageError(f"--job-id {record.id}: there is such a job already", "give another, or none") from error
+            raise UsageError(
+                f"--job-id {record.id}: a job with this id exists already", "choose another id, or omit --job-id"
+            ) from error
         except OSError as error:
             with suppress(OSError):
                 directory.rmdir()
@@ -171,22 +173,22 @@ class JobRecords:
             yield
 
     def _unwritable(self, path: Path, error: OSError) -> BackendError:
-        hint = f"make room there, make it writable, or name another folder with {STATE_VARIABLE}"
+        hint = f"free space, make the folder writable, or set {STATE_VARIABLE} to another folder"
         return BackendError(f"{path} cannot be written: {error.strerror}", hint)
 
     def ask_cancel(self, record: JobRecord) -> None:
-        """Mark a job as one that must end, for whoever is submitting it."""
+        """Mark a job as cancelled, for the process that is submitting it."""
         with suppress(FileNotFoundError):  # nobody here is
             Path(self.files(record.id).cancel_asked).touch()
 
     def is_cancel_asked(self, record: JobRecord) -> bool:
-        """Return whether somebody wants the job to end."""
+        """Return whether the job is to be cancelled."""
         return Path(self.files(record.id).cancel_asked).exists()
 
     def remove(self, record: JobRecord) -> bool:
-        """Remove the directory of a job: first out of sight, whole, so that no half of it is ever found.
+        """Remove the directory of a job. It is moved away as a whole first, so no command ever finds half of it.
 
-        Returns whether it was there, and nobody else removed it at the same moment.
+        Returns False if it did not exist, or if another process removed it at the same time.
         """
         directory = self.directory(record.id)
         going = self.settings.state_dir / "removed" / f"{record.id}.{os.getpid()}"
@@ -199,12 +201,12 @@ class JobRecords:
         return True
 
     def save(self, record: JobRecord) -> None:
-        """Replace the record, whole."""
+        """Replace the record atomically."""
         values = {"format": _FORMAT, **{name: value for name, value in asdict(record).items() if name != "damage"}}
         replace_file(self.files(record.id).record, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
     def is_submitting(self, record: JobRecord) -> bool:
-        """Return whether the client that submits the job is still at it."""
+        """Return whether a client is still submitting the job."""
         file = Path(self.files(record.id).submitting)
         is_held = is_locked(file)
         if is_held is not None:
@@ -215,7 +217,7 @@ class JobRecords:
 
     @contextmanager
     def once(self, key: str) -> Iterator[KeyedSubmission]:
-        """Hold an idempotency key: whoever else has it waits, and then finds the job that was submitted under it."""
+        """Hold an idempotency key: another submission with the same key waits, and then finds the job of this one."""
         name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         file = self.settings.state_dir / "keys" / name
         with hold_lock(file.with_suffix(".lock"), waiting=lambda: None):
@@ -223,7 +225,7 @@ class JobRecords:
             yield KeyedSubmission(file, self.read(earlier) if earlier else None)
 
     def read(self, job_id: str) -> JobRecord | None:
-        """Return the record of exactly this job, or None; one that cannot be read says so in its `damage`."""
+        """Return the record of the job with this id, or None; if it cannot be read, `damage` says why."""
         return self._read(job_id) if _ID.fullmatch(job_id) else None
 
     def _read(self, job_id: str) -> JobRecord | None:
@@ -238,7 +240,7 @@ class JobRecords:
         try:
             return _record_of(data, job_id)
         except ValueError as error:
-            return self._damaged(job_id, f"record.json is damaged: {error}")
+            return self._damaged(job_id, f"record.json cannot be used: {error}")
 
     def _without_record(self, job_id: str) -> JobRecord | None:
         """Return None where there is no such job (yet), else what can be said of a directory that has no record."""
@@ -272,7 +274,7 @@ class JobRecords:
         return sorted(records, key=lambda record: record.created, reverse=True)
 
     def newest_first(self) -> Iterator[JobRecord]:
-        """Yield the records, one by one, in the order in which their directories were last written to."""
+        """Yield the records one by one, the one whose directory was last modified first."""
         try:
             paths = [(path.stat().st_mtime, path.name) for path in self.directory("").iterdir()]
         except OSError:
@@ -282,9 +284,9 @@ class JobRecords:
                 yield record
 
     def find(self, text: str) -> JobRecord:
-        """Return the job that a handle, an id or a name means; a name means its newest job that was submitted.
+        """Return the job with a handle, an id or a name; for a name, the newest job that was submitted.
 
-        An engine's handle that was submitted from elsewhere gets a record that says no more than the handle.
+        For the handle of a job that was submitted from another machine, the record holds only what the handle says.
         """
         wanted = text.rstrip("/")
         if record := self.read(wanted):
@@ -296,7 +298,9 @@ class JobRecords:
         if kind := kind_of_handle(wanted):
             return _unknown(wanted.rpartition("/")[2], kind, wanted)
         hint = did_you_mean(wanted, {record.name for record in records} | {record.id for record in records})
-        raise JobNotFoundError(f"{text}: there is no such job on this machine", hint + "`jobsubmit list` shows all")
+        raise JobNotFoundError(
+            f"{text}: there is no such job on this machine", hint + "run `jobsubmit list` to see all jobs"
+        )
 
 
 def _unknown(name: str, backend: str, handle: str, created: float = 0.0, damage: str = "") -> JobRecord:
@@ -324,9 +328,9 @@ def _record_of(data: bytes, job_id: str) -> JobRecord:
     if wrong := json_form.find_misfit(values, _FORM):
         raise ValueError(f"its field `{wrong}` is missing or wrong")
     if values["id"] != job_id:
-        raise ValueError(f"it is the one of {values['id']!r}")
+        raise ValueError(f"it belongs to the job {values['id']!r}")
     if values["backend"] == "local" and values.get("handle") not in (None, "", f"local://{job_id}"):
-        raise ValueError(f"its handle {values['handle']!r} is of another job")
+        raise ValueError(f"its handle {values['handle']!r} belongs to another job")
     known = {name: value for name, value in values.items() if f"{name}?" in _FORM or name in _FORM}
     known.pop("format", None)
     steps = tuple(JobPhase(step["name"], step["start"], step["end"], step["attempt"]) for step in values["steps"])

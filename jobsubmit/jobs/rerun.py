@@ -1,4 +1,4 @@
-"""Submit a job again as it was: the same script and the same code, byte for byte, whatever lies on this disk now."""
+"""Submit a job again with the same script and code, byte for byte, even if the local files have changed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def prepare_rerun(
     resume: bool = False,
     faults: Sequence[Fault] = (),
 ) -> Prepared:
-    """Decide about an earlier job anew: with what it was, but for the changes; its code is taken from the store.
+    """Prepare an earlier job again, with the given changes; its code is taken from the store.
 
-    Without changes the start script is the one that was stored. With `resume` it goes on from the earlier job's
-    checkpoints. Raises UsageError where the record is too old for it, where it runs or has no checkpoint_dir, and for
-    changes of where the code is.
+    Without changes the stored start script is used. With `resume` the job continues from the earlier job's
+    checkpoints. Raises UsageError if the record is incomplete, if a change concerns where the code is, and with
+    `resume` if the earlier job still runs or has no checkpoint_dir.
     """
     directory = JobRecords(settings).directory(record.id)
     resolved = Path(JobDirectory(directory).resolved)
@@ -49,11 +49,13 @@ def prepare_rerun(
     for change in changes:
         if change.path[0] in _TAKEN_FROM_THE_STORE:
             field = ".".join(change.path)
-            raise UsageError(f"{change.source}: {field} is as it was in a rerun", "submit the job file with it instead")
+            raise UsageError(
+                f"{change.source}: a rerun cannot change {field}", "submit the job file with this change instead"
+            )
     if resume and not status(record, settings).state.is_final:
         raise UsageError(f"--resume: {record.id} still runs", f"end it first: jobsubmit cancel {record.id}")
     if resume and loaded.spec.checkpoint_dir is None:
-        hint = "run it again from its start, without --resume"
+        hint = "omit --resume to run the job from its start"
         raise UsageError(f"--resume: {record.id} has no checkpoint_dir", hint)
     checkpoints_of = (record.checkpoints_of or record.id) if resume else ""
     store = StoreAddress(**{name: value for name, value in record.store.items() if name in StoreAddress._fields})
@@ -76,12 +78,12 @@ def _kept_script(record: JobRecord, file: Path) -> Script:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot rerun {record.id}: {file} cannot be read: {error}", _SUBMIT_AGAIN) from error
     if script.sha256 != record.script_sha256:
-        raise UsageError(f"cannot rerun {record.id}: {file} is not the script that was submitted", _SUBMIT_AGAIN)
+        raise UsageError(f"cannot rerun {record.id}: {file} differs from the script that was submitted", _SUBMIT_AGAIN)
     return script
 
 
 def code_of(record: JobRecord) -> CodeRef:
-    """Return where the code of a job lies."""
+    """Return where the code of a job is."""
     if record.digest is None and record.code.startswith(REMOTE_SCHEMES):
         return place_ref(record.code, record.code_name)
     key = record.code.removeprefix(f"{record.store['uri']}/")

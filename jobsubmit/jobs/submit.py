@@ -1,4 +1,4 @@
-"""Submit a job that was decided about: upload it, and hand it to its backend; `follow` watches."""
+"""Submit a prepared job: upload its code, and pass it to its backend."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUIET = Progress()
 
 @dataclass(frozen=True)
 class Submission:
-    """What became of a submission."""
+    """The result of a submission."""
 
     record: JobRecord
     handle: JobHandle
@@ -47,7 +47,7 @@ class Submission:
 
 
 def submit(prepared: Prepared, settings: Settings, *, progress: Progress = _QUIET) -> Submission:
-    """Upload code and script and hand the job to its backend; a failure leaves nothing that counts as submitted."""
+    """Upload code and start script, and pass the job to its backend; if this fails, the job counts as not submitted."""
     plan = prepared.plan
     backend = open_backend(plan.backend.kind, settings)
     secrets = _resolve_secrets(prepared)
@@ -111,9 +111,9 @@ class _Pending:
 
 
 def submit_once(prepared: Prepared, settings: Settings, key: str, *, progress: Progress) -> Submission:
-    """Submit a job unless one was submitted under the same key: then return that one.
+    """Submit a job, or return the one that was submitted under the same key before.
 
-    Raises UsageError if that one was another: other code, another script or another job file.
+    Raises UsageError if that one differs in code, start script or job file.
     """
     with JobRecords(settings).once(key) as submission:
         earlier = submission.earlier
@@ -125,8 +125,8 @@ def submit_once(prepared: Prepared, settings: Settings, key: str, *, progress: P
     written = Path(JobRecords(settings).files(earlier.id).resolved)
     is_other = written.exists() and written.read_bytes() != prepared.loaded.resolved_text().encode()
     if is_other or (earlier.digest, earlier.script_sha256) != (prepared.code.digest, prepared.script.sha256):
-        text = f"--idempotency-key {key}: {earlier.id} was submitted under it, and was another job"
-        raise UsageError(text, "give another key; code, start script or job file differ")
+        text = f"--idempotency-key {key}: {earlier.id} was submitted under this key, and is a different job"
+        raise UsageError(text, "use another key: code, start script or job file differ")
     return Submission(earlier, JobHandle.parse(earlier.handle), UploadSummary(), is_earlier=True)
 
 

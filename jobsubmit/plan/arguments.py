@@ -10,20 +10,20 @@ from jobsubmit.spec.job_spec import JobSpec, SpawnSpec
 
 
 def build_arguments(spec: JobSpec) -> tuple[str, ...]:
-    """Return what follows the boot file on its command line, known before the nodes are."""
+    """Return the words after the boot file that are known before the nodes are."""
     words = build_hyperparameter_words(spec)
     return words if isinstance(spec, SpawnSpec) else (*words, *spec.args)
 
 
 def build_hyperparameter_words(spec: JobSpec) -> tuple[str, ...]:
-    """Return the words that the hyperparameters are."""
+    """Return the words for the hyperparameters."""
     return tuple(word for name, value in hyperparameters(spec).items() for word in _spelled(name, value))
 
 
 def hyperparameters(spec: JobSpec) -> dict[str, HyperparameterValue]:
     """Return the hyperparameters of the request: the user's, and in preset mode on one node world_size=1 and rank=0.
 
-    The trap: in preset mode `world_size` and `rank` count NODES; the boot file multiplies by the accelerators of its
+    Note that in preset mode `world_size` and `rank` count NODES; the boot file multiplies by the accelerators of its
     node. On one node the platform asks the user for both, on several it appends them itself, per node, and refuses
     them in the request (platform documentation, preset frameworks).
     """

@@ -1,4 +1,4 @@
-"""Faults on purpose, as people write them: `kill node 1 at step 20`, `delay node 2 by 30s`."""
+"""Faults for rehearsals, as users write them: `kill node 1 at step 20`, `delay node 2 by 30s`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jobsubmit.errors import UsageError
 
 _KILL = re.compile(r"kill (node|rank) (\d{1,6})(?: with (\w+))?(?: (at step|after) (\w+))?")
 _DELAY = re.compile(r"delay node (\d{1,6}) by (\w+)")
-_HINT = "e.g. `kill node 1 at step 20`, `kill rank 3 with SIGTERM after 5s`, `delay node 2 by 30s`"
+_HINT = "write it like `kill node 1 at step 20`, `kill rank 3 with SIGTERM after 5s` or `delay node 2 by 30s`"
 
 
 class Fault(NamedTuple):
     """One fault: a signal to a rank or to all processes of a node, or a node that starts late.
 
-    It strikes at the first line that tells the step `at_step` or a later one, or `after` seconds from when all ranks
-    have started.
+    It takes effect at the first output line that reports the step `at_step` or a later one, or `after` seconds after
+    all ranks have started.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read what a person has written; raise UsageError where it cannot be understood."""
+        """Parse a fault; raise UsageError if it is invalid."""
         words = " ".join(text.split())
         if found := _KILL.fullmatch(words):
             target, index, name, when, moment = found.groups()
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
             return cls(words, "kill", "node" if target == "node" else "rank", int(index), int(number), at_step, after)
         if found := _DELAY.fullmatch(words):
             return cls(words, "delay", "node", int(found[1]), by=_seconds(text, found[2]))
-        raise UsageError(f"--fault {text!r} cannot be understood", _HINT)
+        raise UsageError(f"--fault {text!r} is invalid", _HINT)
 
 
 def _signal(text: str, name: str) -> signal.Signals:
@@ -52,19 +52,19 @@ def _signal(text: str, name: str) -> signal.Signals:
             return signal.Signals(int(name))
         return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
     except (ValueError, KeyError):
-        raise UsageError(f"--fault {text!r}: there is no signal {name}", "e.g. SIGKILL, SIGTERM, SIGSTOP") from None
+        raise UsageError(f"--fault {text!r}: unknown signal {name}", "use e.g. SIGKILL, SIGTERM or SIGSTOP") from None
 
 
 def _number(text: str, word: str) -> int:
     if not word.isdecimal():
-        raise UsageError(f"--fault {text!r}: {word} is not the number of a step", _HINT)
+        raise UsageError(f"--fault {text!r}: {word} is not a step number", _HINT)
     return int(word)
 
 
 def _seconds(text: str, word: str) -> int:
     seconds = parse_duration(int(word) if word.isdecimal() else word)
     if seconds is None:
-        raise UsageError(f"--fault {text!r}: {word} is not a time", "in seconds, or as 90s, 30m, 12h, 2d")
+        raise UsageError(f"--fault {text!r}: {word} is not a duration", "write it in seconds, or as 90s, 30m, 12h, 2d")
     return seconds
 
 
@@ -73,5 +73,5 @@ def require_fit(faults: Sequence[Fault], nodes: int, nproc: int | None) -> None:
     for fault in faults:
         most = nodes if fault.target == "node" else nodes * nproc if nproc else None
         if most is not None and fault.number >= most:
-            text = f"--fault {fault.text!r}: there are {most} {fault.target}s, counted from 0"
-            raise UsageError(text, "correct its number")
+            text = f"--fault {fault.text!r}: the job has only {fault.target} 0 to {fault.target} {most - 1}"
+            raise UsageError(text, "use a lower number")

@@ -32,9 +32,9 @@ _ELASTIC_RESTARTS = 3
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A job with nothing left open but what only a node can know.
+    """A job with every decision made, except what only a node can know.
 
-    `arguments` are the words of the hyperparameters and, `args_from` there on, those of `args`.
+    `arguments` are the words of the hyperparameters and, from index `args_from` on, those of `args`.
     """
 
     name: str
@@ -86,16 +86,16 @@ class LaunchPlan:
 
     @property
     def start(self) -> Start:
-        """Return how the job is started: by its mode, or by a command of its own, whatever its mode."""
+        """Return how the job is started: by its mode, or in any mode by a command of its own."""
         return self.mode if self.command is None else "command"
 
 
 def build_plan(
     spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), checkpoints_of: str = ""
 ) -> LaunchPlan:
-    """Resolve every decision of a job; touches nothing. Raises UsageError for a fault that fits no node of it.
+    """Make every decision about a job; change nothing. Raises UsageError for a fault that fits none of its nodes.
 
-    `checkpoints_of` names the earlier job whose checkpoints it goes on from; without one it has its own.
+    `checkpoints_of` names the earlier job from whose checkpoints it continues; without one it has its own.
     """
     require_fit(faults, spec.resources.most, spec.resources.nproc_per_node)
     remote = spec.code_dir.startswith(REMOTE_SCHEMES)

@@ -65,7 +65,7 @@ _ACCELERATE_ENV: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Launch:
-    """A program and who starts it.
+    """A program and the launcher that starts it.
 
     `program` are its words, the first of which is a file, or with `is_module` a module; without a `launcher` they are
     any command. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's.

@@ -1,4 +1,4 @@
-"""The directories that a job is given: inputs, outputs, checkpoints."""
+"""The directories of a job: inputs, outputs, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CHECKPOINT_SECONDS = 60
 
 
 class Mount(NamedTuple):
-    """A local directory of the nodes: a variable of the node contract tells the start script where it is.
+    """A local directory of the nodes; a variable of the node contract holds its path.
 
-    The script passes it on, as a hyperparameter or as a variable of the user's choice. What is in it is uploaded
-    `every` so many seconds, or never (0).
+    The start script passes the path on, as a hyperparameter or as a variable of the user's choice. The content is
+    uploaded `every` so many seconds, or never (0).
     """
 
     kind: Literal["input", "output", "checkpoint"]
@@ -28,12 +28,12 @@ class Mount(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Return the field of the job file that it is from."""
+        """Return the field of the job file that it comes from."""
         return {"input": "inputs", "output": "outputs", "checkpoint": "checkpoint_dir"}[self.kind]
 
     @property
     def declaration(self) -> str:
-        """Return the pattern of the words that declare it as an argument, where the boot file is to be asked."""
+        """Return a pattern for its declaration as an argument, if the boot file decides; else nothing."""
         name = re.sub("[-_]", "[-_]", self.name.replace(".", "[.]"))
         return f"[\"']--{name}[\"']" if self.passed_as is None else ""
 

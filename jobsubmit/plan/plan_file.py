@@ -1,4 +1,4 @@
-"""plan.json in a job's directory: what was decided, for people, and for what must be known of the job later."""
+"""plan.json in a job's directory: the decisions about a job, for people and for later commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsubmit.plan.launch_plan import LaunchPlan
 
 
 class KeptPlan(NamedTuple):
-    """What is read back of a plan: the fields of its backend, its store, and what was to be timed."""
+    """The part of a plan that is read back: the fields of its backend, its store, and its `profile`."""
 
     backend: dict[str, Any]
     store: StoreAddress
@@ -26,15 +26,15 @@ class KeptPlan(NamedTuple):
 
 
 def plan_text(plan: LaunchPlan) -> str:
-    """Return the file."""
+    """Return the content of the file."""
     values = {**asdict(plan), "store": plan.store._asdict()}
     return json.dumps(values, default=_jsonable, ensure_ascii=False, indent=1) + "\n"
 
 
 def read_plan(job_dir: Path) -> KeptPlan | None:
-    """Return what was decided about a job, or None where it was not submitted from here.
+    """Return the plan of a job, or None if it was not submitted from this machine.
 
-    Raises BackendError where the file cannot be read. Earlier versions wrote the store as a list.
+    Raises BackendError if the file cannot be read. Earlier versions wrote the store as a list.
     """
     path = JobDirectory(job_dir).plan
     try:
@@ -46,7 +46,7 @@ def read_plan(job_dir: Path) -> KeptPlan | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise BackendError(
-            f"{path} cannot be read: {error}", "look for the job on its platform before you submit it again"
+            f"{path} cannot be read: {error}", "check whether the job exists on its platform before you submit it again"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""LaunchPlan → what every process of a job is given: its command line and environment, and where each value is from."""
+"""LaunchPlan → command line and environment of every process of a job, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DOCUMENTED_FOLDER = "/home/ma-user/modelarts/user-job-dir"
 
 
 class Value(NamedTuple):
-    """A word or a variable's value and who gives it; an open one is known on the node only, and is described.
+    """A word or a variable's value, and its origin; an open one is known only on the node, and `text` describes it.
 
-    `field` is the one of the job file that it is from, if it is.
+    `field` is the field of the job file that it comes from, if any.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Value(NamedTuple):
 Environment: TypeAlias = Mapping[str, Value]
 
 # What is decided only when a job starts.
-_PORT = Value(f"<port, {contract.DEFAULT_PORT} unless the backend leases one>", "jobsubmit", is_open=True)
+_PORT = Value(f"<port, {contract.DEFAULT_PORT} unless the backend assigns one>", "jobsubmit", is_open=True)
 _JOB_ID = Value("<id of the job>", "jobsubmit", is_open=True)
 
 
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The variables that all processes share, and the nodes with what is their own."""
+    """The variables that all processes share, and the nodes with their own variables and processes."""
 
     environment: Environment
     nodes: tuple[Node, ...]
@@ -68,11 +68,11 @@ def expand(plan: LaunchPlan, only: int | None = None) -> Expansion:
     nodes = range(plan.nodes) if only is None else [only]
     notes = []
     if plan.rdzv and plan.rdzv.backend == "c10d" and plan.nodes > 1:
-        notes.append("c10d gives ranks in the order of the nodes' addresses as text: shown as if that were theirs")
+        notes.append("c10d assigns ranks by the text order of node addresses: shown as if the nodes had this order")
     if plan.nproc_per_node is None:
-        notes.append("resources.nproc_per_node is left out: one process is shown, a node starts one per accelerator")
+        notes.append("resources.nproc_per_node is not set: one process is shown, a node starts one per accelerator")
     if plan.min_nodes < plan.nodes:
-        notes.append(f"an elastic job: shown with {plan.nodes} nodes")
+        notes.append(f"elastic job: shown with {plan.nodes} nodes")
     return Expansion(dict(_shared(plan)), tuple(_node(plan, node) for node in nodes), tuple(notes))
 
 
@@ -156,7 +156,7 @@ def _of_launcher(plan: LaunchPlan) -> Iterator[tuple[str, Value]]:
         yield contract.MASTER_PORT, _PORT._replace(origin="launcher")
     else:
         yield contract.MASTER_ADDR, Value("<address of the node with rank 0>", "launcher", is_open=True)
-        yield contract.MASTER_PORT, Value("<a free port, chosen when the nodes meet>", "launcher", is_open=True)
+        yield contract.MASTER_PORT, Value("<a free port, chosen at the rendezvous>", "launcher", is_open=True)
     yield contract.RUN_ID, _JOB_ID._replace(origin="launcher")
     yield contract.USE_AGENT_STORE, Value("<True or False>", "launcher", is_open=True)
     local = plan.nproc_per_node or 1

@@ -12,7 +12,7 @@ _TORCH_21 = re.compile(r"2\.1(\D|$)")
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Torchrun's rendezvous backend and say why it was chosen."""
+    """The rendezvous backend of torchrun, and the reason for it."""
 
     backend: RdzvBackendName
     reason: str
@@ -25,16 +25,16 @@ def choose_rendezvous(spec: JobSpec) -> Rendezvous | None:
     if spec.rdzv_backend is not None:
         return Rendezvous(spec.rdzv_backend, "chosen by rdzv_backend in the job file")
     if spec.resources.fewest < spec.resources.most:
-        return Rendezvous("c10d", "the number of nodes may change, which static cannot")
+        return Rendezvous("c10d", "the number of nodes may change, which static does not support")
     if spec.torch_version is None:
-        return Rendezvous("static", "the job file names no torch_version, and static works with every version")
+        return Rendezvous("static", "torch_version is not set, and static works with every version")
     if _is_torch_21(spec.torch_version):
         return Rendezvous("static", "PyTorch 2.1 needs static (platform documentation)")
     return Rendezvous("c10d", f"documented by the platform for torch {spec.torch_version}")
 
 
 def rendezvous_notes(spec: JobSpec) -> tuple[str, ...]:
-    """Return notes about what is allowed but known to fail."""
+    """Return notes on settings that are allowed but known to fail."""
     if isinstance(spec, TorchrunSpec) and spec.rdzv_backend == "c10d" and _is_torch_21(spec.torch_version or ""):
         return ("rdzv_backend: the platform's documentation says that PyTorch 2.1 needs static, not c10d",)
     return ()

@@ -58,13 +58,13 @@ def _sh(value: object) -> _ShellText:
 
 def _var(name: object, complaint: str = "") -> _ShellText:
     if not re.fullmatch(ENV_NAME, str(name)) or not re.fullmatch(r"[\w ;]*", complaint):
-        raise jinja2.TemplateRuntimeError(f"{name!r} cannot be the name of a variable")
+        raise jinja2.TemplateRuntimeError(f"{name!r} is not a valid variable name")
     return _ShellText(f'"${{{name}:?{complaint}}}"' if complaint else f'"${{{name}}}"')
 
 
 def _only_quoted(value: object) -> object:
     if not isinstance(value, _ShellText):
-        raise jinja2.TemplateRuntimeError("a value is put into the script without the filter `| sh` (or `| var`)")
+        raise jinja2.TemplateRuntimeError("a value is inserted without the filter `| sh` (or `| var`)")
     return value
 
 
@@ -77,7 +77,7 @@ class _Folders(jinja2.FileSystemLoader):
             if not file.is_file():
                 continue
             if not file.resolve().is_relative_to(folder.resolve()):
-                raise jinja2.TemplateRuntimeError(f"{file} is a link out of the templates' folder")
+                raise jinja2.TemplateRuntimeError(f"{file} is a link that leads out of the templates folder")
             if file.stat().st_size > _LARGEST_TEMPLATE:
                 raise jinja2.TemplateRuntimeError(f"{file} is larger than {_LARGEST_TEMPLATE:,} bytes")
         return super().get_source(environment, template)
@@ -106,10 +106,10 @@ def _fields(value: object) -> Mapping[str, object] | None:
 
 
 def render(plan: LaunchPlan) -> Script:
-    """Render the start script of a job; raise SpecError where a template of the user is wrong.
+    """Render the start script of a job; raise SpecError if a template of the user is wrong.
 
-    A template may come from a stranger: it sees plain values only, and it cannot call into Python or read a file
-    outside of its folder.
+    A template may be untrusted: it sees plain values only, and it cannot call into Python or read a file outside its
+    folder.
     """
     if plan.templates is not None and not plan.templates.is_dir():
         raise SpecError([Problem(str(plan.templates), "templates", "is not a folder")])
@@ -118,7 +118,7 @@ def render(plan: LaunchPlan) -> Script:
 
 
 def render_document(template: str, folders: Sequence[Path] = (TEMPLATES,), **values: object) -> str:
-    """Render a template, by default one that is shipped: a backend's own document has the start script's rules."""
+    """Render a template, by default a shipped one; a backend's documents follow the rules of the start script."""
     environment = ImmutableSandboxedEnvironment(
         loader=_Folders(folders),
         undefined=jinja2.StrictUndefined,
@@ -136,13 +136,13 @@ def render_document(template: str, folders: Sequence[Path] = (TEMPLATES,), **val
     except jinja2.TemplateSyntaxError as error:
         raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
     except jinja2.TemplateNotFound as error:
-        raise _template_error(str(folders[0]), f"there is no template `{error.name}`") from error
+        raise _template_error(str(folders[0]), f"template `{error.name}` does not exist") from error
     except Exception as error:  # whatever an expression of the user's may raise
         raise _template_error(_template_line(error.__traceback__), str(error)) from error
 
 
 def _template_error(where: str, text: str) -> SpecError:
-    hint = "every value needs the filter: {{ job.name | sh }} is a quoted word, a list is many"
+    hint = "add a filter to every value: {{ job.name | sh }} is one quoted word, a list is one word per item"
     return SpecError([Problem(where, "", text)], hint)
 
 
@@ -159,9 +159,9 @@ def _template_line(traceback: TracebackType | None) -> str:
 def build_paste_commands(
     plan: LaunchPlan, script: Script, hosts: Sequence[str], job_id: str, port: int
 ) -> Iterable[str]:
-    """Yield one self-contained command per machine: the node contract by hand, and the script itself.
+    """Yield one self-contained command per machine: variables of the node contract, and the script itself.
 
-    Each is to be pasted on its machine, in the folder that holds the code directory.
+    Paste each on its machine, in the folder that holds the code directory.
     """
     end = _delimiter(script.text)
     for node_rank in range(len(hosts)):

@@ -1,4 +1,4 @@
-"""A report → one HTML page that needs nothing but itself: no script, no network."""
+"""Render a report as one self-contained HTML page: no script, no network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PARTS = ("forward", "backward", "exposed", "rest")
 
 
 def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (), *, version: str) -> str:
-    """Return the page of a job, or of two and how they compare; every text in it is escaped."""
+    """Return the page of a job, or of two jobs and their comparison; every text in it is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -72,7 +72,7 @@ def _view(report: Report) -> dict[str, Any]:
         "is_bad": status.state in (State.FAILED, State.LOST),
         "cards": _cards(report),
         "calls": [text for sync in report.syncs if (text := straggler_text(sync))],
-        "span": f"{seconds_text(length)} in all, from {time_text(begin)}",
+        "span": f"{seconds_text(length)} in total, from {time_text(begin)}",
         "phases": [
             {
                 "name": phase_name(phase),
@@ -99,28 +99,28 @@ def _view(report: Report) -> dict[str, Any]:
 
 
 def _failure(report: Report) -> dict[str, Any] | None:
-    """Return who failed first, its last words, and what they mean."""
+    """Return which process failed first, its last lines, and their meaning."""
     failure = report.status.failure
     if failure is None:
         return None
     ranks = ", ".join(map(str, failure.victims))
     return {
-        "title": f"Where {failure.quoted} was" if report.status.reason == "HANG" else f"Last words of {failure.quoted}",
+        "title": f"Stack of {failure.quoted}" if report.status.reason == "HANG" else f"Last lines of {failure.quoted}",
         "lines": short_paths("\n".join(failure.last_lines)),
         "meaning": failure.meaning,
         "hint": failure.hint,
-        "victims": f"ended because of it: rank{'s' * (len(failure.victims) > 1)} {ranks}" if ranks else "",
+        "victims": f"ended as a result: rank{'s' * (len(failure.victims) > 1)} {ranks}" if ranks else "",
     }
 
 
 def _origin(report: Report) -> dict[str, str]:
-    """Return what a job was made of, and where it ran."""
+    """Return the origin of a job's code, and where the job ran."""
     record, details = report.record, report.status.details
     git = record.revision or {}
     uncommitted = len(git.get("uncommitted", ()))
     commit = str(git.get("commit", ""))
     if commit and uncommitted:
-        commit += f", and {uncommitted} path{'s' * (uncommitted != 1)} not in it"
+        commit += f", with {uncommitted} uncommitted path{'s' * (uncommitted != 1)}"
     return {
         "handle": record.handle,
         "commit": commit,
@@ -139,7 +139,7 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _cards(report: Report) -> list[dict[str, str]]:
-    found = [_card("in all", seconds_text(report.end - report.begin), "from the first phase to the last")]
+    found = [_card("total time", seconds_text(report.end - report.begin), "from the first phase to the last")]
     firsts = [phase for phase in report.phases if phase.name == TRAINING]
     if firsts:
         done = seconds_text(firsts[0].start - report.begin)
@@ -173,7 +173,7 @@ def _sync_view(sync: Sync, begin: float) -> dict[str, Any]:
         "plot": _plot(sync.step_medians, sync.timeline, begin),
         "columns": list(known.values()),
         "ranks": [_rank_view(sync, rank, known, longest) for rank in shown],
-        "left_out": f"{len(shown)} of {len(sync.ranks)} ranks: those that come last most often, and least"
+        "left_out": f"{len(shown)} of {len(sync.ranks)} ranks: those that come last most often and least often"
         if len(shown) < len(sync.ranks)
         else "",
         "buckets": [(number, bytes_text(size), seconds_text(took)) for number, size, took in sync.bucket_medians],
@@ -214,7 +214,7 @@ def _parts(known: Mapping[str, str], medians: Mapping[str, float], whole: float)
 
 
 def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]], begin: float) -> dict[str, str] | None:
-    """Return the line of the step times: each point stands for as many steps as make the line fit."""
+    """Return the line of the step times; each point is the median of as many steps as needed to fit."""
     if len(steps) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     top = min(max(steps), _TOP_OVER_P95 * percentile(steps, 0.95))
@@ -228,7 +228,7 @@ def _plot(steps: Sequence[float], timeline: Sequence[tuple[float, float]], begin
         "top": seconds_text(top),
         "first": f"after {seconds_text(timeline[0][0] - begin)}",
         "last": f"after {seconds_text(timeline[-1][0] - begin)}",
-        "beyond": f"{beyond} of {len(steps)} steps took longer than the top of the chart, the longest "
+        "beyond": f"{beyond} of {len(steps)} steps are above the top of the chart; the longest took "
         f"{seconds_text(max(steps))}"
         if beyond
         else "",
@@ -239,8 +239,8 @@ def _comparison(reports: Sequence[Report], comparisons: Sequence[Comparison]) ->
     ids = [report.record.id for report in reports]
     return {
         "title": f"{ids[1]}, compared with {ids[0]}",
-        "subtitle": "Medians over the steps (of the mean of all ranks), second to first: below 1 the second is faster. "
-        "The interval is of the steps of these two runs; another run may differ by more.",
+        "subtitle": "Medians over all steps of all ranks, and their ratio, second to first: below 1 the second is "
+        "faster. The interval covers only the steps of these two runs; another run may differ by more.",
         "names": ids,
         "models": [{"name": _pair_name(one), "rows": ratio_rows(one)} for one in comparisons],
         "phases": phase_rows(*reports),

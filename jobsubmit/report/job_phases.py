@@ -1,4 +1,4 @@
-"""The phases of a job: what its record, its backend and its processes tell, as one line of time."""
+"""The phases of a job: what its record, its backend and its processes report, as one timeline."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FIRST_STEP, TRAINING, CHECKPOINT = "first step", "training", "checkpoint"
 
 
 class Phase(NamedTuple):
-    """When a phase of an attempt was under way, in seconds since the epoch: (start, end), perhaps several times.
+    """A phase of an attempt, with one or several spans (start, end) in seconds since the epoch.
 
-    An end is None while it lasts.
+    An end is None while the phase runs.
     """
 
     name: str
@@ -26,22 +26,22 @@ class Phase(NamedTuple):
 
     @property
     def start(self) -> float:
-        """Return when it began first."""
+        """Return when it first began."""
         return self.spans[0][0]
 
     @property
     def end(self) -> float | None:
-        """Return when it ended last."""
+        """Return when it last ended."""
         return self.spans[-1][1]
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it took in all."""
+        """Return how long it took in total."""
         return None if self.end is None else sum((end or start) - start for start, end in self.spans)
 
 
 class Mark(NamedTuple):
-    """Something struck the job, or that it recovered; `kind` is fault, restart or failure."""
+    """A fault, a restart or a failure of the job; `kind` says which."""
 
     kind: str
     t: float
@@ -51,9 +51,9 @@ class Mark(NamedTuple):
 def find_phases(
     steps: Iterable[JobPhase], processes: Sequence[Process], ended: float | None = None
 ) -> tuple[Phase, ...]:
-    """Return the phases in order of time; what the processes measured says more exactly when training was.
+    """Return the phases in order of time; timings of the processes give the training phases more exactly.
 
-    `ended` is when the job did, if it has.
+    `ended` is when the job ended, if it has.
     """
     steps = tuple(steps)
     found: list[Phase] = []
@@ -68,12 +68,12 @@ def find_phases(
 
 
 def _from(step: JobPhase, last_step: float) -> JobPhase:
-    """Return a step as it is; the one that ends a job begins where its last training step ended."""
+    """Return a phase unchanged; the exit phase begins when the last training step ended."""
     return replace(step, start=min(step.start, last_step)) if step.name == _EXIT else step
 
 
 def _phase(step: JobPhase, steps: Sequence[JobPhase], ended: float | None) -> Phase:
-    """Return a step as a phase; of a job that has ended all have: where the next one began, if nobody said when."""
+    """Return a phase of the report; in an ended job one without an end ends where the next one begins."""
     end = step.end
     if end is None and ended is not None:
         end = min([later.start for later in steps if later.start > step.start], default=max(ended, step.start))
@@ -81,7 +81,7 @@ def _phase(step: JobPhase, steps: Sequence[JobPhase], ended: float | None) -> Ph
 
 
 class _Life:
-    """When processes that began together joined their group, ended their first step, and their last."""
+    """When processes that started together joined their group, and ended their first and last step."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
         rows = [row for process in processes for series in process.series.values() for row in series.rows]
@@ -96,7 +96,7 @@ class _Life:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the processes say all of when training began."""
+        """Return whether the processes recorded everything that happened before the training began."""
         return bool(self.joined and self.first)
 
 
@@ -109,7 +109,7 @@ def _lives(processes: Sequence[Process]) -> list[_Life]:
 
 
 def _of_lives(lives: Sequence[_Life], attempt: int) -> Iterator[Phase]:
-    """Yield what the processes know: training is from the end of the first step to that of the last one."""
+    """Yield the phases that the processes recorded: training lasts from the end of the first step to the last."""
     if lives and all(life.is_whole for life in lives):
         yield Phase("start-up", tuple((life.began, life.joining) for life in lives), attempt)
         yield Phase("process group", tuple((life.joining, life.joined) for life in lives), attempt)
@@ -120,7 +120,7 @@ def _of_lives(lives: Sequence[_Life], attempt: int) -> Iterator[Phase]:
 
 
 def find_marks(status: JobStatus) -> tuple[Mark, ...]:
-    """Return what struck the job, and its restarts, in order of time."""
+    """Return the faults, restarts and failures of the job, in order of time."""
     found = []
     for recovery in status.recoveries:
         if recovery.fault:

@@ -1,4 +1,4 @@
-"""What a report holds: of one job, and of two that are compared."""
+"""The contents of a report: about one job, or about two jobs that are compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobsubmit.report.steps import Sync
 
 
 class Paper(NamedTuple):
-    """A text that is kept of a job, as it is."""
+    """A text file of a job that the page shows unchanged."""
 
     name: str
     text: str
@@ -22,7 +22,7 @@ class Paper(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a job's time; moments are in seconds since the epoch, all else in seconds and bytes."""
+    """How a job spent its time; moments are in seconds since the epoch, all else is in seconds and bytes."""
 
     record: JobRecord
     status: JobStatus
@@ -39,14 +39,14 @@ class Report:
 
     @property
     def end(self) -> float:
-        """Return when the last phase ended that has."""
+        """Return when the last ended phase ended."""
         ends = [end or start for phase in self.phases for start, end in phase.spans] + [mark.t for mark in self.marks]
         return max(ends, default=self.begin)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the usual step of a job compares with that of an earlier one: second to first, a ratio a metric."""
+    """How the median step of a job compares with that of an earlier one: the ratio second to first, per metric."""
 
     first: Sync
     second: Sync

@@ -1,4 +1,4 @@
-"""A job → its report: what all forms of it (terminal, JSON, page) show."""
+"""Build the report of a job: what the terminal, JSON and the page show."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(record: JobRecord, settings: Settings) -> Report:
 
 
 def _papers(files: JobDirectory) -> tuple[Paper, ...]:
-    """Return what is kept of a job and explains it: its file, and where each rank was when it hung."""
+    """Return the texts that explain a job: its job file, and the stacks of each rank if it hung."""
     found = []
     stacks = sorted(Path(files.stacks).glob("rank-*.txt"), key=lambda file: (len(file.name), file.name))[:_MOST_STACKS]
     named = [("job.yaml", Path(files.path) / "job.yaml")]
@@ -59,21 +59,21 @@ _MOST_STACKS, _MOST_LETTERS = 16, 40_000
 
 
 def _ended(status: JobStatus) -> float | None:
-    """Return when a job ended, if it has: as its backend says, else when its last step did."""
+    """Return when a job ended, if it has: as its backend reports, else the end of its last phase."""
     ended = status.details.get("ended")
     ends = [step.end or step.start for step in status.steps]
     return (ended if isinstance(ended, float) else max(ends, default=0.0)) if status.state.is_final else None
 
 
 def compare(first: Report, second: Report) -> tuple[Comparison, ...]:
-    """Return how the models of two jobs compare that are called alike, else the largest of each.
+    """Return how the models with the same name in two jobs compare; without such models, the largest of each job.
 
-    Raises UsageError where one of them measured nothing.
+    Raises UsageError if no step of one of the jobs was timed.
     """
     for report in (first, second):
         if not report.syncs:
             raise UsageError(
-                f"{report.record.id}: no step of it was timed, so there is nothing to compare",
+                f"{report.record.id}: no step was timed, so there is nothing to compare",
                 "".join(report.notes[:1]),
             )
     known = {(sync.what, sync.name): sync for sync in second.syncs}
@@ -87,7 +87,7 @@ def _compared(one: Sync, other: Sync) -> Comparison:
 
 
 def _was_asked(record: JobRecord, settings: Settings) -> bool:
-    """Return whether the job was to be timed, as far as this machine knows."""
+    """Return whether the job was submitted with timing, according to its plan on this machine."""
     try:
         plan = read_plan(settings.job_dir(record.id))
     except BackendError:
@@ -98,22 +98,22 @@ def _was_asked(record: JobRecord, settings: Settings) -> bool:
 def notes(
     measured: Sequence[Process], found: Sequence[Sync], *, was_asked: bool = True, is_over: bool = True
 ) -> Iterator[str]:
-    """Yield what one must know to read a report: what does not count, what was not measured, what it cost."""
+    """Yield the notes of a report: what is not counted, what was not measured, what the timing cost."""
     if not is_over:
-        yield "the job has not ended: this is what is known so far"
+        yield "the job has not ended: the report is not complete"
     if not measured and was_asked:
-        yield "no process has timed anything" + (": none has started" if is_over else " yet")
+        yield "no process has recorded timings" + (": none has started" if is_over else " yet")
         return
     if not measured:
-        yield "the steps were not timed: submit it with --profile-sync (or `profile: sync` in the job file)"
+        yield "the steps were not timed: submit the job with --profile-sync (or `profile: sync` in the job file)"
         return
     for why in sorted({process.off for process in measured if process.off}):
-        yield f"the timing ended itself: {why}"
+        yield f"the timing was stopped: {why}"
     for what in sorted({what for process in measured for what in process.unmeasured}):
-        yield f"{what} is used, which is not measured"
+        yield f"the code uses {what}, which is not measured"
     if not found:
         yield (
-            "no step was timed: that takes DistributedDataParallel (or jobsubmit.profiling.sync), and more than "
+            "no step was timed: timing needs DistributedDataParallel (or jobsubmit.profiling.sync), and more than "
             f"{WARM_UP + 1} steps"
         )
     for sync in found:
@@ -122,34 +122,34 @@ def notes(
 
 def _sync_notes(sync: Sync) -> Iterator[str]:
     name, is_ddp = sync.name, sync.what == "ddp"
-    steps = f"{sync.steps} step{'s' * (sync.steps != 1)} of each rank count"
-    last = ", nor does the last one, which torch does not tell" if is_ddp else ""
-    sampled = f"; one in {sync.sampled} was timed" if sync.sampled > 1 else ""
-    yield f"{name}: {steps}; the first {WARM_UP} of each process do not{last}{sampled}"
+    steps = f"measured over {sync.steps} step{'s' * (sync.steps != 1)} of each rank"
+    last = " and the last one, which torch does not report" if is_ddp else ""
+    sampled = f"; one step in {sync.sampled} was timed" if sync.sampled > 1 else ""
+    yield f"{name}: {steps}, without the first {WARM_UP} of each process{last}{sampled}"
     if sync.steps < FEWEST_STEPS:
-        yield f"{name}: that is too few to say what is usual, or who is slow"
+        yield f"{name}: these are too few steps for reliable medians, or to find a straggler"
     elif sync.world > 1 and sync.straggler is None:
-        yield f"{name}: no rank keeps the others waiting in nearly all steps"
+        yield f"{name}: there is no straggler: no rank makes the others wait in nearly all steps"
     if sync.world == 1:
         yield f"{name}: there is one rank, so nothing is exchanged"
     elif is_ddp and len(sync.buckets) == 1:
-        yield f"{name}: all gradients fit one bucket, so nothing can overlap: all communication is exposed"
+        yield f"{name}: all gradients fit into one bucket, so communication cannot overlap: all of it is exposed"
     if sync.has_buffers:
-        yield f"{name}: in each forward rank 0 sends its buffers (BatchNorm's, say), which counts as forward"
+        yield f"{name}: rank 0 sends its buffers (for example those of BatchNorm) in each forward, which includes this"
     if sync.accumulates:
         yield (
-            f"{name}: gradients are accumulated (no_sync): a step is from one synchronisation to the next, forward and "
-            "backward are those of its last micro-batch, and the others are in the rest"
+            f"{name}: gradients are accumulated (no_sync): a step lasts from one synchronisation to the next; forward "
+            "and backward are those of its last micro-batch, and the rest includes the others"
         )
     if sync.device != "cpu":
-        yield f"{name}: in a step that is timed torch waits for the GPU, which is not among the timing's own costs"
+        yield f"{name}: in a timed step torch waits for the GPU; the cost of the timing does not include this wait"
     if sync.world > 1:
-        yield f"{name}: median and 95% are of all steps of all ranks together; `ranks` are each rank's own medians"
-    yield f"{name}: the timing itself took {percent_text(sync.own)} of the steps"
+        yield f"{name}: median and 95% cover all steps of all ranks; `ranks` is the range of the medians of each rank"
+    yield f"{name}: the timing itself took {percent_text(sync.own)} of the step time"
 
 
 def document(found: Report) -> dict[str, Any]:
-    """Return a report as programs see it."""
+    """Return a report as a JSON document."""
     return {
         "id": found.record.id,
         "name": found.record.name,
@@ -177,7 +177,7 @@ def _sync_document(sync: Sync) -> dict[str, Any]:
 
 
 def comparison_document(first: Report, second: Report, compared: Sequence[Comparison]) -> dict[str, Any]:
-    """Return two reports and how they compare as programs see them."""
+    """Return two reports and their comparison as a JSON document."""
     return {
         "first": document(first),
         "second": document(second),

@@ -1,4 +1,4 @@
-"""How values lie: median, 95th percentile, and the interval of a ratio of two medians."""
+"""Statistics of step times: median, 95th percentile, and the interval of a ratio of two medians."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEWEST_VALUES = 10  # below that an interval would only look exact
 
 
 class Spread(NamedTuple):
-    """Median and 95th percentile of all steps of all ranks together, and the least and greatest rank's median."""
+    """Median and 95th percentile of all steps of all ranks, and the smallest and largest median of a rank."""
 
     median: float
     p95: float
@@ -25,7 +25,7 @@ class Spread(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """The ratio of two medians, and the interval that holds 95% of it when the steps are drawn again."""
+    """The ratio of two medians, and its 95% interval over resampled steps."""
 
     value: float
     low: float
@@ -39,17 +39,17 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def measure_spread(by_rank: Sequence[Sequence[float]]) -> Spread:
-    """Return how values lie, given by rank; the median of all is never less or greater than that of every rank."""
+    """Return the spread of values given by rank; the overall median is within the range of the ranks' medians."""
     medians = [median(values) for values in by_rank if values]
     together = [value for values in by_rank for value in values]
     return Spread(median(together), percentile(together, 0.95), min(medians), max(medians))
 
 
 def compare_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio | None:
-    """Return the ratio of two medians, second to first; None for too few steps, or where the first takes no time.
+    """Return the ratio of two medians, second to first; None for too few steps, or if the first median is zero.
 
-    Each is given as its steps, and each step as the values of its ranks; the medians are those of measure_spread. The
-    interval is a bootstrap over blocks of neighbouring steps, for neighbours are alike; always with the same seed.
+    Each argument is a list of steps, and each step the values of its ranks; the medians are those of measure_spread.
+    The interval is a bootstrap over blocks of neighbouring steps, which are correlated; the seed is always the same.
     """
     one, other = (median(chain.from_iterable(steps)) if any(steps) else 0.0 for steps in (first, second))
     if min(len(first), len(second)) < _FEWEST_VALUES or one <= 0:
@@ -64,7 +64,7 @@ def compare_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[
 
 
 def _thinned(steps: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
-    """Return fewer steps, and of each fewer ranks, so that they can be drawn often."""
+    """Return fewer steps with fewer ranks each, so that they can be resampled often."""
     ranks = max(1, math.ceil(max(map(len, steps)) / _MOST_RANKS))
     few = [values[::ranks] for values in steps]
     return few[:: math.ceil(sum(map(len, few)) / _MOST_VALUES)]

@@ -1,4 +1,4 @@
-"""What the steps of a training spent on what, and who made the others wait."""
+"""How the steps of a training spent their time, and which rank is the straggler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RankTimes:
 class Sync:
     """How one model (or one `sync` by hand) was trained; times in seconds, sizes in bytes.
 
-    `spreads` has an entry a metric; `wire` is how long a step's communication takes of which nobody waits for anybody.
+    `spreads` has an entry a metric; `wire` is how long a step's communication takes without any waiting.
     `by_step` has the values of the ranks of each step, `timeline` (end, duration) of each step of the first rank.
     """
 
@@ -65,14 +65,14 @@ class Sync:
 
     @property
     def by_hand(self) -> bool:
-        """Return whether only what the user's code marked was timed."""
+        """Return whether only the blocks that the user's code marked were timed."""
         return self.what == "by_hand"
 
 
 def measure_syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
-    """Return what was measured of each model, the largest first.
+    """Return the measurements of each model, the largest first.
 
-    Where the number of ranks changed, the last one counts: other numbers are another training.
+    If the number of ranks changed, only the steps with the last number count.
     """
     groups: dict[tuple[object, ...], list[tuple[Process, Series]]] = defaultdict(list)
     for process in processes:
@@ -87,7 +87,7 @@ def measure_syncs(processes: Sequence[Process]) -> tuple[Sync, ...]:
 
 
 def _numbered(found: Sequence[Sync]) -> tuple[Sync, ...]:
-    """Give models that are called alike a number, as long as they are told apart by nothing else."""
+    """Number the models that have the same name."""
     names = Counter(sync.name for sync in found)
     order: Counter[str] = Counter()
     numbered = []
@@ -140,7 +140,7 @@ def _sync(group: list[tuple[Process, Series]]) -> Sync | None:
 
 
 def _can_overlap(series: Series) -> bool:
-    """Return whether communication may hide behind computing: with one bucket it cannot, whatever the numbers say."""
+    """Return whether communication can overlap with computing, which needs more than one bucket."""
     return series.what == "ddp" and len(series.buckets) > 1
 
 
@@ -159,9 +159,9 @@ def _step(process: Process, series: Series, row: Row) -> Step:
 
 
 def _wire(all_series: Sequence[Series], last: Series, together: Sequence[Mapping[int, Step]]) -> float | None:
-    """Return how long the line itself is busy in the usual step: what the rank takes that waits for nobody.
+    """Return how long the communication of the median step takes without waiting: the time of the fastest rank.
 
-    With several buckets that takes each bucket's times: from the first one to the last there is computing, too.
+    With several buckets this needs the times of each bucket, because computing goes on between them.
     """
     if not _can_overlap(last):
         return median(min(step.communication for step in steps.values()) for steps in together) if together else None
@@ -183,7 +183,7 @@ def _union(reductions: Sequence[Reduction]) -> float:
 
 
 def _own_share(all_series: Iterable[Series]) -> float:
-    """Return the share of the steps that the timing took; a row's own time is of all steps since the row before."""
+    """Return the share of the step time that the timing took; a row's own time covers all steps since the last row."""
     own = whole = 0.0
     for series in all_series:
         for before, row in itertools.pairwise(series.rows):
@@ -193,7 +193,7 @@ def _own_share(all_series: Iterable[Series]) -> float:
 
 
 def _steps(by_rank: Mapping[int, Sequence[Step]]) -> list[list[Step]]:
-    """Return each step, of all ranks that tell of it."""
+    """Return each step, of all ranks that recorded it."""
     found: dict[tuple[int, int, int], list[Step]] = defaultdict(list)
     for steps in by_rank.values():
         for step in steps:
@@ -202,7 +202,7 @@ def _steps(by_rank: Mapping[int, Sequence[Step]]) -> list[list[Step]]:
 
 
 def _together(by_rank: Mapping[int, Sequence[Step]]) -> list[dict[int, Step]]:
-    """Return the steps that all ranks tell of, by rank."""
+    """Return the steps that all ranks recorded, by rank."""
     whole = (steps for steps in _steps(by_rank) if len(steps) == len(by_rank) > 1)
     return [dict(zip(by_rank, steps, strict=True)) for steps in whole]
 

@@ -1,4 +1,4 @@
-"""Who makes the others wait, told without clocks that agree."""
+"""Find the straggler, without synchronised clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COSTS_SECONDS = 0.001
 
 
 class Step(NamedTuple):
-    """One step of one rank, in seconds; `exposed` is the communication that no computing hides."""
+    """One step of one rank, in seconds; `exposed` is the communication that does not overlap with computing."""
 
     key: tuple[int, int, int]
     end: float
@@ -28,14 +28,14 @@ class Step(NamedTuple):
 
     @property
     def rest(self) -> float:
-        """Return what is neither: data, optimizer, logging, checkpoints."""
+        """Return the rest of the step: data, optimizer, logging, checkpoints."""
         return max(0.0, self.step - self.forward - self.backward - self.exposed)
 
 
 class Straggler(NamedTuple):
-    """Who comes last: a rank, or all ranks of a node together (`rank` is None).
+    """The rank that comes last, or the node whose ranks do (`rank` is None).
 
-    It does in `share` of the steps; `cost` is how long the others then wait for it, in seconds (median).
+    It comes last in `share` of the steps; `cost` is how long the others then wait for it, in seconds (median).
     """
 
     rank: int | None
@@ -45,9 +45,9 @@ class Straggler(NamedTuple):
 
 
 def last_rank(steps: Mapping[int, Step]) -> int:
-    """Return the rank that came last: all leave a collective together, so it waited least in there.
+    """Return the rank that came last: a collective ends for all ranks at once, so this rank waited least in it.
 
-    That needs no clocks that agree. What is compared is the wait after a rank's own work was done.
+    This needs no synchronised clocks: it compares how long each rank waited after its own work was done.
     """
     return min(steps, key=lambda rank: steps[rank].exposed)
 
@@ -55,7 +55,7 @@ def last_rank(steps: Mapping[int, Step]) -> int:
 def find_straggler(
     together: Sequence[Mapping[int, Step]], nodes: Mapping[int, int], lasts: Counter[int], usual_step: float
 ) -> Straggler | None:
-    """Return who makes the others wait nearly always, and long, if somebody does: anybody is last at times."""
+    """Return the rank or node for which the others wait long in nearly every step, or None."""
     if len(together) < FEWEST_STEPS:
         return None
     rank, count = lasts.most_common(1)[0]
@@ -72,7 +72,7 @@ def find_straggler(
 
 
 def _cost(together: Iterable[Mapping[int, Step]], ranks: set[int], usual_step: float) -> float:
-    """Return how much longer the others usually wait than these ranks do; 0 where that is little, or often untrue."""
+    """Return how much longer the others usually wait than these ranks do; 0 if that is little, or often not so."""
     waits = [
         fmean(step.exposed for rank, step in steps.items() if rank not in ranks)
         - fmean(step.exposed for rank, step in steps.items() if rank in ranks)

@@ -1,4 +1,4 @@
-"""What a report says, in the words of both its forms: numbers, rows, sentences."""
+"""The texts of a report, for the terminal and the page: numbers, rows, sentences."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Return a line of blocks: how values go, the highest being the highest block."""
+    """Return a line of blocks that shows how values change; the highest value has the highest block."""
     each = math.ceil(len(values) / width)
     means = [statistics.fmean(values[start : start + each]) for start in range(0, len(values), each)]
     top = max(means, default=0.0) or 1.0
@@ -53,7 +53,7 @@ def percent_text(share: float | None) -> str:
 
 
 def phase_name(phase: Phase) -> str:
-    """Return what a phase is called: `training`, `checkpoint (restart 1, 12 times)`."""
+    """Return the name of a phase: `training`, `checkpoint (restart 1, 12 times)`."""
     more = [f"restart {phase.attempt}"] if phase.attempt else []
     if len(phase.spans) > 1:
         more.append(f"{len(phase.spans)} times")
@@ -71,23 +71,23 @@ _LABELS = {
 
 
 def metric_rows(sync: Sync) -> list[tuple[str, ...]]:
-    """Return (what, median, 95th percentile, least and greatest median of a rank) of each metric that was measured."""
+    """Return (label, median, 95th percentile, smallest and largest median of a rank) of each measured metric."""
     known = labels(sync)
     return [(known[name], *map(seconds_text, spread)) for name, spread in sync.spreads.items() if name in known]
 
 
 def labels(sync: Sync) -> Mapping[str, str]:
-    """Return the metrics of a training and how they are called; of one by hand only its communication is known."""
+    """Return the labels of the metrics of a training; one that is timed by hand has only its communication."""
     if sync.by_hand:
-        return {"step": "step", "forward": "all but the communication", "exposed": "communication"}
+        return {"step": "step", "forward": "all except communication", "exposed": "communication"}
     return {**_LABELS, "rest": "the rest: other micro-batches, …"} if sync.accumulates else _LABELS
 
 
 def facts(sync: Sync) -> str:
-    """Return in one line what was measured."""
+    """Return one line that describes what was measured."""
     buckets = f", in {len(sync.buckets)} buckets" if len(sync.buckets) > 1 else ""
     where = f"{sync.backend} on {sync.device}" if sync.backend else sync.device
-    wire = f"; {seconds_text(sync.wire)} on the line" if sync.wire is not None else ""
+    wire = f"; communication takes {seconds_text(sync.wire)} without waiting" if sync.wire is not None else ""
     bandwidth = f", {bytes_text(sync.bandwidth)}/s on the bus" if sync.bandwidth else ""
     overlap = f"; {percent_text(sync.overlap)} of all communication overlaps" if sync.overlap is not None else ""
     share = percent_text(sync.spreads["exposed"].median / sync.spreads["step"].median)
@@ -97,7 +97,7 @@ def facts(sync: Sync) -> str:
 
 
 def straggler_text(sync: Sync) -> str:
-    """Return who makes the others wait, or nothing."""
+    """Return a sentence about the straggler; empty if there is none."""
     found = sync.straggler
     if found is None:
         return ""
@@ -109,7 +109,7 @@ def straggler_text(sync: Sync) -> str:
 
 
 def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Return (what, first median, second median, ratio, interval) of each metric that both jobs have."""
+    """Return (label, first median, second median, ratio, interval) of each metric that both jobs have."""
     one, other = comparison.first.spreads, comparison.second.spreads
     second = labels(comparison.second)
     known = {name: label for name, label in labels(comparison.first).items() if name in second}
@@ -121,7 +121,7 @@ def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def phase_rows(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return (phase, how long in the first job, in the second) of each phase that took a while in one of them."""
+    """Return (phase, duration in the first job, in the second) of each phase that took 0.1 s or more in one of them."""
     times: dict[str, list[float]] = {}
     for index, report in enumerate((first, second)):
         for phase in report.phases:

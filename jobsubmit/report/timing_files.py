@@ -1,4 +1,4 @@
-"""The timing files of a job's processes → values, in seconds; their form is said in agent/timing/recorder.py."""
+"""Read the timing files of a job's processes into values in seconds; agent/timing/recorder.py defines their form."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _EVENTS: dict[str, dict[str, Any]] = {
 
 
 class Row(NamedTuple):
-    """One step of one process: when it ended (since the epoch), and what it took.
+    """One step of one process: when it ended (since the epoch), and how long its parts took.
 
-    Of what was timed by hand, `forward` is all that lies before the communication.
+    In a step that was timed by hand, `forward` is the time before the communication.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Series:
 
 
 class Moment(NamedTuple):
-    """What happened once in a process, and how long it took."""
+    """A single event of a process: when it ended, and how long it took."""
 
     end: float
     seconds: float
@@ -100,7 +100,7 @@ class Process:
 
 
 def parse_processes(files: Iterable[bytes]) -> list[Process]:
-    """Return what the timing files say, in order of time and rank; a line that was cut off counts as not there."""
+    """Return the contents of the timing files, in order of time and rank; incomplete lines are ignored."""
     found = [process for data in files for process in _processes(data)]
     return sorted(found, key=lambda process: (process.attempt, process.restart, process.rank))
 

@@ -1,4 +1,4 @@
-"""Which of the jobs that a command line or a directory of code may mean runs that code."""
+"""The choice between the jobs that a command line or a code directory may mean, by which of them can run the code."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _REQUIREMENTS = "requirements.txt"
 
 
 def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
-    """Return the job that a command line means, by what the code in a directory can be started with.
+    """Return the job that a command line means, by how the code in a directory can be started.
 
-    Raises UsageError where the command line is none.
+    Raises UsageError if the command line is invalid.
     """
     drafts = list(drafts_from_command(command))
     program = _program(directory, drafts[0].started_file)
@@ -39,9 +39,9 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
-    """Return the job that starts the code in a directory, with some fields given; None where nothing trains.
+    """Return the job that starts the code in a directory, with some fields given; None if no file trains.
 
-    A file of requirements that names a package which the nodes' Python lacks is part of it.
+    It has the field `requirements` if the requirements file provides a package that the nodes' Python lacks.
     """
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
     if not drafts:

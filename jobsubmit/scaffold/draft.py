@@ -1,4 +1,4 @@
-"""The draft of a job file, made of something else: code, a command line, a job of ModelArts' own tools."""
+"""The draft of a job file, made from something else: code, a command line, a job of ModelArts' own tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST = ("name", "mode", "code_dir", "boot_file")
 class JobDraft:
     """The fields of a job file, before they are written.
 
-    `notes` name what was not taken over, `reason` says why this boot file and mode, `others` are further boot files.
+    `notes` name what was dropped, `reason` explains the boot file and the mode, `others` are other boot files.
     """
 
     fields: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a project's own code says about how it wants to be started."""
+"""Drafts of jobs from a project's code: how it can be started."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _MOST_CANDIDATES = 50
 
 
 def drafts_from_code(root: Path) -> list[JobDraft]:
-    """Return how the code in a directory may be started, the best first; nothing where no file of it trains.
+    """Return how the code in a directory may be started, the best first; nothing if no file trains.
 
-    A file that spawns processes itself may refuse the arguments that the platform adds. Then another file that a
-    launcher starts comes next, unless it names these arguments its own way, and at last its plain command.
+    A file that spawns processes itself may not accept the arguments that the platform adds. So next comes its command
+    with its own names for them, or else another file that a launcher starts. Its plain command is the last.
     """
     bundle = _scanned(root)
     programs = list(_programs(bundle)) if bundle else []
@@ -71,13 +71,13 @@ def drafts_from_code(root: Path) -> list[JobDraft]:
 
 
 def find_scripts(root: Path) -> list[str]:
-    """Return the Python files of a directory that can be started, the likeliest first; none train by themselves."""
+    """Return the Python files of a directory that can be started, the most likely first, whether they train or not."""
     bundle = _scanned(root)
     return [file.path for file in _scripts(bundle)] if bundle else []
 
 
 def takes_ranks_of_torch(program: Program) -> bool:
-    """Return whether a program finds its rank where torch's launchers put it, or leaves that to a library."""
+    """Return whether a program reads its rank from the variables of torch's launchers, or leaves that to a library."""
     texts = _texts(program)
     libraries = ("accelerate", "lightning", "pytorch_lightning", "deepspeed", "transformers")
     return bool({RANK, LOCAL_RANK} & texts) or program.imports(*libraries)
@@ -149,12 +149,12 @@ def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] |
         return None
     options = " ".join(f"{name} {value}" for name, value in found)
     command = ["bash", "-c", f'exec python "$0" {options} "$@"', program.boot.path]
-    reason = f"it calls mp.spawn, and takes its place among the nodes from {', '.join(name for name, _ in found)}"
+    reason = f"it calls mp.spawn, and gets its place among the nodes from {', '.join(name for name, _ in found)}"
     return program, {"command": command}, reason
 
 
 def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:
-    reason = "it calls mp.spawn, and takes none of the arguments by which nodes find each other"
+    reason = "it calls mp.spawn, and accepts none of the arguments with which nodes find each other"
     return program, {"command": f"python {program.boot.path}"}, reason
 
 
@@ -166,4 +166,4 @@ def _mode(program: Program, bundle: Bundle) -> tuple[dict[str, Any], str]:
         return {"mode": "torchrun"}, f"it trains with {_trained_by(program, bundle)}"
     if texts & {"--local_rank", "--local-rank"}:
         return {"mode": "launch", "local_rank": "argument"}, "it declares --local_rank and does not read LOCAL_RANK"
-    return {"mode": "torchrun"}, "it takes its ranks from the environment"
+    return {"mode": "torchrun"}, "it reads its ranks from the environment"

@@ -13,7 +13,7 @@ from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
-_HINT = 'e.g. --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
+_HINT = 'write it like --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -50,15 +50,15 @@ _BY_LAUNCHER_ALONE = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "config_fi
 
 
 def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
-    """Return the jobs that a command line may mean, the best first; raise UsageError where it is none.
+    """Return the jobs that a command line may mean, the best first; raise UsageError if it is invalid.
 
-    Which of them runs depends on the code: the last one leaves most to the command itself.
+    Which of them can run depends on the code: the last one leaves most to the command itself.
     """
     env, launch = _parse(text)
     own_words, notes = _without_secrets(launch.program[1:])
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
     if secrets:
-        notes.append(f"{', '.join(secrets)}: taken from your environment at submission, and not written down")
+        notes.append(f"{', '.join(secrets)}: read from your environment at submission, and written to no file")
     plain = {name: value for name, value in {**env, **launch.env}.items() if name not in secrets}
     ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
     more = {"env": plain, "secrets": secrets}
@@ -69,7 +69,7 @@ def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
 
 
 def job_name(text: str) -> str:
-    """Return a text as the name of a job, as far as it may be one."""
+    """Return a text as the name of a job, with the characters that a name may have."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:64]
 
 
@@ -77,16 +77,16 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--from: {error}", "quote it as a shell would take it") from None
+        raise UsageError(f"--from: {error}", "check the quotes: --from is split like a shell command") from None
     if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
-        raise UsageError(f"--from: {shell[0]} is the shell's", "give the launcher's command only")
+        raise UsageError(f"--from: {shell[0]} is shell syntax", "pass only the launcher command")
     env, words = _environment(words)
     launch = parse_launch(words)
     if not launch.program:
-        raise UsageError("--from: names no program that is started", _HINT)
+        raise UsageError("--from: the command names no program to start", _HINT)
     is_file = launch.program[0].endswith(".py") or launch.is_module
     if launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed") and not is_file and not _no_python(launch):
-        raise UsageError(f"--from: {launch.program[0]}: names no Python file that the launcher starts", _HINT)
+        raise UsageError(f"--from: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
 
 
@@ -138,7 +138,7 @@ def _in_a_mode(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
 
 
 def draft_spawn(draft: JobDraft, boot_file: str) -> JobDraft | None:
-    """Return the draft of `python FILE` as one of mode spawn; None where it has words that no platform passes."""
+    """Return the draft of `python FILE` as one of mode spawn; None if it has words that no platform passes."""
     if draft.fields.get("args"):
         return None
     fields = {name: value for name, value in draft.fields.items() if name != "command"}
@@ -156,12 +156,13 @@ def _resources(launch: Launch) -> dict[str, Any]:
 
 def _of_launcher(launch: Launch) -> list[str]:
     """Return notes on the options of a launcher."""
-    left = [name for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED)]
-    notes = [f"--{name} of the launcher is not carried over" for name in left]
+    kept = [word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.own_words]
+    left = [name for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED, *kept)]
+    notes = [f"--{name} of the launcher: dropped" for name in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
-        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: left out, the backend knows them")
+        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, the backend sets them")
     if launch.nproc is None:
-        notes.append("the processes per node are left out: then a node starts one per accelerator")
+        notes.append("nproc_per_node is not set: each node starts one process per accelerator")
     return notes
 
 
@@ -186,8 +187,8 @@ def _by_command(launch: Launch, own_words: Sequence[str]) -> list[JobDraft]:
         )
         command = ["bash", "-c", text, "accelerate", *launch.own_words, *module, program]
     elif launch.launcher in _TASKS:
-        told = " ".join(f"{name}=${source}" for name, source in _TASKS[launch.launcher].items())
-        text = f'{_TORCHRUN} --no-python bash -c \'{told} exec "$0" "$@"\' "$0" "$@"'
+        ranks = " ".join(f"{name}=${source}" for name, source in _TASKS[launch.launcher].items())
+        text = f'{_TORCHRUN} --no-python bash -c \'{ranks} exec "$0" "$@"\' "$0" "$@"'
         command = ["bash", "-c", text, *launch.python, *module, program]
     else:
         return [JobDraft({"command": _spelled(launch.program), "resources": {"nodes": 1, "nproc_per_node": 1}})]
@@ -227,9 +228,9 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
         else:
             args += [word, *following]
             index += len(following)
-            notes.append(f"{name} with {len(following)} words is in args as it was")
+            notes.append(f"{name} has {len(following)} values: kept unchanged in args")
     if args and hyperparameters and words.index(args[0]) < len(words) - len(args):
-        return {}, list(words), [*notes, "a word stands before an option: all are in args, in order"]
+        return {}, list(words), [*notes, "an argument precedes an option: all are in args, in the same order"]
     return hyperparameters, args, notes
 
 
@@ -244,7 +245,7 @@ def _without_secrets(words: Sequence[str]) -> tuple[list[str], list[str]]:
         following = [] if separator else _until_option(rest)[:1]
         is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_"))
         if is_secret and isinstance(_typed(value or "".join(following) or "0"), str):
-            notes.append(f"{name}: left out, it looks like a secret: give it as a variable, by `secrets`")
+            notes.append(f"{name}: dropped, it looks like a secret: pass it as a variable in `secrets`")
             del rest[: len(following)]
         else:
             kept.append(word)
@@ -254,7 +255,7 @@ def _without_secrets(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:
     """Take out what the platform, or jobsubmit, passes in mode spawn, and say so."""
     own = [name for name in (*SINGLE_NODE_RANKS, INIT_METHOD) if hyperparameters.pop(name, None) is not None]
-    return [f"{', '.join(f'--{name}' for name in own)}: left out, each node is given its own"] if own else []
+    return [f"{', '.join(f'--{name}' for name in own)}: dropped, each node gets its own"] if own else []
 
 
 def _until_option(words: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ _OURS = re.compile("^JOBSUBMIT_(INPUT|OUTPUT)_")  # before the names that our ow
 
 
 def draft_from_modelarts(document: Mapping[str, Any]) -> JobDraft:
-    """Return the fields of a job file that says what a document says; raise UsageError for another kind of document."""
+    """Return the draft of a job file for a training job of ModelArts; raise UsageError for any other document."""
     if "algorithm" in document:
         return _from_body(document)
     options = {str(name).replace("_", "-").lstrip("-"): value for name, value in document.items()}
@@ -31,9 +31,9 @@ def draft_from_modelarts(document: Mapping[str, Any]) -> JobDraft:
         hint = (
             "give the JSON of a training job (from the console or the API), or a YAML file for `ma-cli ma-job submit`"
         )
-        raise UsageError("this says nothing of a training job", hint)
+        raise UsageError("the document does not describe a training job", hint)
     body = _body_of_options(options)
-    return _from_body(body, tuple(f"{name}: has no counterpart here, and is left out" for name in sorted(options)))
+    return _from_body(body, tuple(f"{name}: dropped, it has no equivalent in a job file" for name in sorted(options)))
 
 
 # ── ma-cli ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,7 +108,7 @@ def _from_body(body: Mapping[str, Any], notes: tuple[str, ...] = ()) -> JobDraft
     resource = spec.get("resource") or {}
     fields["resources"] = _filled({"nodes": int(resource.get("node_count") or 1), "flavor": resource.get("flavor_id")})
     fields["backend"] = _backend(metadata, resource, spec)
-    more = [] if code_dir else ["code_dir: the original names none; `.` is this folder"]
+    more = [] if code_dir else ["code_dir: not set in the original; `.` is this folder"]
     return JobDraft(_filled(fields), (*notes, *more, *_notes(body)))
 
 
@@ -196,19 +196,19 @@ def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _notes(body: Mapping[str, Any]) -> Iterator[str]:
     algorithm = body.get("algorithm") or {}
-    if _is_ours(algorithm):
-        yield f"boot_file: its start script is made anew; name what it started (here: {_SOME_BOOT_FILE})"
-    elif (algorithm.get("engine") or {}).get("image_url") and algorithm.get("command"):
-        yield "command: what it starts is not looked into; with boot_file instead, jobsubmit writes the launcher's"
+    if _is_ours(algorithm) and not algorithm.get("boot_file"):
+        yield f"boot_file: jobsubmit writes a new start script; set the file that it starts (now: {_SOME_BOOT_FILE})"
+    elif not _is_ours(algorithm) and (algorithm.get("engine") or {}).get("image_url") and algorithm.get("command"):
+        yield "command: kept unchanged; set boot_file instead to let jobsubmit write the launcher command"
     if algorithm.get("id") or algorithm.get("subscription_id"):
-        yield "algorithm.id: an algorithm of the platform's own has no counterpart here, and is left out"
+        yield "algorithm.id: dropped, an algorithm of the platform has no equivalent in a job file"
     for part in ("tasks", "endpoints", "ftjob_config"):
         if body.get(part):
-            yield f"{part}: has no counterpart here, and is left out"
+            yield f"{part}: dropped, it has no equivalent in a job file"
 
 
 def read_document(text: str, source: str) -> Any:
-    """Return what a JSON or YAML text holds; raise UsageError where it is neither. `source` names it for people."""
+    """Return the content of a JSON or YAML text; raise UsageError if it is neither. `source` names it in messages."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -218,4 +218,4 @@ def read_document(text: str, source: str) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         text = f"{source} is neither JSON nor YAML: {error}"
-        raise UsageError(text, "give the file as the platform's tool has it") from error
+        raise UsageError(text, "use the unchanged file of the platform's tool") from error

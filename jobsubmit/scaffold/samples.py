@@ -15,7 +15,7 @@ from jobsubmit.spec.modes import MODES
 
 
 class Sample(NamedTuple):
-    """A sample, say in a sentence what it shows, and where its job file lies."""
+    """A sample: its name, a sentence on what it shows, and its job file."""
 
     name: str
     about: str
@@ -34,16 +34,16 @@ def _about(text: str) -> str:
 
 
 def find_sample(name: str) -> Sample:
-    """Return a sample by its name; raise UsageError where there is none."""
+    """Return a sample by its name; raise UsageError if it does not exist."""
     known = {sample.name: sample for sample in list_samples()}
     if found := known.get(name.replace("-", "_")):
         return found
-    hint = did_you_mean(name, known) + "`jobsubmit init --list` shows all"
-    raise UsageError(f"--sample {name}: there is no such sample", hint)
+    hint = did_you_mean(name, known) + "run `jobsubmit init --list` to list the samples"
+    raise UsageError(f"--sample {name}: the sample does not exist", hint)
 
 
 def code_of(sample: Sample) -> list[str]:
-    """Return the files of the sample code that a sample needs; the modes are ways to start one and the same code."""
+    """Return the files of the sample code that a sample needs; the samples of the modes share their code."""
     wanted = [file for file in list_samples() if file.name in MODES] if sample.name in MODES else [sample]
     bundle = scan(SAMPLE_CODE)
     programs = (load_program(bundle, load(one.job_file).spec.boot_file or "") for one in wanted)

@@ -1,4 +1,4 @@
-"""What a job file says about its backend: the base of each backend's own fields, and how they are read."""
+"""The field `backend` of a job file: the base class of each backend's fields, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_KIND = "unknown_backend"
 
 
 class BackendSpec(FrozenModel):
-    """The fields of one kind of backend, and what the rest of jobsubmit must know of that kind.
+    """The fields of one kind of backend, and what the rest of jobsubmit needs to know about it.
 
     A backend subclasses it with `kind: Literal["name"]` and its fields. Loading the subclass MUST NOT load a client
     library: it is read whenever a job file names the kind.
@@ -40,7 +40,7 @@ class BackendSpec(FrozenModel):
 
     @classmethod
     def of(cls, backend: BackendSpec) -> Self:
-        """Return the fields of a backend that is of this kind, for the code that runs it."""
+        """Return the fields of a backend of this kind, for the code that runs it."""
         assert isinstance(backend, cls)
         return backend
 

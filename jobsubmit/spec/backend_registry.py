@@ -1,4 +1,4 @@
-"""The backends that there are: one line each, and the entry points of other packages.
+"""The registry of backends: one line each, and the entry points of other packages.
 
 A package adds a backend by an entry point, which names the class of its fields:
 
@@ -29,12 +29,12 @@ class PluginError(Exception):
 
 
 def backend_kinds() -> tuple[str, ...]:
-    """Return the kinds of all backends, ours first."""
+    """Return the kinds of all backends, the built-in ones first."""
     return (*KINDS, *sorted(name for name in _plugins() if name not in KINDS))
 
 
 def find_spec(kind: str) -> Any:
-    """Return the class of a kind's fields, None for a kind that nobody brings, PluginError where it cannot load."""
+    """Return the class of a kind's fields; None for an unknown kind, PluginError if it cannot be loaded."""
     if kind in KINDS:
         return load_object(KINDS[kind])
     plugin = _plugins().get(kind)
@@ -44,16 +44,16 @@ def find_spec(kind: str) -> Any:
     try:
         spec = plugin.load()
     except Exception as error:
-        return PluginError(f"the package {package} cannot load it: {type(error).__name__}: {error}")
+        return PluginError(f"package {package} cannot be loaded: {type(error).__name__}: {error}")
     field = getattr(spec, "model_fields", {}).get("kind")
     if field is None or get_args(field.annotation) != (kind,) or not hasattr(spec, "runs_by"):
         text = f'{plugin.value} must be a BackendSpec with `kind: Literal["{kind}"]` and `runs_by`'
-        return PluginError(f"the package {package} does not fit: {text}")
+        return PluginError(f"package {package} is not compatible: {text}")
     return spec
 
 
 def load_object(path: str) -> Any:
-    """Return what `module:name` names."""
+    """Return the object that `module:name` names."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 

@@ -1,6 +1,6 @@
 """Which fields contradict each other: each rule once, as a check of raw values and as a part of the JSON Schema.
 
-The checks see raw values, so that they report beside all other problems. Not every rule can be said in a schema.
+The checks read raw values, so that their problems appear together with all others. A schema cannot express every rule.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def _rule(**schemas: Schema) -> Callable[[Check], Check]:
 
 
 def find_complaints(mode: str, raw: Raw) -> Iterator[Complaint]:
-    """Yield every pair of fields that contradict each other; without a mode, of those that all modes share."""
+    """Yield the contradictions between fields; without a mode, only between fields that all modes share."""
     for rule in _RULES:
         yield from rule.check(mode, raw)
 
 
 def schemas_of(definition: str) -> list[Schema]:
-    """Return what the rules say about a definition of the JSON Schema."""
+    """Return the schemas that the rules add to a definition of the JSON Schema."""
     return [rule.schemas[definition] for rule in _RULES if definition in rule.schemas]
 
 
@@ -92,7 +92,10 @@ def _folder_with_server_fields(mode: str, raw: Raw) -> Iterator[Complaint]:
     if isinstance(uri, str) and not uri.startswith(REMOTE_SCHEMES):
         for name in _OF_A_SERVER:
             if store.get(name) is not None:
-                yield ("store", name), f"a folder has none: remove it, or give an s3:// or obs:// uri (uri is `{uri}`)"
+                yield (
+                    ("store", name),
+                    f"does not apply to a folder: remove it, or set an s3:// or obs:// uri (uri is `{uri}`)",
+                )
 
 
 _ARCHIVE = _if(_given("code_dir", _IS_REMOTE), {"properties": {"layout": {"not": {"const": "archive"}}}})
@@ -102,7 +105,7 @@ _ARCHIVE = _if(_given("code_dir", _IS_REMOTE), {"properties": {"layout": {"not":
 def _archive_of_uploaded_code(mode: str, raw: Raw) -> Iterator[Complaint]:
     code_dir = raw.get("code_dir")
     if raw.get("layout") == "archive" and isinstance(code_dir, str) and code_dir.startswith(REMOTE_SCHEMES):
-        yield ("layout",), "code that is uploaded already lies there as a tree: remove `layout`"
+        yield ("layout",), "code that is already uploaded is always a tree: remove `layout`"
 
 
 _SEVERAL_NODES = {"anyOf": [{"type": "integer", "minimum": 2}, {"type": "string", "not": {"pattern": "^0*1:"}}]}
@@ -131,7 +134,7 @@ def _injected_hyperparameters(mode: str, raw: Raw) -> Iterator[Complaint]:
             yield (
                 ("hyperparameters", name),
                 f"with {nodes} nodes the platform appends --{name} per node (it counts nodes), "
-                "and one value for all of them would give every node the same: remove it",
+                "but a value in the job file is the same for every node: remove it",
             )
         elif isinstance(value, bool) or str(value) != str(injected):
             yield (
@@ -151,7 +154,7 @@ def _one_thing_to_start(mode: str, raw: Raw) -> Iterator[Complaint]:
     if mode in ("", "spawn", "command"):
         return
     if raw.get("boot_file") is not None and raw.get("command") is not None:
-        yield ("command",), "is given beside `boot_file`: keep the one that should be started"
+        yield ("command",), "cannot be combined with `boot_file`: keep the one to start"
     if raw.get("boot_file") is None and raw.get("command") is None:
         yield (
             ("boot_file",),
@@ -186,9 +189,9 @@ def _names_given_twice(mode: str, raw: Raw) -> Iterator[Complaint]:
             if kind == "env" and (problem := env_name_problem(name)):
                 yield where, problem
             elif kind == "env" and name in OF_THE_SHELL:
-                yield where, f"as a variable `{name}` would replace the shell's own: choose another name"
+                yield where, f"a variable `{name}` would replace the shell's own: choose another name"
             elif kind != "env" and raw.get("mode") == "spawn" and name in (*SINGLE_NODE_RANKS, INIT_METHOD):
-                yield where, f"the platform gives --{name} in this mode: choose another name"
+                yield where, f"the platform passes --{name} in this mode: choose another name"
             elif name in seen or (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
                 yield where, f"`{name}` is given twice: choose another name"
             taken.add((kind, name))
@@ -219,10 +222,10 @@ def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
         return
     place = ("resources", "nodes")
     if mode in ("spawn", "launch", "command"):
-        yield place, f"only torchrun can lose and gain nodes: give one number, or use mode: torchrun (mode is {mode})"
+        yield place, f"only torchrun can lose and gain nodes: set one number, or use mode: torchrun (mode is {mode})"
         return
     if raw.get("rdzv_backend") == "static":
-        yield ("rdzv_backend",), f"with {nodes} nodes it must be c10d: static cannot lose or gain nodes"
+        yield ("rdzv_backend",), f"must be c10d with {nodes} nodes: static cannot lose or gain nodes"
     if re.match(r"2\.1(\D|$)", str(raw.get("torch_version", ""))):
         yield place, "PyTorch 2.1 needs the static rendezvous (platform documentation), which cannot be elastic"
 

@@ -1,4 +1,4 @@
-"""What a single value of a job file may be: the rule for each kind, with the sentence that explains it."""
+"""The rules for single values of a job file, each with its error message."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _SHELL_SIGNS = r""""'`$\\|&;<>(){}*?#~\n"""
 
 
 def wrong(text: str) -> PydanticCustomError:
-    """Return a complaint about a value, to be raised."""
+    """Return an error about a value, for raising."""
     return PydanticCustomError("jobsubmit", "{text}", {"text": text})
 
 
 def plain_text(value: object) -> str:
-    """Return a value that is text which a command line can carry; raise the complaint otherwise."""
+    """Return a value if it is text that a command line can carry; raise an error otherwise."""
     if isinstance(value, bool) or not isinstance(value, str):
         raise wrong(f"must be text, not {_kind(value)}: quote it")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise wrong("must not contain half a character (a lone surrogate)")
+        raise wrong("must not contain a lone surrogate (half of a character)")
     if "\0" in value:
         raise wrong("must not contain a NUL character: no command line or environment can carry it")
     return value
@@ -45,7 +45,7 @@ def plain_text(value: object) -> str:
 
 def _kind(value: object) -> str:
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (type(None), "nothing"),
+        (type(None), "null"),
         (bool, "a boolean"),
         ((int, float), "a number"),
         (list, "a list"),
@@ -57,14 +57,14 @@ def _kind(value: object) -> str:
 def _scalar_text(value: object) -> str:
     """Accept text and numbers; a boolean has no one spelling, so it must be quoted."""
     if isinstance(value, bool):
-        raise wrong(f'a boolean has no one spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
+        raise wrong(f'a boolean has no single spelling as text: write "{str(value).lower()}" (or "1", "0") in quotes')
     if isinstance(value, (int, float)):
         return str(value)
     return plain_text(value)
 
 
 def matching(pattern: str, rule: str, *numbers: type) -> BeforeValidator:
-    """Return a check that a text, or a number of these types, has this form, which the JSON Schema says, too."""
+    """Return a check that a text, or a number of these types, matches a pattern; the JSON Schema has it, too."""
 
     def check(value: object) -> str:
         text = str(value) if isinstance(value, numbers) and not isinstance(value, bool) else plain_text(value)
@@ -91,9 +91,9 @@ def env_name_problem(text: str) -> str:
     """Return why a job must not set a variable of this name, or nothing."""
     prefix = next((prefix for prefix in node_contract.RESERVED_PREFIXES if text.startswith(prefix)), "")
     if prefix in (*node_contract.PLATFORM_PREFIXES, *node_contract.OWN_PREFIXES):
-        return f"names that start with `{prefix}` are reserved for the platform"
+        return f"names that start with `{prefix}` are reserved for the platform and jobsubmit"
     if prefix in node_contract.LAUNCHER_PREFIXES:
-        return f"names that start with `{prefix}` are options of the launcher, which jobsubmit sets; a job must not"
+        return f"names that start with `{prefix}` are options of the launcher: jobsubmit sets them, a job must not"
     if text in node_contract.OF_TRAINING:
         return "is set by the launcher on every node; a job must not set it"
     if prefix or text in node_contract.OF_SHELL:
@@ -106,12 +106,12 @@ def _relative_file(value: object) -> str:
     parts = text.split("/")
     inside = [part for part in parts if part not in ("", ".")]
     if text.startswith("/") or ".." in parts or text.endswith("/") or not inside:
-        raise wrong("must be a file inside code_dir, written relative to it, without `..`")
+        raise wrong("must be a file inside code_dir: a relative path without `..`")
     return "/".join(inside)
 
 
 def location(value: object) -> str:
-    """Return a value that names a place; raise the complaint otherwise."""
+    """Return a value if it is text and not empty; raise an error otherwise."""
     text = plain_text(value)
     if not text:
         raise wrong("must not be empty")
@@ -122,13 +122,13 @@ def _code_dir(value: object) -> str:
     text = location(value)
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in ("s3", "obs"):
-        raise wrong(f"has the unknown scheme `{scheme}://`: use a folder, or s3://bucket/folder, obs://bucket/folder")
+        raise wrong(f"has the unknown scheme `{scheme}://`: use a folder, s3://bucket/folder or obs://bucket/folder")
     if separator and not re.fullmatch(rf"{BUCKET}(/[^/]+)+/?", rest):
         raise wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
     if separator and SIGNED.search(rest):
         raise wrong("must not hold a signature: give the credentials by AWS_… variables or a profile")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
-        raise wrong("must not have `.`, `..` or `start.sh` as the name of a folder")
+        raise wrong("must not contain a folder named `.`, `..` or `start.sh`")
     return text
 
 
@@ -172,7 +172,7 @@ def _restart_condition(value: object) -> str:
             raise wrong(f"is not a regular expression: {error}") from None
     elif match := re.fullmatch(r"exit:([0-9]{1,9})", text):
         if not 1 <= int(match[1]) <= _HIGHEST_EXIT_CODE:
-            raise wrong("an exit code of a failure is 1 to 255")
+            raise wrong("must be an exit code from 1 to 255")
     elif text not in RESTART_CONDITIONS:
         raise wrong(f"must be one of {', '.join(RESTART_CONDITIONS)}, `exit:75` or `log:/a regular expression/`")
     return text
@@ -183,12 +183,12 @@ def _command(value: object) -> tuple[str, ...]:
     if not isinstance(items, (list, tuple)) or not items:
         raise wrong("must be a list of words, like `[bash, run.sh, --fast]`, or one line of plain words")
     if isinstance(value, str) and re.search(f"[{_SHELL_SIGNS}]", value):
-        raise wrong("no shell reads this line: give a list of words, like `[bash, -c, 'echo $HOME']`")
+        raise wrong("is not run by a shell: write a list of words, like `[bash, -c, 'echo $HOME']`")
     return tuple(_scalar_text(item) for item in items)
 
 
 def text_schema(pattern: str) -> WithJsonSchema:
-    """Return how a JSON Schema says that a text has this form, all of it."""
+    """Return the JSON Schema of a text that matches a pattern as a whole."""
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"})
 
 
@@ -202,7 +202,7 @@ _RESERVED = "|".join(sorted((*node_contract.OF_TRAINING, *node_contract.OF_SHELL
 FREE_ENV_NAME = rf"(?!{'|'.join(node_contract.RESERVED_PREFIXES)})(?!({_RESERVED})$){ENV_NAME}"
 WITHOUT_NUL = r"^[^\x00]*$"
 _REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
-_REFERENCE_RULE = "must be a reference like `env:WANDB_API_KEY`; the value itself never stands in a job file"
+_REFERENCE_RULE = "must be a reference like `env:WANDB_API_KEY`; do not write the value itself into a job file"
 
 JobName = Annotated[str, matching(JOB_NAME, "must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")]
 DataName = Annotated[str, matching(ENV_NAME, "must be letters, digits and `_`, not starting with a digit")]
@@ -234,12 +234,12 @@ StoreUri = Annotated[
     Location, _unless(store_uri_problem), text_schema(rf"(?![\s\S]*://)[\s\S]+|file://[\s\S]*|{_REMOTE}(/[\s\S]*)?")
 ]
 ShellLines = Annotated[
-    str, matching(r"[^\x00]*\S[^\x00]*", "must be shell lines: one text, with `|` if they are several")
+    str, matching(r"[^\x00]*\S[^\x00]*", "must be shell lines as one text; use `|` for several lines")
 ]
 PythonProgram = Annotated[
     str,
     matching(
-        r"[^\x00-\x1f]*/[^\x00-\x1f]*", "must be a path: that of the program, or of a virtual environment's folder"
+        r"[^\x00-\x1f]*/[^\x00-\x1f]*", "must be a path: to the program, or to the folder of a virtual environment"
     ),
 ]
 TorchVersion = Annotated[str, matching(r"\d+\.\d+(\.\d+)?([.+a-z].*)?", 'must look like "2.9" or "2.9.1"', float)]
@@ -277,7 +277,7 @@ Command = Annotated[
 
 
 class FrozenModel(BaseModel):
-    """A model that is built when it is first used: of the modes and backends, a command needs one each."""
+    """A model that is built on first use: a command needs only one mode and one backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -286,7 +286,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def built(model: type[ModelT]) -> type[ModelT]:
-    """Return a model, built. Pydantic would look for plugins in every package that is installed; it has none here."""
+    """Build a model and return it, without pydantic's search for plugins in all installed packages."""
     if not model.__pydantic_complete__:
         before = os.environ.get(_NO_PLUGINS)
         os.environ[_NO_PLUGINS] = "__all__"

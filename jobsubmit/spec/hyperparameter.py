@@ -1,4 +1,4 @@
-"""What a hyperparameter may be."""
+"""The values that a hyperparameter may have."""
 
 from __future__ import annotations
 

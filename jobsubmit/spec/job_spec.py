@@ -41,34 +41,34 @@ Profile: TypeAlias = Literal["sync", "buckets"]
 
 
 class ResourcesSpec(FrozenModel):
-    """How many machines, and how many processes on each."""
+    """The nodes of a job, their processes and their machine type."""
 
     nodes: NodeCount = Field(
         1,
-        description='Number of machines (nodes) of the job; "1:3" under torchrun: at least 1, at most 3 (elastic).',
+        description='Number of nodes; "1:3" makes a torchrun job elastic: at least 1 node, at most 3.',
         examples=[2, "1:3"],
     )
     nproc_per_node: StrictInt | None = Field(
         None,
         ge=1,
-        description="Training processes per node; left out, each node starts one per accelerator (MA_NUM_GPUS).",
+        description="Training processes per node; default: one per accelerator of the node (MA_NUM_GPUS).",
         examples=[8],
     )
     flavor: StrictStr | None = Field(
         None,
         min_length=1,
-        description="The platform's machine type; the local backend ignores it.",
+        description="Machine type of the platform; the local backend ignores it.",
         examples=["modelarts.p3.large.public"],
     )
 
     @property
     def fewest(self) -> int:
-        """Return how many nodes the job needs at least."""
+        """Return the smallest number of nodes that the job needs."""
         return int(str(self.nodes).partition(":")[0])
 
     @property
     def most(self) -> int:
-        """Return how many nodes the job starts with, and has at most."""
+        """Return the number of nodes that the job starts with, which is also the largest."""
         return int(str(self.nodes).rpartition(":")[2])
 
 
@@ -88,7 +88,7 @@ class StoreSpec(FrozenModel):
 
     uri: StoreUri | None = Field(
         None,
-        description="s3://bucket/prefix, obs://bucket/prefix, or a folder (the embedded default).",
+        description="s3://bucket/prefix, obs://bucket/prefix, or a folder; default: `store` in the state directory.",
         examples=["s3://bucket/jobs", "obs://bucket/jobs", "store"],
     )
     endpoint_url: Endpoint | None = Field(
@@ -97,32 +97,33 @@ class StoreSpec(FrozenModel):
         examples=["https://obs.example.com", "http://127.0.0.1:9000"],
     )
     region: StrictStr | None = Field(
-        None, min_length=1, description="Region name the requests are signed for.", examples=["us-east-1"]
+        None, min_length=1, description="Region for which requests are signed.", examples=["us-east-1"]
     )
     profile: StrictStr | None = Field(
-        None, min_length=1, description="Named profile of the AWS credentials files.", examples=["research"]
+        None, min_length=1, description="Name of a profile in the AWS credentials files.", examples=["research"]
     )
     addressing: Addressing | None = Field(
         None,
-        description="How the bucket is put into the address: OBS needs virtual, MinIO usually path; auto decides.",
+        description="Where the bucket is in the address: virtual (in the host name; OBS needs it), path (usual for "
+        "MinIO), or auto, which decides.",
         examples=["virtual"],
     )
     ca_bundle: Location | None = Field(
         None,
-        description="File with the authorities that have signed the server's certificate, relative to the job file.",
+        description="File with the CA certificates that verify the server's certificate, relative to the job file.",
         examples=["company-ca.pem"],
     )
 
     @property
     def address(self) -> StoreAddress:
-        """Return what of this says where the store is."""
+        """Return the address of the store."""
         return StoreAddress(
             self.uri or "", self.endpoint_url, self.region, self.profile, self.addressing, self.ca_bundle
         )
 
 
 class DataSpec(FrozenModel):
-    """A folder or a place in a bucket that the nodes see as a local directory."""
+    """A folder, on disk or in a bucket, that the nodes see as a local directory."""
 
     name: DataName = Field(
         description="Name of the hyperparameter or variable that holds the local path.", examples=["data_url"]
@@ -134,61 +135,62 @@ class DataSpec(FrozenModel):
     passed_as: PassedAs = Field(
         "hyperparameter",
         alias="as",
-        description="Give the local path as --NAME=PATH, or as the variable NAME.",
+        description="How your code gets the local path: as --NAME=PATH, or as the variable NAME (env).",
         examples=["env"],
     )
 
 
 class InputSpec(DataSpec):
-    """Data that is on each node before the start; it must not be written to."""
+    """Data that each node has before the start; do not write to it."""
 
 
 class OutputSpec(DataSpec):
-    """A directory whose content is uploaded: now and then, at every restart and at the end."""
+    """A directory whose content is uploaded: at an interval, at every restart and at the end."""
 
     every: Timeout = Field(
-        300, description="How often it is uploaded while the job runs, in seconds or as 5m.", examples=["5m", 300]
+        300, description="Interval between uploads while the job runs, in seconds or as 5m.", examples=["5m", 300]
     )
 
 
 class CheckpointSpec(FrozenModel):
-    """Where a job keeps what it needs to go on after a restart."""
+    """Where a job stores what it needs to continue after a restart."""
 
     uri: StoreUri = Field(
-        description="A folder, relative to the job file, or s3://…, obs://…; each job has a folder of its own in it.",
+        description="Folder, relative to the job file, or s3://…, obs://…; each job gets a subfolder of its own.",
         examples=["checkpoints", "s3://bucket/checkpoints"],
     )
     passed_as: PassedAs | None = Field(
         None,
         alias="as",
-        description="Give the local path as the variable JOBSUBMIT_CHECKPOINT_DIR only (env), or as --NAME=PATH, too "
-        "(hyperparameter); left out, --NAME=PATH is given if the boot file declares it.",
+        description="How your code gets the local path: only as the variable JOBSUBMIT_CHECKPOINT_DIR (env), or also "
+        "as --NAME=PATH (hyperparameter); default: --NAME=PATH is passed if the boot file declares it.",
         examples=["hyperparameter"],
     )
     name: HyperparameterName = Field(
-        "checkpoint_dir", description="Name of that hyperparameter.", examples=["resume_dir"]
+        "checkpoint_dir", description="Name of the hyperparameter.", examples=["resume_dir"]
     )
 
 
 def _not_empty(value: object) -> object:
     if value in ([], ()):
-        raise wrong("must name at least one condition, or be left out")
+        raise wrong("must have at least one condition; remove the field to use the default")
     return value
 
 
 class RestartsSpec(FrozenModel):
-    """When all nodes of a job are started again, from its last checkpoint."""
+    """When all nodes of a job restart, from its last checkpoint."""
 
-    max: StrictInt = Field(ge=0, description="How often, at most.", examples=[3])
+    max: StrictInt = Field(ge=0, description="Maximum number of restarts.", examples=[3])
     on: Annotated[tuple[RestartCondition, ...], Field(min_length=1), BeforeValidator(_not_empty)] = Field(
         ("failure", "node_failure", "hang"),
-        description="After what: failure (any process failed), signal (one was ended by a signal), node_failure, hang, "
-        "exit:75 (this exit code), log:/a regular expression/ (found in the failing process's last lines).",
+        description="What causes a restart: failure (any process failed), signal (a signal ended a process), "
+        "node_failure, hang, exit:75 (this exit code), log:/a regular expression/ (found in the last lines of the "
+        "failing process).",
         examples=[["node_failure", "exit:75"], ["log:/NCCL error/"]],
     )
     backoff: Pause = Field(
         5,
-        description="Pause before the first restart, doubled for each further one, in seconds or as 30s.",
+        description="Pause before the first restart, in seconds or as 30s; it doubles with each further restart.",
         examples=["30s", 5],
     )
 
@@ -228,28 +230,28 @@ class _CommonSpec(FrozenModel):
         description="Name of the job; each submission gets a suffix of its own.", examples=["resnet50"]
     )
     code_dir: CodeDir = Field(
-        description="Directory that is uploaded, relative to the job file; or s3://… / obs://… that is there already.",
+        description="Directory to upload, relative to the job file; or s3://… / obs://… of code uploaded already.",
         examples=["src", "s3://bucket/code/src"],
     )
     hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(
         default_factory=dict,
-        description="Passed to the boot file as --name=value: booleans as true/false, lists as JSON, null not at all, "
-        "{flag: true} as the bare --name.",
+        description="Passed to the boot file as --name=value: booleans as true/false, lists as JSON, {flag: true} as "
+        "--name alone; null is not passed.",
         examples=[{"lr": 0.1, "layers": [64, 128], "amp": {"flag": True}}],
     )
     env: dict[EnvName, ScalarText] = Field(
         default_factory=dict,
-        description="Environment variables of every node; they travel in the request.",
+        description="Environment variables of every node; they are part of the request.",
         examples=[{"NCCL_DEBUG": "INFO"}],
     )
     secrets: dict[EnvName, SecretRef] = Field(
         default_factory=dict,
-        description="Environment variables taken from yours at submission (`env:NAME`), and never written down.",
+        description="Environment variables read from yours at submission (`env:NAME`); they are written to no file.",
         examples=[{"WANDB_API_KEY": "env:WANDB_API_KEY"}],
     )
     resources: ResourcesSpec = Field(
         default_factory=ResourcesSpec.model_construct,
-        description="Machines and processes of the job.",
+        description="Nodes, processes and machine type of the job.",
         examples=[{"nodes": 2, "nproc_per_node": 8}],
     )
     torch_version: TorchVersion | None = Field(
@@ -259,33 +261,33 @@ class _CommonSpec(FrozenModel):
     )
     templates: Location | None = Field(
         None,
-        description="Folder with templates of your own, looked up before the shipped ones.",
+        description="Folder with templates of your own, which replace shipped ones of the same name.",
         examples=["my-templates"],
     )
     timeout: Timeout | None = Field(
         None,
-        description="Longest run time, in seconds or as 90s, 30m, 12h, 2d; after it the job is stopped.",
+        description="Maximum run time, in seconds or as 90s, 30m, 12h, 2d; the job is then stopped.",
         examples=["12h", 3600],
     )
     requirements: RelativeFile | None = Field(
         None,
-        description="File of Python packages, relative to code_dir, that each node installs before the start.",
+        description="File of Python packages, relative to code_dir; each node installs them before the start.",
         examples=["requirements.txt"],
     )
     setup: ShellLines | None = Field(
         None,
         description="Shell lines that each node runs in the code directory before the start, and again after a restart "
-        "that fetches the code anew; bash ends at the first that fails.",
+        "that fetches the code again; bash stops at the first command that fails.",
         examples=["pip install -e .", "make extensions\npython prepare_data.py"],
     )
     allow_secrets: tuple[Location, ...] = Field(
         (),
-        description="Files, as patterns like in .gitignore, that are uploaded although they look like keys.",
+        description="Patterns, as in .gitignore, of files that are uploaded although they look like keys.",
         examples=[["tests/*.pem"]],
     )
     inputs: tuple[InputSpec, ...] = Field(
         (),
-        description="Data the nodes find as local directories.",
+        description="Data that each node gets as local directories.",
         examples=[[{"name": "data_url", "uri": "s3://bucket/imagenet"}]],
     )
     outputs: tuple[OutputSpec, ...] = Field(
@@ -295,23 +297,23 @@ class _CommonSpec(FrozenModel):
     )
     checkpoint_dir: CheckpointDir | None = Field(
         None,
-        description="Directory that all nodes share and that outlives restarts, as a path or {uri, as, name}.",
+        description="Directory that all nodes share and that survives restarts, as a path or {uri, as, name}.",
         examples=["checkpoints", {"uri": "s3://bucket/checkpoints", "as": "env"}],
     )
     restarts: Restarts | None = Field(
         None,
-        description="Start all nodes again after a failure, as a number or {max, on, backoff}.",
+        description="Restart all nodes after a failure, as a maximum number or {max, on, backoff}.",
         examples=[3, {"max": 3, "on": ["node_failure"], "backoff": "30s"}],
     )
     hang_after: Pause | None = Field(
         None,
-        description="End the job (reason HANG) after this long without output or CPU time; 10m unless given, 0: never.",
+        description="End the job (reason HANG) after this time without output or CPU use; default 10m, 0 turns it off.",
         examples=["20m", 0],
     )
     profile: Profile | None = Field(
         None,
-        description="Time what DistributedDataParallel does in each step, for `jobsubmit report`, without a change in "
-        "your code: sync, or buckets (each bucket of gradients, too, which costs more).",
+        description="Measure DistributedDataParallel in each step for `jobsubmit report`, without changes to your "
+        "code: sync, or buckets (also each bucket of gradients, which costs more).",
         examples=["sync"],
     )
     store: StoreSpec = Field(
@@ -321,12 +323,12 @@ class _CommonSpec(FrozenModel):
     )
     backend: BackendField = Field(
         default_factory=_local,
-        description="What runs the job: {kind: local}, {kind: slurm, …}, …",
+        description="Backend that runs the job: {kind: local}, {kind: slurm, …}, …",
         examples=[{"kind": "slurm", "partition": "gpu"}, {"kind": "local"}],
     )
     layout: Layout | None = Field(
         None,
-        description="How the code lies in the store: one object per file (tree) or one archive.",
+        description="How the code is stored: as one object per file (tree), or as one archive (archive).",
         examples=["archive"],
     )
 
@@ -366,7 +368,7 @@ class CommandSpec(_ContainerSpec):
 
     boot_file: ClassVar[None] = None
 
-    mode: Literal["command"] = Field("command", description="A start command of your own.", examples=["command"])
+    mode: Literal["command"] = Field("command", description="Your own start command.", examples=["command"])
     command: Command = Field(
         description="Your own start command, run once on each node in the code directory.",
         examples=["python train.py", ["bash", "run.sh"]],
@@ -397,8 +399,8 @@ class LaunchSpec(_ImageSpec):
     )
     local_rank: LocalRank = Field(
         "env",
-        description="How a process learns its local rank: as the variable LOCAL_RANK only (env: --use_env), or as "
-        "--local-rank=N, too (argument).",
+        description="How a process gets its local rank: only as the variable LOCAL_RANK (env: --use_env), or also as "
+        "--local-rank=N (argument).",
         examples=["argument"],
     )
 
@@ -410,7 +412,7 @@ class TorchrunSpec(_ImageSpec):
         description="Custom image; started by torch.distributed.run.", examples=["torchrun"]
     )
     rdzv_backend: RdzvBackendName | None = Field(
-        None, description="How the nodes find each other; left out, the torch version decides.", examples=["static"]
+        None, description="How the nodes find each other; by default the torch version decides.", examples=["static"]
     )
 
 
@@ -424,7 +426,7 @@ SPECS: dict[Start, type[JobSpec]] = {
 
 
 class Defaults(FrozenModel):
-    """The user's configuration file: what a job file leaves out."""
+    """The user's configuration file: defaults for what a job file leaves out."""
 
     store: StoreSpec = Field(
         default_factory=StoreSpec.model_construct,

@@ -1,4 +1,4 @@
-"""The JSON Schema of a job file, for editors: the fields, and of what may not be said together all that it can tell."""
+"""The JSON Schema of a job file, for editors: the fields, and the rules between fields that a schema can express."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec)
 
 @dataclass(frozen=True)
 class Override:
-    """Set one field to a value that a flag of the command line gave; `source` is the flag as it was typed."""
+    """A value for one field, from an option of the command line; `source` is the option as it was typed."""
 
     source: str
     path: tuple[str, ...]
@@ -42,7 +42,7 @@ class Override:
 
     @classmethod
     def from_assignment(cls, text: str) -> Override:
-        """Parse `a.b=value`, the value by the rules of the job file; raise SpecError where it cannot be."""
+        """Parse `a.b=value`, the value by the rules of the job file; raise SpecError if it is invalid."""
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise SpecError([Problem(f"--set {text}", "", "must look like field=value, e.g. resources.nodes=2")])
@@ -55,7 +55,7 @@ class Override:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A valid spec, what it was read from, and notes for the reader; `file` is None where there is none."""
+    """A valid spec, its document, and notes for the user; `file` is None if it was not read from a file."""
 
     spec: JobSpec
     document: Document
@@ -63,7 +63,7 @@ class LoadedSpec:
     file: Path | None = None
 
     def resolved_text(self) -> str:
-        """Return a job file that says the same wherever it lies: flags applied, paths absolute."""
+        """Return a job file that means the same in any folder: options applied, paths absolute."""
         values, spec = dict(self.document.values), self.spec
         values["code_dir"] = spec.code_dir
         if spec.templates is not None:
@@ -85,7 +85,7 @@ class LoadedSpec:
 def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
     """Read a job file; raise SpecError with every problem in it. Relative paths resolve against the file."""
     file = Path(file)
-    document = read_document(file, str(file), "give the path of a job file; `jobsubmit init` writes a first one")
+    document = read_document(file, str(file), "check the path of the job file, or run `jobsubmit init` to write one")
     notes = _apply_mode(document, mode)
     for override in overrides:
         notes += _leave_other_backend(document, override)
@@ -106,7 +106,7 @@ def load_mapping(
 
 def load_defaults(file: Path) -> Defaults:
     """Read the user's configuration file; raise SpecError with every problem in it."""
-    document = read_document(file, str(file), "it is your configuration file, named by JOBSUBMIT_CONFIG")
+    document = read_document(file, str(file), "check your configuration file; JOBSUBMIT_CONFIG sets its path")
     defaults, problems = _parse(Defaults, document)
     if defaults is None or problems:
         raise SpecError(_in_file_order(problems))
@@ -142,7 +142,7 @@ def _leave_other_backend(document: Document, override: Override) -> tuple[str, .
     dropped = [name for name in backend if name != "kind"]
     document.values["backend"] = {name: value for name, value in backend.items() if name == "kind"}
     return tuple(
-        f"{document.where(('backend', name))}  backend.{name}: dropped, it is of {backend.get('kind', 'local')}"
+        f"{document.where(('backend', name))}  backend.{name}: dropped, it belongs to {backend.get('kind', 'local')}"
         for name in dropped
     )
 
@@ -237,7 +237,7 @@ def _sentence(details: ErrorDetails) -> str:
         "int_type": "must be a whole number",
         "bool_type": "must be true or false",
         "string_type": "must be text: quote it",
-        "string_unicode": "must not contain half a character (a lone surrogate)",
+        "string_unicode": "must not contain a lone surrogate (half of a character)",
         "string_too_short": "must not be empty",
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
@@ -263,8 +263,8 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     close = difflib.get_close_matches(str(name), fields, 1, cutoff=0.6)
     if close:
         return f"is not a field; did you mean `{close[0]}`?"
-    script = f" (an argument of your script is `hyperparameters.{name}`)" if "hyperparameters" in fields else ""
-    return f"is not a field; there are {', '.join(fields)}{script}"
+    script = f" (for an argument of your script use `hyperparameters.{name}`)" if "hyperparameters" in fields else ""
+    return f"is not a field; known fields: {', '.join(fields)}{script}"
 
 
 def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:

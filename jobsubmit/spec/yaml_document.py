@@ -1,4 +1,4 @@
-"""YAML 1.2 text → plain values that remember their lines; whatever YAML readers disagree on is refused."""
+"""YAML 1.2 text → plain values with their lines; what YAML readers disagree on is refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def dotted(path: FieldPath) -> str:
-    """Spell a path as `resources.nodes` or `args[2]`."""
+    """Return a path as `resources.nodes` or `args[2]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -54,7 +54,7 @@ def dotted(path: FieldPath) -> str:
 
 
 class WrittenFloat(float):
-    """Remember how a number was written: `3.10` and `1e-3` reach the nodes as such."""
+    """A float that keeps its spelling: `3.10` and `1e-3` reach the nodes unchanged."""
 
     def __new__(cls, text: str) -> WrittenFloat:
         """Parse the number and keep its text."""
@@ -70,7 +70,7 @@ class WrittenFloat(float):
 
 @dataclass
 class Document:
-    """A mapping, where each of its values was written, and what was wrong with the text."""
+    """A mapping, the place of each of its values, and the problems of the text."""
 
     source: str
     text: str = ""
@@ -79,7 +79,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def where(self, path: FieldPath) -> str:
-        """Return the place of a value, or of the nearest thing around it."""
+        """Return the place of a value, or of the nearest value around it."""
         for end in range(len(path), -1, -1):
             if place := self.places.get(path[:end]):
                 return place
@@ -87,13 +87,13 @@ class Document:
 
 
 def read_document(file: Path, source: str, hint: str) -> Document:
-    """Read a job or configuration file; raise SpecError where no mapping can be had from it at all."""
+    """Read a job or configuration file; raise SpecError if it does not contain a mapping."""
     try:
         raw = _read(file)
     except OSError as error:
         raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
     if len(raw) > _MAX_BYTES:
-        raise SpecError([Problem(source, "", f"is more than {_MAX_BYTES:,} bytes long, which is too much")])
+        raise SpecError([Problem(source, "", f"is larger than {_MAX_BYTES:,} bytes")])
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ def _read(file: Path) -> bytes:
         is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
         while len(data) <= _MAX_BYTES:
             if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"nobody has written to it for {_READ_SECONDS:.0f} s")
+                raise TimeoutError(f"nothing was written to it for {_READ_SECONDS:.0f} s")
             block = os.read(descriptor, _MAX_BYTES)
             if not block and (data or not is_pipe or time.monotonic() > deadline):
                 break
@@ -129,7 +129,7 @@ def parse_document(text: str, source: str) -> Document:
     """Parse YAML text whose top level must be a mapping."""
     node = _compose(text, source)
     if node is None:
-        raise SpecError([Problem(source, "", "is empty")], "`jobsubmit init` writes a job file to start from")
+        raise SpecError([Problem(source, "", "is empty")], "run `jobsubmit init` to write a job file")
     if not isinstance(node, MappingNode):
         raise SpecError([Problem(_place(node, source), "", "must be a mapping of fields, like `name: my-job`")])
     reader = _Reader(source)
@@ -142,7 +142,7 @@ def parse_value(text: str, source: str) -> Any:
     if node is None and not text.strip():
         return None
     if node is None or node.end_mark.index < len(text.rstrip()):
-        raise SpecError([Problem(source, "", f"`#` begins a comment in {text!r}: put the value in quotes of its own")])
+        raise SpecError([Problem(source, "", f"`#` starts a comment in {text!r}: put YAML quotes around the value")])
     reader = _Reader(source, lines=False)
     value = reader.value(node, ())
     if reader.problems:
@@ -183,7 +183,7 @@ def _compose(text: str, source: str) -> Node | None:
         )
         mark = next((mark for mark in marks if mark), None)
         place = f"{source}:{mark.line + 1}" if mark else source
-        hint = "indent with spaces, not tabs" if "\\t" in problem else "text with special characters needs quotes"
+        hint = "indent with spaces, not tabs" if "\\t" in problem else "quote text that contains special characters"
         raise SpecError([Problem(place, "", f"is not YAML: {problem}")], hint) from error
     except YAMLError as error:
         line = text[: getattr(error, "position", 0)].count("\n") + 1
@@ -228,7 +228,7 @@ class _Reader:
         self.places.setdefault(path, self.at(node))
         self.count += 1
         if self.count > _MAX_VALUES:
-            raise SpecError([Problem(self.at(node), "", f"holds more than {_MAX_VALUES:,} values, aliases expanded")])
+            raise SpecError([Problem(self.at(node), "", f"has more than {_MAX_VALUES:,} values (aliases expanded)")])
         if id(node) in self.open:
             raise SpecError([Problem(self.at(node), dotted(path), "an alias contains itself")])
         if len(self.open) > _MAX_DEPTH:
@@ -265,18 +265,22 @@ class _Reader:
             if node.style is None and _AMBIGUOUS_WORDS.fullmatch(text):
                 self.problem(node, path, f'`{text}` is true or false to some YAML readers: write "{text}" or a boolean')
             elif node.style is None and _DATE.fullmatch(text):
-                self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
+                self.problem(node, path, f'dates are not supported: write "{text}" in quotes')
             return text
         kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
         if text not in _SPELLINGS.get(kind, (text,)):
-            self.problem(node, path, f'`{text}` is {kind} to some YAML readers only: write "{text}", or YAML 1.2')
+            self.problem(
+                node,
+                path,
+                f'only some YAML readers read `{text}` as {kind}: write "{text}" for text, or the YAML 1.2 form',
+            )
             return text
         if kind in ("null", "bool"):
             return {"t": True, "f": False}.get(text[:1].lower())
         if kind in ("int", "float"):
             return self.number(node, path, kind)
         if kind == "timestamp":
-            self.problem(node, path, f'a date is no value here: write "{text}" in quotes')
+            self.problem(node, path, f'dates are not supported: write "{text}" in quotes')
             return text
         self.problem(node, path, f"the tag `{node.tag}` is not supported")
         return text

@@ -1,4 +1,4 @@
-"""The authorities that a server's certificate is checked with, where somebody names a file of them (a CA bundle)."""
+"""The authorities that verify a server's certificate, if the user names a file of them (a CA bundle)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from jobsubmit.errors import StoreError
 
-HINT = "name the file of the authority that signed it: store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE"
+HINT = "set store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE to the file of the authority that signed it"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END CERTIFICATE-----")
 _ANSWER_SECONDS = 5
 _DER = 2  # _ssl.ENCODING_DER
@@ -22,15 +22,15 @@ _READ_BY_OBSTORE = "SSL_CERT_FILE"
 
 
 def require_certificates(bundle: str) -> None:
-    """Raise StoreError unless a file can be read and holds a certificate."""
+    """Raise StoreError unless a file can be read and contains a certificate."""
     if not _certificates(_read(bundle)):
-        raise StoreError(f"the CA bundle {bundle} holds no certificate in PEM form", _correct(bundle))
+        raise StoreError(f"the CA bundle {bundle} contains no certificate in PEM format", _correct(bundle))
 
 
 def private_certificates(bundle: str, server: str) -> str:
-    """Return what nodes, which have the public authorities, need to check a server: nothing, or certificates in PEM.
+    """Return the certificates (PEM, may be empty) that nodes need to verify a server, beside the public authorities.
 
-    It is the root that the server's certificate leads to; all private ones where the server cannot be asked.
+    This is the root of the server's certificate; if the server cannot be reached, all private ones.
     """
     public = set(_certificates(_public_bundle()))
     own = [body for body in _certificates(_read(bundle)) if body not in public]
@@ -40,7 +40,7 @@ def private_certificates(bundle: str, server: str) -> str:
 
 
 def merged(bundles: Sequence[str]) -> str:
-    """Return a file with what all bundles hold: the only one, or one in memory for as long as this process lives."""
+    """Return one file with the certificates of all bundles: the only bundle, or a file in this process's memory."""
     if len(bundles) == 1:
         return bundles[0]
     descriptor = os.memfd_create("authorities")
@@ -51,7 +51,7 @@ def merged(bundles: Sequence[str]) -> str:
 
 @contextmanager
 def read_by_obstore(bundle: str) -> Iterator[None]:
-    """Have clients of obstore that are made here take these authorities, and no others."""
+    """Make obstore clients that are created in this context trust these authorities only."""
     before = os.environ.get(_READ_BY_OBSTORE)
     if bundle:
         os.environ[_READ_BY_OBSTORE] = bundle

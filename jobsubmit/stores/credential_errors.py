@@ -1,4 +1,4 @@
-"""What goes wrong where credentials are fetched: SSO, roles, programs; and what to do about it."""
+"""Errors of getting credentials (from SSO, roles and programs), each with a hint."""
 
 from __future__ import annotations
 
@@ -28,54 +28,54 @@ _TABLE = (
             *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "SSOError", "TokenRetrievalError"),
             *("PendingAuthorizationExpiredError", "LoginRefreshRequired", "LoginTokenLoadError"),
         ),
-        "the SSO session of the AWS profile {profile} has expired, or was never begun",
-        "aws sso login --profile {profile}",
+        "the SSO session of the AWS profile {profile} has expired, or was never started",
+        "run aws sso login --profile {profile}",
     ),
     _Row(
         ("CredentialRetrievalError", "FileNotFoundError", "PermissionError", "OSError"),
-        "the AWS profile {profile} gets its keys from a program, which failed: {text}",
+        "the program that provides the keys of the AWS profile {profile} failed: {text}",
         "run the credential_process of the profile by hand",
     ),
     _Row(
         ("EOFError",),
-        "the AWS profile {profile} asks for an MFA code, and there is no terminal to ask on",
-        "get temporary keys first, and set them: aws sts assume-role",
+        "the AWS profile {profile} requires an MFA code, and there is no terminal to enter it",
+        "get temporary keys first with aws sts assume-role, and set them",
     ),
     _Row(
         ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyConnectionError", "SSLError"),
-        "the server that the AWS profile {profile} gets its keys from cannot be reached: {text}",
+        "cannot reach the server that provides the keys of the AWS profile {profile}: {text}",
         "check the connection to AWS STS or SSO, and the proxy",
     ),
     _Row(
         ("InfiniteLoopConfigError", "InvalidConfigError", "PartialCredentialsError", "RefreshWithMFAUnsupportedError"),
-        "the AWS profile {profile} gives no keys: {text}",
+        "the AWS profile {profile} provides no keys: {text}",
         "correct the profile in the AWS configuration file",
     ),
 )
 
 
 def passed_on(error: Exception) -> tuple[str, str] | None:
-    """Return the class and the text of an error of credentials that obstore has passed on, if it is one."""
+    """Return the class and the text of a credential error that obstore has passed on, or None."""
     found = _PASSED_ON.search(str(error))
     return (found[1], found[2].strip()) if found else None
 
 
 def is_of_credentials(name: str) -> bool:
-    """Return whether a class is that of an error of credentials."""
+    """Return whether a class name is that of a credential error."""
     return name == "NoCredentialsError" or any(name in row.names for row in _TABLE)
 
 
 def credential_error(address: StoreAddress, name: str, text: str) -> StoreError:
-    """Return the error for a failure of a class of botocore's or Python's."""
+    """Return the StoreError for a credential error, by its botocore or Python class."""
     profile = profile_name(address)
     if name == "ClientError" and (refused := _OPERATION.search(text)):
-        said = f"the AWS profile {profile} asks for keys, and is refused: {refused[2]}: {refused[1]} {refused[3]}"
-        hint = "check role_arn and source_profile, and who may take on the role"
+        said = f"the key request of the AWS profile {profile} is refused: {refused[2]}: {refused[1]} {refused[3]}"
+        hint = "check role_arn and source_profile, and who may assume the role"
         return StoreError(f"{address.uri}: {said.strip()}", hint, address.uri)
     for row in _TABLE:
         if name in row.names:
             said = text.removeprefix("Error when retrieving credentials from custom-process:").strip(" .")
-            words = {"profile": profile, "text": said or "it said nothing"}
+            words = {"profile": profile, "text": said or "no reason given"}
             return StoreError(f"{address.uri}: {row.text.format(**words)}", row.hint.format(**words), address.uri)
-    said = f"{address.uri}: there are no credentials for it: {text}"
+    said = f"{address.uri}: there are no credentials for this store: {text}"
     return StoreError(said, CREDENTIALS_HINT, address.uri)

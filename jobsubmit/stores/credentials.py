@@ -1,4 +1,4 @@
-"""Who we are to a bucket's server: plain keys read here, everything else (SSO, roles, metadata) left to boto3."""
+"""Credentials for a bucket: plain keys are read here, everything else (SSO, roles, metadata) is left to boto3."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Keys(NamedTuple):
 
 
 class Access(NamedTuple):
-    """How a server is reached; `keys` is None where only boto3 can find them.
+    """How to reach a server; `keys` is None if only boto3 can find them.
 
-    `ca_bundles` are the files of the authorities that a certificate is checked with; none for those of the system.
+    `ca_bundles` are the files of the authorities that verify its certificate; none means those of the system.
     """
 
     endpoint_url: str | None
@@ -47,8 +47,8 @@ class Access(NamedTuple):
 def find_access(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> Access:
     """Read the environment and the AWS files, in botocore's order; contacts nothing and loads no client library.
 
-    Beyond botocore, AWS_REGION counts where neither AWS_DEFAULT_REGION nor the profile names a region, and of several
-    CA bundles that are named, that of SSL_CERT_FILE too, all count.
+    Unlike botocore, it reads AWS_REGION if neither AWS_DEFAULT_REGION nor the profile names a region, and it uses all
+    CA bundles that are named, that of SSL_CERT_FILE too.
     """
     files = AwsFiles(address.profile, environment)
     return Access(
@@ -100,12 +100,12 @@ def _ca_bundles(address: StoreAddress, files: AwsFiles, environment: Mapping[str
 
 
 def profile_name(address: StoreAddress, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the name of the profile that counts."""
+    """Return the name of the profile that is used."""
     return AwsFiles(address.profile, environment).name
 
 
 def open_session(address: StoreAddress, region: str) -> boto3.Session:
-    """Return boto3's session; raise StoreError where there is no such profile."""
+    """Return boto3's session; raise StoreError if the profile does not exist."""
     import boto3
     from botocore.exceptions import BotoCoreError, ProfileNotFound
 
@@ -117,16 +117,16 @@ def open_session(address: StoreAddress, region: str) -> boto3.Session:
 
 
 def credential_provider(address: StoreAddress, region: str) -> Callable[[], Any]:
-    """Return what gives obstore the keys that boto3 finds, and new ones when they expire.
+    """Return a function that gives obstore the keys that boto3 finds, and new ones when they expire.
 
-    Raises whatever botocore or the system does where there are none to be had.
+    Raises StoreError if there are none, and passes on the errors of botocore and the system.
     """
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     session = open_session(address, region)
     found = session.get_credentials()
     if found is None:
-        raise StoreError(f"{address.uri}: there are no credentials for it", CREDENTIALS_HINT, address.uri)
+        raise StoreError(f"{address.uri}: there are no credentials for this store", CREDENTIALS_HINT, address.uri)
     return Boto3CredentialProvider(session)
 
 
@@ -136,7 +136,7 @@ def _plain_keys(values: Mapping[str, str], *names: str) -> Keys | None:
 
 
 class AwsFiles:
-    """What the AWS configuration and credentials files say of one profile; read when they are first asked."""
+    """The settings of one profile in the AWS configuration and credentials files, which are read on first use."""
 
     def __init__(self, profile: str | None, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -146,18 +146,18 @@ class AwsFiles:
 
     @cached_property
     def profile(self) -> Mapping[str, str]:
-        """Return all settings of the profile; where both files have one, that of the credentials file."""
+        """Return all settings of the profile; the credentials file takes precedence."""
         return {**self.config, **self.shared}
 
     @cached_property
     def shared(self) -> Mapping[str, str]:
-        """Return what the credentials file says of the profile."""
+        """Return the settings of the profile in the credentials file."""
         sections = _sections(self._environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
         return sections.get(self.name, {})
 
     @cached_property
     def config(self) -> Mapping[str, str]:
-        """Return what the configuration file says of the profile."""
+        """Return the settings of the profile in the configuration file."""
         names = [self.name] if self.name == _DEFAULT_PROFILE else []
         spelled = (["profile", self.name], names)
         found = [values for section, values in self._configured.items() if _words(section) in spelled]
@@ -166,7 +166,7 @@ class AwsFiles:
     def service(self, name: str) -> Mapping[str, str]:
         """Return the settings of a service in the `services` section that the profile names.
 
-        Raises StoreError where there is no such section.
+        Raises StoreError if that section does not exist.
         """
         section = self.profile.get("services")
         if section is None:

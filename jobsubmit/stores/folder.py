@@ -34,7 +34,7 @@ os.umask(_UMASK)  # it can only be read by setting it
 
 
 class FolderStore:
-    """Keep each object as a file; it is written elsewhere in the folder and moved to its place whole."""
+    """A store in a folder: each object is a file, written elsewhere in the folder and then moved into place."""
 
     is_near = True
     certificates = ""
@@ -46,13 +46,13 @@ class FolderStore:
         self._is_tidy = False
 
     def check_key(self, key: str) -> None:
-        """Refuse keys that are no path (see ObjectStore)."""
+        """Refuse keys that are not a path (see ObjectStore)."""
         self._path(key)
 
     def put(
         self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
-        """Store an object (see ObjectStore); where folders cannot be locked, tags are looked at."""
+        """Store an object (see ObjectStore); if folders cannot be locked, tags are compared."""
         target = self._path(key)
         watch.before()
         with self._errors(key):
@@ -115,7 +115,7 @@ class FolderStore:
         return md5_of(source)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return what is known of an object (see ObjectStore)."""
+        """Return key, size and tag of an object (see ObjectStore)."""
         path = self._path(key)
         with self._errors(key), suppress(FileNotFoundError):
             return ObjectInfo(key, path.stat().st_size, md5_of(path)) if path.is_file() else None
@@ -135,7 +135,7 @@ class FolderStore:
         yield from sorted(found, key=lambda info: os.fsencode(info.key))
 
     def copy(self, source_key: str, key: str, source: Path) -> bool:
-        """Do without: reading the local file is as near as reading the stored one (see ObjectStore)."""
+        """Return False: reading the local file is as fast as reading the stored one (see ObjectStore)."""
         return False
 
     def delete(self, key: str) -> None:
@@ -218,7 +218,7 @@ class FolderStore:
                 status = part.lstat()
                 if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.getuid()):
                     raise StoreError(
-                        f"{part} is a link that another user (uid {status.st_uid}) has made",
+                        f"{part} is a symbolic link that another user (uid {status.st_uid}) has created",
                         "use a store that only people you trust can write to",
                         where=self.uri,
                     )
@@ -230,7 +230,7 @@ class FolderStore:
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(_ANYBODYS):
-            raise StoreError(f"a folder cannot keep the key {key!r}", "rename the file")
+            raise StoreError(f"a folder cannot store the key {key!r}", "rename the file")
         return self.root.joinpath(*parts)
 
     @contextmanager
@@ -239,7 +239,7 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            hint = "check that the folder exists, is yours and has room, or name another"
+            hint = "check that the folder exists, belongs to you and has free space, or use another folder"
             raise StoreError(f"{self.uri}/{key}: {error.strerror or error}", hint, where=self.uri) from error
 
 

@@ -9,9 +9,9 @@ from jobsubmit.stores.protocol import ObjectStore
 
 
 def open_store(address: StoreAddress, *, is_brief: bool = False) -> ObjectStore:
-    """Return the store at an address; loads its client library only now. Contacts nothing yet.
+    """Return the store at an address. This loads its client library, and contacts nothing.
 
-    A brief one gives up on a server that does not answer within seconds.
+    With `is_brief`, the store gives up if the server does not answer within seconds.
     """
     if address.is_remote:
         from jobsubmit.stores.s3 import BRIEF, S3Store

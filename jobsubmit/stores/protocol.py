@@ -1,4 +1,4 @@
-"""Where objects are kept: the protocol, and the one place that chooses a store."""
+"""The protocol of object stores, and what all of them share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Source: TypeAlias = bytes | Path
 
 
 class Watch:
-    """Is asked before each try of a put, with what is there; this one lets everything pass."""
+    """Is called before each request of a put, and with the bytes that are stored; this one does nothing."""
 
     def before(self) -> None:
         """Return once a request may be sent; an error ends the put."""
 
     def sent(self, size: int) -> None:
-        """Take note that so many more bytes are there."""
+        """Note that this many more bytes are stored."""
 
 
 FREELY = Watch()
@@ -29,7 +29,7 @@ FREELY = Watch()
 class ObjectInfo(NamedTuple):
     """A stored object: its key below the store's prefix, its size in bytes, and its tag.
 
-    The tag changes with the content. It is empty where telling it would cost reading the object: `head` tells it.
+    The tag changes with the content. It is empty if finding it takes reading the object: `head` returns it.
     """
 
     key: str
@@ -38,7 +38,7 @@ class ObjectInfo(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An object's bytes and tag; `data` is None where the caller said it has them."""
+    """An object's bytes and tag; `data` is None if the caller has them already."""
 
     data: bytes | None
     tag: str
@@ -47,28 +47,28 @@ class Stored(NamedTuple):
 class ObjectStore(Protocol):
     """Keep objects under keys; a key is text with `/`, relative to the store's own prefix.
 
-    Every method raises StoreError, with the address and the next step, when the store refuses or cannot be reached;
-    the store itself retries what may pass (connection errors, time-outs, 429, 5xx) with jitter and up to a deadline,
-    callers never do. Methods may be called from several threads at once.
+    Every method raises StoreError, with the address and a hint, when the store refuses or cannot be reached; the store
+    itself retries transient failures (connection errors, time-outs, 429, 5xx) with jitter and up to a deadline, callers
+    never do. Methods may be called from several threads at once.
     """
 
     uri: str
     """The store's own address, without a slash at the end; `uri + "/" + key` is an object's address."""
 
     is_near: bool
-    """Whether a look at all objects costs no request."""
+    """Whether listing all objects costs no request."""
 
     @property
     def certificates(self) -> str:
-        """Return the authorities that nodes need beside the public ones to check the server with: PEM, or nothing."""
+        """Return the authorities that nodes need, beside the public ones, to verify the server: PEM, or nothing."""
 
     @property
     def requests(self) -> int:
-        """Return how many requests were made so far (0 where there is no server), our own retries among them."""
+        """Return how many requests were made so far (0 if there is no server), retries included."""
 
     @property
     def round_trip(self) -> float:
-        """Return the seconds that the fastest request took so far (0 where there is no server)."""
+        """Return the seconds that the fastest request took so far (0 if there is no server)."""
 
     def check_key(self, key: str) -> None:
         """Raise StoreError for a key that the store cannot keep. MUST NOT contact anything."""
@@ -77,13 +77,13 @@ class ObjectStore(Protocol):
         self, key: str, source: Source, sha256: str, expected: str | None = None, watch: Watch = FREELY
     ) -> str | None:
         """Store an object and return its tag. MUST be atomic (a reader sees the old object, the whole new one or none)
-        and MUST NOT return unless the bytes stored have this hex digest; a source that has another raises BundleError,
+        and MUST NOT return unless the bytes stored have this hex digest; a source with another one raises BundleError,
         since it changed while it was read. Putting a key twice replaces the object.
 
-        With `expected` the object is stored only if the key has this tag now, or nothing where it is empty; otherwise
-        None is returned and nothing changes. A store that cannot decide both in one step MAY look before and after.
-        `watch` MUST be asked before each request with new bytes, retries too. No two callers may put one key at once:
-        the store need not keep their pieces apart."""
+        With `expected` the object is stored only if the key has this tag now, or does not exist if `expected` is empty;
+        otherwise None is returned and nothing changes. A store that cannot do both atomically MAY check before and
+        after. `watch` MUST be called before each request with new bytes, retries too. Two callers must not put the same
+        key at once: the store need not keep their pieces apart."""
 
     def put_stream(self, key: str, data: Iterator[bytes], most: int, watch: Watch = FREELY) -> None:
         """Store an object of at most `most` bytes that are made while they are sent. MUST be atomic, as `put` is, and
@@ -100,13 +100,13 @@ class ObjectStore(Protocol):
         """
 
     def get_unless(self, key: str, tag: str) -> Stored | None:
-        """Return an object whole, or None where there is none; MAY leave the bytes out where its tag is this one."""
+        """Return an object whole, or None if it does not exist; MAY omit the bytes if it has this tag."""
 
     def tag_of(self, source: Path) -> str:
-        """Return the tag that a file would get here; one that it does not get is fine, then it counts as different."""
+        """Return the tag that a file would get here. It may be wrong: the file then counts as different."""
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return what is known of an object, or None when there is none."""
+        """Return key, size and tag of an object, or None if it does not exist."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with `prefix`, in order of keys; nothing for an unknown prefix."""
@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
         MAY return False without a try."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; removing one that is not there is fine."""
+        """Remove an object; one that does not exist is not an error."""
 
     def url(self, key: str, expires: int) -> str:
         """Return an address that anybody may GET for `expires` seconds. May be valid for longer (a folder's is);
@@ -124,7 +124,7 @@ class ObjectStore(Protocol):
 
 
 def blocks(source: Source) -> Iterator[bytes]:
-    """Yield the bytes of a source, a large file's in pieces; raise BundleError where it cannot be read (any more)."""
+    """Yield the bytes of a source, a large file's in pieces; raise BundleError if it cannot be read (any more)."""
     if isinstance(source, bytes):
         yield source
         return
@@ -135,13 +135,13 @@ def blocks(source: Source) -> Iterator[bytes]:
 
 
 def too_large(address: str, most: int) -> StoreError:
-    """Return the error for an object that holds more bytes than were promised."""
-    text = f"{address} holds more than the {most:,} bytes that were promised"
-    return StoreError(text, "somebody has changed what is in the store: upload it again", where=address)
+    """Return the error for an object that is larger than expected."""
+    text = f"{address} is larger than the {most:,} bytes that were expected"
+    return StoreError(text, "upload it again: the object in the store has changed", where=address)
 
 
 def md5_of(source: Source) -> str:
-    """Return the md5 of a source as a tag spells it, or nothing where it cannot be read."""
+    """Return the md5 of a source in hex, as in a tag, or nothing if it cannot be read."""
     md5 = hashlib.md5(usedforsecurity=False)
     try:
         for block in blocks(source):
@@ -156,12 +156,12 @@ _MOST_PARTS = 9_000
 
 
 def part_size(size: int) -> int:
-    """Return how many bytes go into one part of a large object of so many."""
+    """Return the size of the parts of a large object of this size, in bytes."""
     return max(PART, -(-size // _MOST_PARTS))
 
 
 def parts(data: Iterator[bytes], most: int) -> Iterator[bytearray]:
-    """Yield the parts that an object of at most `most` bytes is put in."""
+    """Yield the parts in which an object of at most `most` bytes is stored."""
     size = part_size(most)
     part = bytearray()
     for block in data:

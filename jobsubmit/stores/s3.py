@@ -38,7 +38,7 @@ BRIEF = Limits(connect=2, answer=3, first=2, total=4)
 
 
 class S3Store:
-    """Keep objects in a bucket; the server proves each upload by the signed digest of its bytes, or by its ETag."""
+    """A store in a bucket; each upload is verified by the signed digest of its bytes, or by its ETag."""
 
     is_near = False
 
@@ -76,7 +76,7 @@ class S3Store:
         length = len((self.prefix + key).encode())
         if length > _LONGEST_KEY:
             raise StoreError(
-                f"{self.uri}/{key}: the key is {length} bytes long, a bucket takes {_LONGEST_KEY}",
+                f"{self.uri}/{key}: the key is {length} bytes long, the limit of a bucket is {_LONGEST_KEY}",
                 "shorten the path, or leave it out with .jobignore",
             )
 
@@ -206,7 +206,7 @@ class S3Store:
         return bytes(answer.bytes())
 
     def get_to(self, key: str, file: Path, most: int) -> str:
-        """Write an object to a file (see ObjectStore); after a break it goes on where it was."""
+        """Write an object to a file (see ObjectStore); after an interruption it resumes."""
         digest, done, tag, size = hashlib.sha256(), 0, "", -1
 
         def more() -> None:
@@ -266,7 +266,7 @@ class S3Store:
         return obstore.get(self.connection.client, self.prefix + key, **options)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return what is known of an object (see ObjectStore)."""
+        """Return key, size and tag of an object (see ObjectStore)."""
         if not self._is_plain(key):
             return self._control.head(self.prefix + key, self.prefix)
 

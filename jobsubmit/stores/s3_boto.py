@@ -1,4 +1,4 @@
-"""What a bucket needs beside the fast way: credentials of every kind, listings, parts, odd names; all by boto3."""
+"""What obstore does not do for a bucket: credentials of every kind, listings, parts, unusual keys; all by boto3."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 class S3Control:
-    """Do the rarer work on a bucket; keys here include the store's prefix."""
+    """The less frequent requests to a bucket; keys here include the store's prefix."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.bucket = connection, connection.bucket
@@ -82,7 +82,7 @@ class S3Control:
             return self.connection.retries.run(watched, _is_transport, _may_pass)
 
     def listed(self, prefix: str, base: str) -> Iterator[ObjectInfo]:
-        """Yield the objects below a prefix, keys without `base`; by the call's first version: OBS has no second."""
+        """Yield the objects below a prefix, keys without `base`; by ListObjects version 1, as OBS has no version 2."""
         last, is_more = "", True
         while is_more:
             ask = partial(self._client.list_objects, Bucket=self.bucket, Prefix=prefix, Marker=last)
@@ -94,7 +94,7 @@ class S3Control:
             is_more = bool(found) and page.get("IsTruncated", False)
 
     def put(self, key: str, data: bytes, watch: Watch) -> str:
-        """Store an object in one piece; its Content-MD5 proves it."""
+        """Store an object in one piece; its Content-MD5 verifies it."""
         put = partial(
             self._client.put_object, Bucket=self.bucket, Key=key, Body=data, ContentMD5=_in_base64(_md5(data))
         )
@@ -109,7 +109,7 @@ class S3Control:
         return self._trying(key, act)
 
     def head(self, key: str, base: str) -> ObjectInfo | None:
-        """Return what is known of an object, or None when there is none."""
+        """Return key, size and tag of an object, or None if it does not exist."""
 
         def act() -> ObjectInfo | None:
             try:
@@ -134,7 +134,7 @@ class S3Control:
             )
 
     def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
-        """Return a form that anybody may post objects below a prefix with, for `expires` seconds."""
+        """Return a form with which anybody may post objects below a prefix for `expires` seconds."""
         with self._errors(prefix):
             form = self._client.generate_presigned_post(
                 self.bucket, prefix + "${filename}", Conditions=[["starts-with", "$key", prefix]], ExpiresIn=expires
@@ -144,9 +144,9 @@ class S3Control:
     # ── large objects ───────────────────────────────────────────────────────────────────────────────────────────
 
     def put_parts(self, key: str, data: Iterator[bytes], most: int, watch: Watch) -> str:
-        """Store a large object of at most `most` bytes in parts; it is there at once, or never.
+        """Store a large object of at most `most` bytes in parts; it appears as a whole, or not at all.
 
-        What a dead upload left of this key is removed first, for nobody else puts it now (see ObjectStore).
+        The parts that a dead upload of this key left are removed first: nobody else puts it now (see ObjectStore).
         """
         self._abort_leftovers(key)
         start = partial(self._client.create_multipart_upload, Bucket=self.bucket, Key=key)

@@ -1,4 +1,4 @@
-"""What a bucket's server, its certificate or the line to it mean by an error, and what to do next."""
+"""Errors of a bucket's server, of its certificate and of the connection to it, each with a hint."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 _HINTS = {
     "NoSuchBucket": "create the bucket first, or correct store.uri",
-    "AccessDenied": "the key may not do this here: check the bucket's policy and store.profile",
-    "403": "the key may not do this here, or the bucket is somebody else's: check store.uri and store.profile",
-    "InvalidAccessKeyId": "the server does not know this key: check the credentials and store.endpoint_url",
+    "AccessDenied": "the access key has no permission for this: check the bucket's policy and store.profile",
+    "403": "the access key has no permission for this, or the bucket is not yours: check store.uri and store.profile",
+    "InvalidAccessKeyId": "the server does not know this access key: check the credentials and store.endpoint_url",
     "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
     "ExpiredToken": "the session token has expired: get a new one",
-    "InvalidTokenId": "the session token is not the server's: get a new one",
+    "InvalidTokenId": "the server does not know this session token: get a new one",
     "RequestTimeTooSkewed": "the clock of this machine is more than 15 minutes off: set it",
-    "PermanentRedirect": "the bucket lies in another region: set store.region",
-    "AuthorizationHeaderMalformed": "the bucket lies in another region: set store.region",
+    "PermanentRedirect": "the bucket is in another region: set store.region",
+    "AuthorizationHeaderMalformed": "the bucket is in another region: set store.region",
     "XMinioStorageFull": "the server's disk is full: make room there, then run again",
     "SlowDown": "the server is overloaded: run again later",
 }
-_UNEXPECTED_HINT = "see the server's message; `--debug` shows where it happened"
+_UNEXPECTED_HINT = "see the server's message, or run again with `--debug` to see where it happened"
 # What servers answer that take the path of their address for a bucket, or for nothing of theirs.
 _OF_A_PATH = ("NoSuchBucket", "NoSuchKey", "InvalidBucketName", "MethodNotAllowed", "400", "403", "404", "405")
-_UNKNOWN = "nobody known here has signed it"
+_UNKNOWN = "it is signed by an unknown authority"
 # Words of rustls and of OpenSSL.
 _CERTIFICATE_PROBLEMS = {
     **{"Expired": "it has expired", "has expired": "it has expired", "NotValidYet": "it is not valid yet"},
@@ -46,7 +46,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "AL
 
 
 class ServerErrors:
-    """Say what errors mean, for one store; `where` is the address of the object that a request was about."""
+    """Makes the errors of one store, each with a hint; `where` is the address of the object of a request."""
 
     def __init__(self, uri: str, access: Access) -> None:
         self.uri, self.access = uri, access
@@ -66,21 +66,21 @@ class ServerErrors:
         return without_user(proxies.get(address.scheme) or proxies.get("all") or "")
 
     def refused(self, where: str, code: str, message: str) -> StoreRefusedError:
-        """Return the error for an answer that is no success, by the server's code for it or the status."""
+        """Return the error for a request that the server refused, by its error code or HTTP status."""
         said = " ".join(html.unescape(message).split())
         hint = _HINTS.get(code, _UNEXPECTED_HINT)
         path = self.server.partition("://")[2].partition("/")[2].strip("/")
         if _WANTS_TLS in said:
-            hint = "give the server's address with https://"
+            hint = "use https:// in the server's address"
         elif path and code in _OF_A_PATH:
-            hint += f"; the server's address has the path /{path}: leave it out, unless the server wants it"
+            hint += f"; the server's address has the path /{path}: remove it, unless the server needs it"
         return StoreRefusedError(f"{_shown(where)}: {code} {said}".rstrip(), hint, self.uri)
 
     def broken(self, where: str, problem: str, details: str = "") -> StoreError:
-        """Return the error for a connection that was not made, or broke."""
+        """Return the error for a connection that failed or was lost."""
         if any(sign in details for sign in _NO_TLS):
             text = f"{_shown(where)}: {self.server} does not speak TLS"
-            return StoreError(text, "give the server's address with http://, or have TLS set up there", self.uri)
+            return StoreError(text, "use http:// in the server's address, or set up TLS on the server", self.uri)
         if self.proxy:
             text = f"{_shown(where)}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
             return StoreError(text, "correct HTTP_PROXY or HTTPS_PROXY, or add the server to NO_PROXY", self.uri)
@@ -93,13 +93,13 @@ class ServerErrors:
         problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
         bundles = " and ".join(self.access.ca_bundles)
         checked = f" (checked with {bundles})" if bundles else ""
-        hint = "have the server's certificate made anew, or correct the address"
+        hint = "renew the server's certificate, or correct the address"
         hint = _AUTHORITY_HINT if problem == _UNKNOWN else hint
         said = f"the certificate of {self.server} is refused: {problem}{checked}"
         return StoreError(f"{_shown(where)}: {said}", hint, self.uri)
 
     def unexpected(self, where: str, text: str) -> StoreError:
-        """Return the error for what nobody has foreseen."""
+        """Return the error for a failure that is not known."""
         return StoreError(f"{_shown(where)}: {text.partition(os.linesep)[0]}", _UNEXPECTED_HINT, self.uri)
 
 
@@ -109,8 +109,8 @@ def _shown(where: str) -> str:
 
 
 def transport_problem(text: str) -> str:
-    """Return in a few words why a connection failed, by obstore's text."""
+    """Return in a few words why a connection failed, taken from obstore's text."""
     if "TimedOut" in text:
-        return "no answer in time"
+        return "the server did not answer in time"
     found = re.search(r'(?:message|error): "([^"]+)"', text)
-    return found[1] if found else "the connection broke"
+    return found[1] if found else "the connection failed"

@@ -1,4 +1,4 @@
-"""The retry of S3 requests: what may pass, how often a request is repeated, and when a connection counts as lost."""
+"""Retries of S3 requests: which failures are transient, how long to retry, and when a connection counts as lost."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PASSING_CODES = ("RequestTimeout", "OperationAborted", "SlowDown", "TooManyReque
 
 
 class Limits(NamedTuple):
-    """Bound the waiting, in seconds: for a connection, for an answer or its next bytes, and for all tries together.
+    """Limits of waiting, in seconds: for a connection, for an answer or its next bytes, and for all tries together.
 
-    Until the server has answered once, no new try begins after `first`: the address may be wrong.
+    Until the server has answered once, no new try starts after `first`: the address may be wrong.
     """
 
     connect: float = 5
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
 
 
 def code_of(error: Exception) -> str:
-    """Return the server's word for what is wrong, or nothing where it sent none."""
+    """Return the server's error code, or nothing if it sent none."""
     found = re.search(r"<Code>(\w+)</Code>", str(error))
     return found[1] if found else ""
 
@@ -50,17 +50,17 @@ def is_untrusted(error: Exception) -> bool:
 
 
 def may_come_back(error: Exception) -> bool:
-    """Return whether the connection failed by what another try may not meet."""
+    """Return whether the connection failed for a reason that may be gone at the next try."""
     return is_transport(error) and not is_untrusted(error) and "InvalidContentType" not in str(error)
 
 
 def is_timeout(error: Exception) -> bool:
-    """Return whether the connection failed by silence."""
+    """Return whether the connection timed out."""
     return is_transport(error) and ("TimedOut" in str(error) or "Timeout" in str(error))
 
 
 def is_unknown(error: Exception) -> bool:
-    """Return whether the server does not know what it was asked."""
+    """Return whether the server does not implement the request."""
     return code_of(error) == "NotImplemented" or "status code: 501" in str(error)
 
 
@@ -91,7 +91,7 @@ def _aside(act: Callable[[], T]) -> T:
 
 
 class RetryLoop:
-    """Repeat the requests to one bucket that failed by the connection, or by what may pass."""
+    """Retries the requests to one bucket after connection errors and other transient failures."""
 
     def __init__(self, uri: str, limits: Limits) -> None:
         self.uri, self.limits = uri, limits
@@ -99,7 +99,7 @@ class RetryLoop:
         self._lost: StoreError | None = None
 
     def require_connection(self) -> None:
-        """Raise StoreError where another thread has waited for the connection until the deadline."""
+        """Raise StoreError if another thread has waited for the connection until the deadline."""
         if self._lost:
             raise self._lost
 
@@ -109,7 +109,7 @@ class RetryLoop:
         is_connection_error: Callable[[Exception], bool],
         may_pass: Callable[[Exception], bool],
     ) -> T:
-        """Act, with jitter between the tries, up to the deadline; Ctrl-C is heard at once."""
+        """Call `act`, and retry it with jitter up to the deadline; Ctrl-C takes effect at once."""
         started, pause = time.monotonic(), 0.1
         while True:
             try:
@@ -122,13 +122,13 @@ class RetryLoop:
                 limit = self.limits.total if self.has_answered else self.limits.first
                 left = started + limit - time.monotonic()
                 if is_hopeful and left <= 0:
-                    hint = "run again when it is back"
-                    self._lost = StoreError(f"{self.uri}: the connection to it is lost", hint, self.uri)
+                    hint = "run again when the server answers"
+                    self._lost = StoreError(f"{self.uri}: the connection to the server is lost", hint, self.uri)
                 if not is_hopeful or self._lost:
                     raise
             time.sleep(min(pause * random.uniform(0.5, 1), left))
             pause = min(2 * pause, 5)
 
     def hear_interrupts(self, act: Callable[[], T]) -> T:
-        """Act so that Ctrl-C is heard at once: the main thread would not hear it while it waits."""
+        """Call `act` so that Ctrl-C takes effect at once: the main thread would not notice it while it waits."""
         return _aside(act) if threading.current_thread() is threading.main_thread() else act()

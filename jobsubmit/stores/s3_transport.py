@@ -1,4 +1,4 @@
-"""The connection to a bucket's server: how it is found, and what its refusals mean."""
+"""The connection to a bucket's server: how it is made, and how its failures are reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROXY_SECONDS = 1.0
 
 
 class Connection:
-    """Reach one bucket; count what is asked of it, and repeat what may pass."""
+    """The connection to one bucket: counts requests, and retries transient failures."""
 
     def __init__(self, address: StoreAddress, limits: Limits) -> None:
         self.address, self.limits = address, limits
@@ -42,7 +42,7 @@ class Connection:
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
                 f"{self.uri}: obs:// needs store.endpoint_url",
-                "e.g. endpoint_url: https://obs.REGION.myhuaweicloud.com",
+                "set it, e.g. endpoint_url: https://obs.REGION.myhuaweicloud.com",
                 where="store.endpoint_url",
             )
 
@@ -65,7 +65,7 @@ class Connection:
 
     @cached_property
     def ca_bundle(self) -> str:
-        """Return the file of the authorities that the server is checked with, or nothing."""
+        """Return the file of the authorities that verify the server, or nothing."""
         bundles = self.access.ca_bundles
         if not bundles or (self.access.endpoint_url or "").startswith("http://"):
             return ""
@@ -75,15 +75,15 @@ class Connection:
 
     @cached_property
     def server_errors(self) -> ServerErrors:
-        """Return what says what errors of this server mean."""
+        """Return what makes the errors of this server (see ServerErrors)."""
         return ServerErrors(self.uri, self.access)
 
     @property
     def is_virtual(self) -> bool:
         """Return whether the bucket's name is part of the host's.
 
-        OBS refuses anything else; an address, a name without a dot or one with a port is somebody's own server, which
-        seldom knows its buckets by name.
+        OBS refuses anything else. An IP address, a name without a dot or one with a port is a private server, which
+        seldom supports it.
         """
         if self.address.addressing in ("virtual", "path"):
             return self.address.addressing == "virtual"
@@ -115,8 +115,8 @@ class Connection:
             scheme, _, host = endpoint.rstrip("/").partition("://")
             if self.is_virtual and host.partition(":")[0].replace(".", "").isdigit():
                 raise StoreError(
-                    f"{self.uri}: the endpoint {endpoint} has no name that the bucket's could stand before",
-                    "give the server's name, or store.addressing: path if it takes that",
+                    f"{self.uri}: the bucket's name cannot be added to the endpoint {endpoint}, which is an IP address",
+                    "use the server's host name, or set store.addressing: path if the server supports it",
                     self.uri,
                 )
             config["endpoint"] = f"{scheme}://{self.bucket}.{host}" if self.is_virtual else f"{scheme}://{host}"
@@ -161,7 +161,7 @@ class Connection:
         return (tag or "").strip('"')
 
     def trying(self, key: str, act: Callable[[], T]) -> T:
-        """Repeat what obstore could not do but may pass."""
+        """Call `act`, and retry transient failures of obstore."""
 
         def timed() -> T:
             started = time.monotonic()
@@ -175,7 +175,7 @@ class Connection:
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
-        """Turn what obstore raises into one StoreError."""
+        """Turn an error of obstore into a StoreError."""
         try:
             yield
         except (BaseError, FileNotFoundError, ValueError) as error:

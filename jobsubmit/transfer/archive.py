@@ -1,4 +1,4 @@
-"""Bundle → one compressed object: the same bytes for the same tree, made while they are sent."""
+"""Bundle → one compressed object: the same bytes for the same tree, compressed while they are sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZE, _CHECKSUM = slice(124, 136), slice(148, 156)  # where a ustar header has 
 
 
 def packed(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
-    """Yield a tar.gz (level 1, sorted, no owners, no times). Raises BundleError where a file has changed."""
+    """Yield a tar.gz (level 1, sorted, no owners, no times). Raises BundleError if a file has changed."""
     unpacked = crc = 0
     ahead: Future[bytes] | None = None
     yield _HEAD
@@ -43,7 +43,7 @@ def packed(bundle: Bundle, progress: Progress) -> Iterator[bytes]:
 
 
 def largest(bundle: Bundle) -> int:
-    """Return how many bytes an archive can have at most."""
+    """Return the largest size that the archive can have, in bytes."""
     unpacked = bundle.size + _LARGEST_HEADER * (len(bundle.files) + len(bundle.directories)) + 2 * _RECORD
     return unpacked + unpacked // 1000
 

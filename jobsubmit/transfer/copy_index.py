@@ -1,4 +1,4 @@
-"""Where the large files of a job's last tree lie, so that the server can copy those that stayed the same."""
+"""Where the large files of a job's last tree are, so that the server can copy those that did not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGE = 1 << 20
 
 
 def load(folder: Path, store: ObjectStore, code: CodeRef) -> Snapshot:
-    """Return the large files of the last tree; nothing where there was none, or for a place."""
+    """Return the large files of the last tree; nothing if there was none, or if the key is not `fixed`."""
     if not code.fixed:
         return {}
     try:
@@ -32,7 +32,7 @@ def load(folder: Path, store: ObjectStore, code: CodeRef) -> Snapshot:
 
 
 def save(folder: Path, store: ObjectStore, code: CodeRef, bundle: Bundle) -> None:
-    """Remember the large files of a tree that was sent; what cannot be remembered is sent again."""
+    """Store where the large files of an uploaded tree are; those that are not in the index are sent again."""
     large = {file.sha256: f"{code.key}/{file.path}" for file in bundle.files if file.size > _LARGE}
     if not code.fixed or not large:
         return

@@ -1,4 +1,4 @@
-"""Store → directory: fetch what differs, prove it, and put each file in its place whole."""
+"""Store → directory: fetch the files that differ, verify them, and put each in place atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OLD_SECONDS = 24 * 3600
 
 
 class DownloadSummary(NamedTuple):
-    """Count what was fetched and what was there already; `digest` is the tree's, where a manifest told it."""
+    """What was fetched, and what existed already; `digest` is the tree's, if a manifest names it."""
 
     files: int
     size: int
@@ -41,7 +41,7 @@ class DownloadSummary(NamedTuple):
 
 
 def download(store: ObjectStore, code: CodeRef, root: Path, progress: Progress) -> DownloadSummary:
-    """Make a directory hold what lies at a place, a tree or an archive. Raises StoreError, also for a full disk."""
+    """Download a tree or an archive into a directory. Raises StoreError, also if the disk is full."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(root)
@@ -49,11 +49,11 @@ def download(store: ObjectStore, code: CodeRef, root: Path, progress: Progress) 
             return _Download(store, root, Path(work), progress).run(code)
     except (FetchError, tarfile.TarError, zlib.error, EOFError) as error:
         raise StoreError(
-            f"{code.uri}: {error}", f"what is in {root} already is proven; the rest is not there"
+            f"{code.uri}: {error}", f"run again: the files downloaded to {root} are verified, others are missing"
         ) from error
     except OSError as error:
         where = error.filename or root
-        raise StoreError(f"{where} cannot be written: {error.strerror}", "make room, or choose another DIR") from error
+        raise StoreError(f"{where} cannot be written: {error.strerror}", "free space, or choose another DIR") from error
 
 
 def _remove_leftovers(root: Path) -> None:
@@ -100,7 +100,7 @@ class _Download:
         def fetch(path: str) -> None:
             entry, temporary = manifest.files[path], self._temporary()
             if self.store.get_to(f"{code.key}/{path}", temporary, entry.size) != entry.sha256:
-                raise FetchError(f"{path} is not the file that was uploaded")
+                raise FetchError(f"{path} differs from the file that was uploaded")
             if entry.mode == "755":
                 temporary.chmod(0o755)
             self._put_in_place(temporary, path)
@@ -128,7 +128,7 @@ class _Download:
         start = f"{code.key}/"
         objects = {i.key[len(start) :]: i for i in self.store.list(start) if not i.key.endswith("/")}
         if not objects:
-            raise StoreError(f"{code.uri}: there is nothing that jobsubmit could fetch", "correct the address")
+            raise StoreError(f"{code.uri}: there is nothing to download", "correct the address")
 
         def fetch(path: str) -> None:
             info, temporary = objects[path], self._temporary()
@@ -137,7 +137,7 @@ class _Download:
             # The ETag of a bucket that encrypts is no md5: there a second look proves the first.
             is_proven = is_proven or self.store.get_to(start + path, temporary, info.size) == digest
             if not is_proven or temporary.stat().st_size != info.size:
-                raise FetchError(f"{path} did not arrive as it is in the store")
+                raise FetchError(f"{path} differs from the object in the store")
             self._put_in_place(temporary, path)
             self.progress.advance(info.size, 1)
 
@@ -163,7 +163,7 @@ class _Download:
                 os.rmdir(destination)
                 os.replace(file, destination)
                 return
-            raise FetchError(f"{path} is a file, but {destination} is a folder that holds something") from error
+            raise FetchError(f"{path} is a file, but {destination} is a folder that is not empty") from error
 
     def _destination(self, path: str) -> str:
         """Return where a path lies below the root, its folders made; no link in the root may lead out of it."""
@@ -171,7 +171,7 @@ class _Download:
         if above not in self.folders:
             real = os.path.realpath(os.path.join(self.root, above))
             if os.path.commonpath([real, self.real_root]) != self.real_root:
-                raise FetchError(f"{path} would leave {self.root}")
+                raise FetchError(f"{path} would be written outside {self.root}")
         destination = safe_path(str(self.root), path, is_made=above in self.folders)
         self.folders.add(above)
         return destination

@@ -20,10 +20,10 @@ VALID_SECONDS = 7 * 24 * 3600  # of a signed address; S3 allows no more
 def fetch_order(
     store: ObjectStore, code_store: ObjectStore, code: CodeRef, job_name: str, script: Script, bundle: Bundle | None
 ) -> FetchOrder:
-    """Return the order; its addresses are secrets.
+    """Return the fetch order; its addresses are secrets.
 
-    `code_store` is where the code lies: the job's store, or for uploaded code the folder above it. `bundle` is what was
-    uploaded just now, None where somebody did so before: then the store is asked.
+    `code_store` is where the code is: the job's store, or for uploaded code the folder above it. `bundle` is what was
+    uploaded just now; None if the code was uploaded earlier, and is looked up in the store.
     """
     paths = [file.path for file in bundle.files] if bundle else []
     order: FetchOrder = {
@@ -38,7 +38,7 @@ def fetch_order(
 def _found(store: ObjectStore, code: CodeRef) -> FetchCode:
     manifest = stored_manifest(store, code)
     if manifest is None and code.digest is not None:
-        raise StoreError(f"{code.uri}: its manifest is gone", "submit again: the code will be uploaded again")
+        raise StoreError(f"{code.uri}: its manifest is missing", "submit the job file, which uploads the code again")
     if manifest is None:
         sizes = _listed(store, code)
         return {"layout": code.layout, "sizes": sizes, "files": _addresses(store, code, list(sizes))}
@@ -66,7 +66,7 @@ def _listed(store: ObjectStore, code: CodeRef) -> dict[str, int]:
     start = code.key + "/"
     sizes = {info.key[len(start) :]: info.size for info in store.list(start) if not info.key.endswith("/")}
     if not sizes:
-        raise StoreError(f"{code.uri}: there is no code", "correct code_dir, or upload it: jobsubmit upload DIR URI")
+        raise StoreError(f"{code.uri}: no code found", "correct code_dir, or upload it: jobsubmit upload DIR URI")
     return sizes
 
 

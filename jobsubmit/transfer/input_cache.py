@@ -1,4 +1,4 @@
-"""Data that jobs read, on this machine once per content."""
+"""A cache of the data that jobs read on this machine: one copy of each content."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _COMPLETE = ".complete"
 
 
 def fetch_cached(store: ObjectStore, place: CodeRef, cache: Path) -> Path:
-    """Return a directory that holds what lies at a place now; what is cached never changes. Raises StoreError."""
+    """Return a directory with what an address holds now; cached data never changes. Raises StoreError."""
     digest = _digest(store, place)
     directory, complete = cache / digest, cache / f"{digest}{_COMPLETE}"
     with hold_lock(cache / f"{digest}.lock", waiting=lambda: None):
         if not complete.exists():
             if download(store, place, directory, Progress()).digest not in (None, digest):
-                raise StoreError(f"{place.uri} was changed while it was downloaded", "submit again")
+                raise StoreError(f"{place.uri} changed while it was downloaded", "submit again")
             complete.touch()
     os.utime(complete)
     return directory

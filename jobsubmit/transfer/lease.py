@@ -1,4 +1,4 @@
-"""The claim that lies in a manifest's place while what it lists is replaced: one writer, and no reader meanwhile."""
+"""The lease, which replaces a manifest while its files are replaced: one writer, and no reader meanwhile."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on whi
 
 
 class Lease(NamedTuple):
-    """Who replaces what lies here: the lock it holds, its machine and process; `beat` grows with each renewal.
+    """Who replaces the files at a key: the lock it holds, its machine and process; `beat` grows with each renewal.
 
-    `is_over` tells that its owner has ended and left things half done.
+    `is_over` means that its owner has ended and did not finish.
     """
 
     owner: str
@@ -43,7 +43,7 @@ class Lease(NamedTuple):
 
 
 def require_ours(code: CodeRef, found: Stored | None) -> None:
-    """Raise StoreError where something lies in the manifest's place that no jobsubmit put there."""
+    """Raise StoreError if the object at the manifest's key was not written by jobsubmit."""
     if found is None:
         return
     try:
@@ -54,13 +54,13 @@ def require_ours(code: CodeRef, found: Stored | None) -> None:
     if not is_ours:
         address = code.uri + code.manifest_key[len(code.key) :]
         raise StoreError(
-            f"{address}: jobsubmit's manifest belongs there, but this is something else",
+            f"{address} exists, but is not a manifest of jobsubmit",
             "choose another URI, or replace it with --force (create: --recheck)",
         )
 
 
 def read_lease(data: bytes | None) -> Lease | None:
-    """Return the claim in a manifest's place, if there is one."""
+    """Return the lease at a manifest's key, if there is one."""
     if data is None or len(data) > _LARGEST:
         return None
     try:
@@ -74,16 +74,16 @@ def read_lease(data: bytes | None) -> Lease | None:
 def wait_for_expiry(
     store: ObjectStore, code: CodeRef, found: Stored | None, owner: str, progress: Progress
 ) -> Stored | None:
-    """Return what lies in the manifest's place once nobody else is at work there.
+    """Return what is at the manifest's key once no other upload holds the lease.
 
-    A claim of our own lock, or one that is over, is a dead upload's. Any other counts as long as it changes.
+    A lease of our own lock, or one that is over, belongs to a dead upload. Any other is valid while it is renewed.
     """
     claim = read_lease(found.data) if found else None
     if claim is None or claim.is_over or claim.owner == owner:
         return found
     progress.say(
         f"process {claim.pid} on {claim.host} is uploading to {code.uri}: "
-        f"waiting until it has ended, or gave no sign of life for {SILENCE_SECONDS} s"
+        f"waiting until it ends, or has not renewed its lease for {SILENCE_SECONDS} s"
     )
     seen = _now()
     while found and (claim := read_lease(found.data)) and not claim.is_over and _now() - seen < SILENCE_SECONDS:
@@ -95,19 +95,19 @@ def wait_for_expiry(
 
 
 class HeldLease:
-    """Renew a claim until it is given back."""
+    """A lease that is renewed until it is released."""
 
     def __init__(self, store: ObjectStore, code: CodeRef, claim: Lease, tag: str, since: float) -> None:
         self.store, self.code = store, code
         self.claim, self.tag = claim, tag
         self._renewed, self._is_lost = since, False
-        self._problem = StoreError(f"{code.uri}: the store does not answer any more", "run again when it does")
+        self._problem = StoreError(f"{code.uri}: the store no longer answers", "run again when it does")
         self._over = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
 
     def require(self) -> None:
-        """Return when it is certain that nobody else may write here; raise StoreError where that is no longer so."""
+        """Return when the lease is certain to be valid; raise StoreError if it is lost, or cannot be renewed."""
         while not self._is_lost and (age := _now() - self._renewed) > LEASE_SECONDS:
             if age > _HOPE_SECONDS:
                 raise self._problem
@@ -116,7 +116,7 @@ class HeldLease:
             raise lease_lost_error(self.code)
 
     def end_with(self, manifest: bytes) -> None:
-        """Put the manifest into the claim's place; raise StoreError where somebody has taken over."""
+        """Replace the lease with the manifest; raise StoreError if another upload has taken over."""
         self._over.set()
         self._beating.join()
         if self._is_lost:
@@ -129,7 +129,7 @@ class HeldLease:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """After a failure, tell everybody that this upload has ended without a result, if that can be told in time."""
+        """After a failure, store in the lease that it is over, if the store answers in time."""
         self._over.set()
         was_lost, self._is_lost = self._is_lost, True  # whatever still runs may send nothing new
         if kind is not None and not was_lost:
@@ -138,7 +138,7 @@ class HeldLease:
             last.join(_LAST_WORD_SECONDS)
 
     def renew(self) -> None:
-        """Show that this upload is alive; where the store does not answer, the next time tries again."""
+        """Renew the lease; if the store does not answer, the next renewal tries again."""
         try:
             self._put(self.claim._replace(beat=self.claim.beat + 1))
         except StoreError as error:
@@ -164,7 +164,7 @@ class HeldLease:
 
 
 def acquire_lease(store: ObjectStore, code: CodeRef, found: Stored | None, owner: str) -> HeldLease | None:
-    """Hold a place in which this was found; None where somebody else was faster."""
+    """Acquire the lease where `found` is stored; return None if another upload was faster."""
     claim = Lease(owner, os.uname().nodename, os.getpid(), beat=time.time_ns())  # unlike any other, even of ours
     since = _now()
     tag = _put(store, code, claim, found.tag if found else "")
@@ -172,8 +172,8 @@ def acquire_lease(store: ObjectStore, code: CodeRef, found: Stored | None, owner
 
 
 def lease_lost_error(code: CodeRef) -> StoreError:
-    """Return the error for somebody else's having written here meanwhile."""
-    return StoreError(f"{code.uri}: another upload has overtaken this one", "run again if yours must be there")
+    """Return the error for an upload that lost its lease to another one."""
+    return StoreError(f"{code.uri}: another upload has taken over", "run again if your version must be stored")
 
 
 def _put(store: ObjectStore, code: CodeRef, claim: Lease, expected: str) -> str | None:

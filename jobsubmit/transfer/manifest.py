@@ -1,4 +1,4 @@
-"""The list of a bundle's files, written last: where it is, all of them are."""
+"""The list of a bundle's files. It is written last: if it exists, so do all files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.stores.protocol import ObjectStore
     from jobsubmit.transfer.code_ref import CodeRef
 
-NOT_WHOLE_HINT = "it is being uploaded, or that was interrupted: upload it again"
+NOT_WHOLE_HINT = "if an upload is running, wait for it; otherwise upload the code again"
 
 _FORMAT = 1
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """List what a tree or an archive holds."""
+    """The files of a tree or an archive."""
 
     digest: str
     layout: Layout
@@ -65,14 +65,14 @@ def _entry(path: str, mode: str, size: int, sha256: str) -> Entry:
 
 
 def read_manifest(data: bytes, uri: str) -> Manifest | None:
-    """Return the manifest of the code at an address, or None where this is a claim, damaged, or something else.
+    """Return the manifest of the code at an address, or None if it is a lease, damaged, or something else.
 
     Raises StoreError for one that a newer version of jobsubmit has written: it must not be overwritten.
     """
     try:
         document = json.loads(data)
         if isinstance(document["format"], int) and document["format"] > _FORMAT:
-            text = f"{uri}: a newer version of jobsubmit has written its manifest (format {document['format']})"
+            text = f"{uri}: its manifest was written by a newer version of jobsubmit (format {document['format']})"
             raise StoreError(text, "upgrade jobsubmit, or choose another address", where=uri)
         files = {path: _entry(**entry) for path, entry in index_entries(document["files"]).items()}
         directories = tuple(document["directories"])
@@ -87,11 +87,11 @@ def read_manifest(data: bytes, uri: str) -> Manifest | None:
 
 
 def stored_manifest(store: ObjectStore, code: CodeRef) -> Manifest | None:
-    """Return the manifest of what lies at a place, if there is one; raise StoreError where that is not whole."""
+    """Return the manifest of code, if there is one; raise StoreError if the upload is incomplete."""
     found = store.get_unless(code.manifest_key, "")
     if found is None or found.data is None:
         return None
     manifest = read_manifest(found.data, code.uri)
     if manifest is None:
-        raise StoreError(f"{code.uri}: it is not whole", NOT_WHOLE_HINT)
+        raise StoreError(f"{code.uri}: the upload is incomplete", NOT_WHOLE_HINT)
     return manifest

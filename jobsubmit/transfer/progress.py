@@ -1,16 +1,16 @@
-"""How far a transfer is."""
+"""The progress of a transfer."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Is called with how far a transfer is, from several threads; this one shows nothing."""
+    """Receives the progress of a transfer, from several threads; this one shows nothing."""
 
     def begin(self, what: str, size: int, files: int) -> None:
-        """Note that so many bytes and files are to be done from now on."""
+        """Begin a phase that transfers this many bytes and files."""
 
     def advance(self, size: int, files: int = 0) -> None:
-        """Note that so many more of them are done."""
+        """Add bytes and files that were transferred."""
 
     def say(self, text: str) -> None:
-        """Tell the person something, at once."""
+        """Show a text to the user at once."""

@@ -1,4 +1,4 @@
-"""Bundle + Script → store: send what is not there, prove it, and say so last."""
+"""Bundle + Script → store: send what is missing, verify it, and write the manifest last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ATTEMPTS = 20  # to be the first at a place that many want
 
 
 class UploadSummary(NamedTuple):
-    """Count what was sent, what was there already, and what was removed."""
+    """What was sent, what was stored already, and what was removed."""
 
     files: int = 0
     size: int = 0
@@ -38,10 +38,10 @@ class UploadSummary(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What would have to be done to a store; `is_whole` tells that it is nothing.
+    """The changes that an upload would make to a store; `is_whole` means that there are none.
 
-    `in_the_way` are keys that cannot be beside the new files (a file where they need a folder, or the reverse),
-    `surplus` those that a mirror has not.
+    `in_the_way` are keys that conflict with the new files (a file where they need a folder, or the reverse), `surplus`
+    those that a mirror must not have.
     """
 
     is_whole: bool
@@ -51,7 +51,7 @@ class Changes(NamedTuple):
 
     @property
     def delete(self) -> tuple[str, ...]:
-        """Return all keys that go."""
+        """Return all keys that are removed."""
         return tuple(sorted((*self.in_the_way, *self.surplus)))
 
 
@@ -64,11 +64,11 @@ def compare(
     mirror: bool = False,
     force: bool = False,
 ) -> Changes:
-    """Find what a store lacks of a bundle; changes nothing, and waits for nobody.
+    """Find what a store lacks of a bundle; changes nothing, and does not wait for other uploads.
 
-    The manifest that lies there is believed. With `recheck` the objects it lists are looked at, too, size and tag;
-    where they are `fixed` or near, always: their sizes. With `mirror` whatever else lies below the code's key shall go.
-    Raises StoreError where something else lies in the manifest's place, unless `force` replaces it.
+    The stored manifest is trusted. With `recheck` the objects that it lists are checked too, by size and tag; if the
+    key is `fixed` or the store near, they are always checked by size. With `mirror` all other objects below the code's
+    key are to be removed. Raises StoreError if the manifest's key holds something else, unless `force` replaces it.
     """
     manifest = manifest_bytes(bundle, code.layout)
     found = _look(store, code, manifest)
@@ -87,13 +87,14 @@ def upload(
     force: bool = False,
     is_doubted: Callable[[], bool] = lambda: False,
 ) -> UploadSummary:
-    """Make the store hold the bundle, whole; send nothing where it does already. Safe to run twice and at once.
+    """Make the store hold the whole bundle; send nothing if it does already. Safe to run twice, and concurrently.
 
-    Where it seems to, `is_doubted` is asked whether to send all of it again. With `force` the manifest takes the
-    place of whatever lies there.
-    To a place that is not known here, a claim goes at once: where nothing lies, an upload takes three round trips.
-    Uploads to one place wait for each other: on this machine by a lock in `work_dir`, elsewhere by a claim in the
-    store. Raises StoreError, and BundleError where a file changed meanwhile.
+    If the bundle seems to be stored, `is_doubted` decides whether to send all of it again. With `force` the manifest
+    replaces anything at its key.
+    At a key that this machine has not used before, the lease is written first: if nothing is stored, an upload takes
+    three round trips.
+    Uploads to one key wait for each other: on this machine by a lock in `work_dir`, otherwise by a lease in the store.
+    Raises StoreError, and BundleError if a file changes meanwhile.
     """
     store.check_key(code.manifest_key)
     manifest = manifest_bytes(bundle, code.layout)
@@ -109,7 +110,7 @@ def upload(
             if changes.is_whole:
                 if not is_doubted():
                     return UploadSummary(skipped=len(bundle.files))
-                progress.say(f"the last job could not fetch {code.uri}: all of it is sent again")
+                progress.say(f"the last job could not fetch {code.uri}: uploading all files again")
                 changes = Changes(is_whole=False, send=bundle.files)
             try:
                 place = lease.acquire_lease(store, code, found, owner)
@@ -136,7 +137,7 @@ def upload(
 
 
 def upload_script(store: ObjectStore, job_name: str, script: Script) -> None:
-    """Make the store hold the start script."""
+    """Upload the start script, unless it is stored already."""
     key = script_key(job_name, script)
     if store.head(key) is None:
         store.put(key, script.data, script.sha256)

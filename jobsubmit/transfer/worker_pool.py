@@ -19,7 +19,7 @@ _LAST_WAIT_SECONDS = 2
 
 
 def threads_for(round_trip: float, fewest: int) -> int:
-    """Return how many requests to keep under way, by the seconds that one on an idle line takes."""
+    """Return how many requests to keep under way, by the seconds that one on an idle connection takes."""
     return max(fewest, min(_MOST, int(round_trip / _SECONDS_A_THREAD)))
 
 
@@ -27,7 +27,7 @@ def run_all(items: Sequence[T], act: Callable[[T], object], size: Callable[[T], 
     """Act on every item, the large ones first; raise the first error once all threads have ended.
 
     Items whose sizes in bytes add up to more than a bound are not under way together: each is held in memory, and a
-    slow line could not bring all of them on in time.
+    slow connection could not transfer all of them in time.
     """
     work = _Work([(size(item), item) for item in items], act)
     crew = [threading.Thread(target=work.run, daemon=True) for _ in range(min(threads, len(items)))]

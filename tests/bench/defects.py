@@ -196,7 +196,7 @@ DEFECTS = (
     ),
     Defect(
         "jobsubmit.backends.slurm.result.complete_status",
-        "if outcome is not None and told.reason not in _BY_THE_ENGINE:",
+        "if outcome is not None and reported.reason not in _BY_THE_ENGINE:",
         "if outcome is not None:",
         "a job that Slurm ended at its time limit failed with an exit code",
         ("integration/test_slurm.py",),
@@ -217,7 +217,7 @@ DEFECTS = (
     ),
     Defect(
         "jobsubmit.backends.modelarts.states.apply_ends",
-        'if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))',
+        'if end is not None and reported.details["exit_codes"].get(task) in (None, _agents_code(end))',
         "if end is not None",
         "the end of an earlier attempt explains why the last one failed",
         ("contract/test_modelarts.py",),

@@ -340,7 +340,7 @@ def test_a_job_that_nobody_told_of_is_found_later(
     service.faults = [Fault("POST .*/training-jobs$", 502, after=True), Fault("job-searches", 403, 1000)]
     job = write(**code(tmp_path, "echo once\n"))
     done = jobsubmit("create", job, "--job-id", "unsure", "--idempotency-key", "k", code=5, timeout=60)
-    assert "did not say whether it has created unsure" in done.stderr
+    assert "did not confirm that it created unsure" in done.stderr
     service.faults = []
     jobsubmit("wait", "unsure", timeout=60)
     assert "once" in jobsubmit("logs", "unsure").stdout
@@ -391,7 +391,7 @@ def test_what_is_wrong_is_told_before_anything_is_uploaded(
 ) -> None:
     fields = code(tmp_path, "echo x\n")
     done = jobsubmit("create", write(**fields, backend={"flavor": "cpu.22"}), code=5)
-    assert "there is no machine type cpu.22 here" in done.stderr
+    assert "the machine type cpu.22 does not exist in this project" in done.stderr
     assert "did you mean `cpu.2`?" in done.stderr
     service.faults = [Fault("flavors", 403)]
     assert "ask for the permissions" in jobsubmit("create", write(**fields), code=5).stderr
@@ -402,8 +402,7 @@ def test_what_is_wrong_is_told_before_anything_is_uploaded(
     monkeypatch.setenv("HUAWEICLOUD_SDK_SK", SK)
     before = len(service.requests)
     assert (
-        "the id of the project is not known"
-        in jobsubmit("create", write(**fields, backend={"project_id": None}), code=5).stderr
+        "the project id is not set" in jobsubmit("create", write(**fields, backend={"project_id": None}), code=5).stderr
     )
     assert len(service.requests) == before
     assert service.jobs == {}
@@ -416,7 +415,7 @@ def test_a_service_that_is_not_there_is_told_within_ten_seconds(write: Any, jobs
     begun = time.monotonic()
     assert "cannot be reached" in jobsubmit("create", job, code=5).stderr
     assert time.monotonic() - begun < 10
-    assert "a handle looks like modelarts://" in jobsubmit("status", "modelarts://x/y", code=102).stderr
+    assert "expected modelarts://region/project/id" in jobsubmit("status", "modelarts://x/y", code=102).stderr
 
 
 def test_no_secret_is_shown_or_kept(

@@ -185,7 +185,7 @@ def test_an_interrupted_upload_does_not_count(
         broken.setattr(type(store), "put_stream", failing)
         with pytest.raises(StoreError, match="the line is dead"):
             upload(store, bundle, ref)
-    with pytest.raises(StoreError, match="it is not whole"):
+    with pytest.raises(StoreError, match="the upload is incomplete"):
         order_for(store, ref, script)
     assert upload(store, bundle, ref).files > 0
     assert store.head(f"{ref.key}.manifest.json") is not None
@@ -200,7 +200,7 @@ def test_a_file_that_changes_after_the_scan_is_an_error(
     ref = code_ref(store.uri, "job", "code", bundle, layout)
     with pytest.raises(BundleError, match="changed"):
         upload(store, bundle, ref)
-    with pytest.raises(StoreError, match=r"manifest is gone|it is not whole"):
+    with pytest.raises(StoreError, match=r"manifest is missing|the upload is incomplete"):
         order_for(store, ref, script)
 
 
@@ -228,7 +228,7 @@ def test_code_that_somebody_else_uploaded(store: ObjectStore, script: Script, tm
         "train.py": (b"train.py", False),
         "sub/a b.txt": (b"sub/a b.txt", False),
     }
-    with pytest.raises(StoreError, match="there is no code"):
+    with pytest.raises(StoreError, match="no code found"):
         order_for(store, place_ref(f"{store.uri}/none", "none"), script)
 
 

@@ -70,7 +70,7 @@ PATH="${jobsubmit_packages}/bin:${PATH}"
 
 jobsubmit_boot="${jobsubmit_code}"/train.py
 [[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
-# Rendezvous c10d: 'the number of nodes may change, which static cannot'.
+# Rendezvous c10d: 'the number of nodes may change, which static does not support'.
 # One node hosts the store and no other may think it does; without a store of their own, late nodes hang.
 jobsubmit_is_host=$((NODE_RANK == 0 ? 1 : 0))
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE-1}"

@@ -278,7 +278,7 @@ def test_a_users_template_is_looked_up_first(tmp_path: Path) -> None:
         ("# fine\nstart=({{ job.arguments[0] }})\n", "without the filter `| sh`"),
         ("start=({{ job.boot_fil | sh }})\n", "boot_fil"),
         ("start=({{ job.boot_file | sh )\n", "torchrun.sh.j2:1"),
-        ("{% include 'nowhere.j2' %}", "there is no template `nowhere.j2`"),
+        ("{% include 'nowhere.j2' %}", "template `nowhere.j2` does not exist"),
     ],
 )
 def test_a_users_template_is_held_to_the_same_rule(text: str, message: str, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_an_unknown_authority_is_named_at_once(jobsubmit: Command, tmp_path: Pat
     code = make(tmp_path / "code", files=2)
     done = jobsubmit("upload", code, "s3://secured/never", code=4, timeout=4)
     assert "the certificate of https://127.0.0.1" in done.stderr
-    assert "is refused: nobody known here has signed it" in done.stderr
+    assert "is refused: it is signed by an unknown authority" in done.stderr
     assert "store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE" in done.stderr
 
 
@@ -107,7 +107,7 @@ def test_plain_requests_and_tls_at_the_wrong_server(
     code = make(tmp_path / "code", files=2)
     plain = server.endpoint.replace("https:", "http:")
     done = jobsubmit("upload", code, "s3://secured/never", "--endpoint-url", plain, code=4)
-    assert "give the server's address with https://" in done.stderr
+    assert "use https:// in the server's address" in done.stderr
     encrypted = s3_server.endpoint.replace("http:", "https:")
     done = jobsubmit("upload", code, "s3://secured/never", "--endpoint-url", encrypted, code=4, timeout=4)
     assert "does not speak TLS" in done.stderr

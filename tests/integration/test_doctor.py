@@ -73,4 +73,4 @@ def test_a_state_directory_that_cannot_be_written(jobsubmit: Command, tmp_path: 
     (tmp_path / "file").touch()
     done = jobsubmit("doctor", env={"JOBSUBMIT_STATE_DIR": str(tmp_path / "file" / "state")}, code=3)
     assert "fail  state " in done.stdout
-    assert "JOBSUBMIT_STATE_DIR names another folder" in done.stdout
+    assert "set JOBSUBMIT_STATE_DIR to a folder" in done.stdout

@@ -235,7 +235,7 @@ def test_code_that_vanished_from_the_store(jobsubmit: Command, tmp_path: Path) -
     assert "FETCH_FAILED" in done.stderr
     assert "the code could not be fetched" in done.stderr
     assert "[node 0] never" not in done.stderr
-    assert "submit it again: all of it is sent again then" in done.stderr
+    assert "submit the job again: this uploads every file again" in done.stderr
     again = jobsubmit("create", job_file, "--follow")
     assert "the last job could not fetch" in again.stderr
     assert "[node 0] never" in again.stderr
@@ -319,7 +319,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(jobsubmit: Command, tmp_path: Path)
     os.killpg(client.pid, signal.SIGINT)
     _, talk = client.communicate(timeout=10)
     assert client.returncode == 130
-    assert "detaching: the job goes on" in talk
+    assert "detaching: the job continues" in talk
     assert f"jobsubmit logs -f {job_id(handle)}" in talk
     jobsubmit("wait", job_id(handle), timeout=30)
     assert "finished" in jobsubmit("logs", job_id(handle)).stdout
@@ -375,7 +375,7 @@ def test_a_name_means_the_newest_job_that_was_submitted(jobsubmit: Command, tmp_
     assert jobsubmit.json("status", "failing")["id"] == job
     assert "did you mean `failing`" in jobsubmit("status", "faling", code=102).stderr
     assert "counted from 0" in jobsubmit("logs", job, "--node", "7", code=2).stderr
-    assert "nothing was said by rank 9" in jobsubmit("logs", job, "--rank", "9").stderr
+    assert "no output of rank 9" in jobsubmit("logs", job, "--rank", "9").stderr
 
 
 def test_an_unknown_job(jobsubmit: Command) -> None:
@@ -387,8 +387,8 @@ def test_an_unknown_job(jobsubmit: Command) -> None:
 def test_the_same_job_id_twice_is_refused(jobsubmit: Command, tmp_path: Path) -> None:
     job_file = write_job(tmp_path, "spawn", "print('x')\n")
     assert jobsubmit("create", job_file, "--job-id", "mine", "--follow").stdout == "local://mine\n"
-    assert "there is such a job already" in jobsubmit("create", job_file, "--job-id", "mine", code=2).stderr
-    assert "must be letters" in jobsubmit("create", job_file, "--job-id", "../x", code=2).stderr
+    assert "a job with this id exists already" in jobsubmit("create", job_file, "--job-id", "mine", code=2).stderr
+    assert "must be at most 80 letters" in jobsubmit("create", job_file, "--job-id", "../x", code=2).stderr
 
 
 def test_a_secret_does_not_come_back_in_what_a_failure_means(
@@ -400,6 +400,6 @@ def test_a_secret_does_not_come_back_in_what_a_failure_means(
     job_file = write_job(tmp_path, "spawn", boot, "secrets: {SHORT: env:SHORT, LONG: env:LONG}\n")
     job = job_id(jobsubmit("create", job_file, "--follow", code=100).stdout)
     status = jobsubmit("status", job, "-o", "json").stdout
-    assert "does not know the arguments --token=<LONG>" in status
+    assert "does not accept the arguments --token=<LONG>" in status
     assert "hunter2" not in status
     assert "and-more" not in status + (job_dir(job) / "status.json").read_text()

@@ -70,7 +70,7 @@ def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_
     assert "rank 2: boot.py:6 in wait_for_nothing" in status["message"]
     assert "the others: boot.py:19 in train → all_reduce" in status["message"]
     assert any("in wait_for_nothing" in line for line in status["failure"]["last_lines"])
-    assert "where rank 2 is" in done.stderr
+    assert "stack of rank 2" in done.stderr
     assert {file.name for file in (job_dir(job) / "stacks").iterdir()} == {f"rank-{rank}.txt" for rank in range(4)}
     assert WATCH <= seconds_from_the_last_step(jobsubmit, job) < WATCH + 8
     assert processes_left(job) == []
@@ -87,7 +87,7 @@ def seconds_from_the_last_step(jobsubmit: Command, job: str) -> float:
 def test_a_hang_at_exit_is_told_as_such_and_restarted(jobsubmit: Command, tmp_path: Path) -> None:
     extra = "restarts: {max: 1, on: [hang], backoff: 0}\n"
     done = jobsubmit("create", hanging(tmp_path, "torchrun", "at exit", extra), "--follow", code=100)
-    assert "after rank 0 had ended well; rank 1: boot.py:6 in wait_for_nothing" in done.stderr
+    assert "after rank 0 had ended with exit code 0; rank 1: boot.py:6 in wait_for_nothing" in done.stderr
     assert "restart 1 after HANG" in done.stderr
 
 

@@ -74,7 +74,7 @@ def test_a_module_that_this_python_lacks_is_found_before(other: Path, jobsubmit:
 def test_a_module_that_was_not_found_says_by_which_python(jobsubmit: Command, tmp_path: Path) -> None:
     write(tmp_path, "name = 'not_there'\n__import__(name)\n")
     done = jobsubmit("create", "job.yaml", "--follow", code=100)
-    assert f"the module not_there is not there for {Path(sys.executable).with_name('python')}" in done.stderr
+    assert f"the module not_there is not installed for {Path(sys.executable).with_name('python')}" in done.stderr
     assert "-m pip install not_there" in done.stderr
 
 

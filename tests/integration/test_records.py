@@ -60,9 +60,9 @@ def test_a_list_can_be_filtered(jobsubmit: Command, tmp_path: Path) -> None:
     assert listed(jobsubmit, "--name", "ke*") == [good]
     assert listed(jobsubmit, "--since", "1h") == [bad, good]
     assert listed(jobsubmit, "--since", "2099-01-01") == []
-    assert "no job fits" in jobsubmit("list", "--name", "nothing").stderr
-    assert "is no time" in jobsubmit("list", "--since", "soon", code=2).stderr
-    assert "draws on a terminal" in jobsubmit("list", "-w", code=2).stderr
+    assert "no job matches" in jobsubmit("list", "--name", "nothing").stderr
+    assert "is not a time" in jobsubmit("list", "--since", "soon", code=2).stderr
+    assert "--watch needs a terminal" in jobsubmit("list", "-w", code=2).stderr
     lines = jobsubmit("list").stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["id", "state"], [bad, "FAILED"], [good, "SUCCEEDED"]]
 
@@ -154,13 +154,13 @@ def test_one_key_is_one_job_even_for_clients_at_once(jobsubmit: Command, tmp_pat
     assert len(listed(jobsubmit)) == 1
     again = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1")
     assert again.stdout == handle
-    assert "submitted before, and is " in again.stderr
+    assert "already submitted with this key: " in again.stderr
     assert jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 2").stdout != handle
     other = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1", "-e", "A=2", code=2)
-    assert "was another job" in other.stderr
+    assert "is a different job" in other.stderr
     (tmp_path / "code/boot.py").write_text("print('changed')\n")
     refused = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1", code=2)
-    assert "was another job" in refused.stderr
+    assert "is a different job" in refused.stderr
 
 
 def test_a_key_whose_submission_failed_is_free(jobsubmit: Command, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_rerun_of_code_that_is_gone_says_so(jobsubmit: Command, tmp_path: Path
     store = Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "store"
     for file in store.rglob("*.manifest.json"):
         file.unlink()
-    assert "its manifest is gone" in jobsubmit("rerun", job, code=4).stderr
+    assert "its manifest is missing" in jobsubmit("rerun", job, code=4).stderr
 
 
 def test_describe_and_events_show_what_is_known(jobsubmit: Command, tmp_path: Path) -> None:

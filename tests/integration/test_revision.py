@@ -120,8 +120,8 @@ def test_code_that_is_in_no_commit_can_be_refused(
     [
         ("none", "not a git repository"),
         ("no commit", "its repository has no commit yet"),
-        ("all of it ignored", "{job}/code is no part of the repository around it"),
-        ("no git", "there is no git on PATH"),
+        ("all of it ignored", "git tracks no file in {job}/code"),
+        ("no git", "git is not on PATH"),
     ],
 )
 def test_code_outside_of_git_is_submitted_as_before(
@@ -138,7 +138,7 @@ def test_code_outside_of_git_is_submitted_as_before(
         monkeypatch.setenv("PATH", str(job))
     assert jobsubmit.json("create", "project/job.yaml", "--dry-run")["git"] is None
     done = jobsubmit("create", "project/job.yaml", "--require-clean", code=3)
-    assert f"code_dir: is no commit: {why}" in done.stderr
+    assert f"code_dir: its commit cannot be determined: {why}" in done.stderr
 
 
 def test_secrets_and_what_is_left_out_are_in_no_diff(job: Path, jobsubmit: Command) -> None:
@@ -161,7 +161,7 @@ def test_secrets_and_what_is_left_out_are_in_no_diff(job: Path, jobsubmit: Comma
     told = diff.read_bytes()
     assert b"+print('caf\xe9')" in told
     for name in (".env", "helpers.py", "netrc"):
-        assert f"# jobsubmit: '{name}': left out, it holds a secret\n".encode() in told
+        assert f"# jobsubmit: '{name}': left out, it contains a secret\n".encode() in told
     assert (job.parent / "state" / "jobs" / created["id"] / "uncommitted.diff").read_bytes() == told
     kept = [file for file in job.parent.rglob("*") if file.is_file() and job not in file.parents]
     assert len(kept) > 5
@@ -353,7 +353,7 @@ def test_a_pipe_in_a_repository_keeps_nobody(job: Path, jobsubmit: Command, monk
     monkeypatch.setattr(revision, "_SHORT_SECONDS", 1)
     (job / ".git" / "config").unlink()
     os.mkfifo(job / ".git" / "config")
-    with pytest.raises(revision.UnknownRevisionError, match="does not end"):
+    with pytest.raises(revision.UnknownRevisionError, match="timed out"):
         revision.read_revision(job / "code", {}, lambda path: True)
 
 

@@ -48,10 +48,10 @@ def test_slurm_got_the_bytes_that_were_shown(on_slurm: Engine, jobsubmit: Comman
     ("backend", "resources", "hint"),
     [
         ({"partition": "nosuch"}, {}, "backend.partition"),
-        ({}, {"nodes": 99, "nproc_per_node": 1}, "ask for less"),
+        ({}, {"nodes": 99, "nproc_per_node": 1}, "request less"),
         ({"partition": "short", "time": "2h"}, {}, "backend.time"),
         ({"constraint": "unobtainium"}, {}, "correct `backend`"),
-        ({"mem": "900G"}, {}, "ask for less"),
+        ({"mem": "900G"}, {}, "request less"),
     ],
 )
 def test_what_slurm_refuses_is_told_before_anything_is_sent(
@@ -80,7 +80,7 @@ def test_options_and_defaults_of_the_users_shell(on_slurm: Engine, jobsubmit: Co
 
 
 @pytest.mark.parametrize(
-    ("option", "reason"), [("--hold", "hold it back"), ("--begin=now+1hour", "time to begin has not come")]
+    ("option", "reason"), [("--hold", "you hold the job"), ("--begin=now+1hour", "begin time is in the future")]
 )
 def test_why_a_job_waits(option: str, reason: str, on_slurm: Engine, jobsubmit: Command, tmp_path: Path) -> None:
     file = job(on_slurm, tmp_path, backend={"extra_sbatch": [option]})
@@ -140,7 +140,7 @@ def test_slurm_restarts_only_what_the_policy_names(on_slurm: Engine, jobsubmit: 
     scontrol("requeue", name.rpartition("/")[2])
     status = wait_until(jobsubmit, name, ("FAILED", "SUCCEEDED", "CANCELLED"), seconds=90)
     assert status["state"] == "FAILED"
-    assert "not started again" in status["message"]
+    assert "not restarted" in status["message"]
     assert jobsubmit("logs", name).stdout.count("sleeping") == 1
 
 
@@ -197,7 +197,7 @@ def test_faults_and_data_in_buckets_are_refused(on_slurm: Engine, jobsubmit: Com
     assert "--backend local" in refused.stderr
     data = [{"name": "data", "uri": "s3://bucket/data"}]
     refused = jobsubmit("create", job(on_slurm, tmp_path, inputs=data), code=3)
-    assert "inputs: data: s3://bucket/data cannot be brought" in refused.stderr
+    assert "inputs: data: s3://bucket/data is in a bucket, which a slurm job cannot use" in refused.stderr
 
 
 COPYING = """

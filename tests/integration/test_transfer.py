@@ -309,24 +309,24 @@ def test_the_summary_says_what_was_done(jobsubmit: Command, tmp_path: Path) -> N
     assert f"code_dir: {tmp_path}/place/code" in said.stderr
     fetched = jobsubmit("download", tmp_path / "place/code", "back")
     assert f"5 files fetched ({size:,} bytes), 0 unchanged" in fetched.stdout
-    assert "proven by its manifest" in fetched.stdout
+    assert "verified with its manifest" in fetched.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["code", "code"], "lies there itself"),
-        (["code/p0", "code"], "lies there itself"),
+        (["code", "code"], "itself, or contains it"),
+        (["code/p0", "code"], "itself, or contains it"),
         (["", "place/code"], "DIR: must not be empty"),
-        (["code", "place/x.tar.gz"], "is kept for archives and manifests"),
-        (["code", "place/x.manifest.json"], "is kept for archives and manifests"),
+        (["code", "place/x.tar.gz"], "is reserved for archives and manifests"),
+        (["code", "place/x.manifest.json"], "is reserved for archives and manifests"),
         (["code", "s3://"], "must name a folder in the bucket"),
         (["code", "s3:///x"], "must name a"),
         (["code", "code/p0/f0.py"], "is a file"),
         (["code", "s3://bucket"], "must name a folder in the bucket"),
         (["code", "place/.."], "must end in the name of a folder"),
-        (["code", "place/x", "--archive", "--delete"], "an archive is always replaced whole"),
-        (["code", "place/x", "--region", "here"], "a folder has none of the server's options"),
+        (["code", "place/x", "--archive", "--delete"], "an archive is always replaced as a whole"),
+        (["code", "place/x", "--region", "here"], "a folder takes no server options"),
         (["code", "s3://bucket/x", "--endpoint-url", "minio"], "must be an address like"),
         (["code", "gs://bucket/x"], "unknown scheme"),
         (["code", "place/caf\udce9"], "is not UTF-8"),
@@ -359,7 +359,7 @@ def test_what_is_not_ours_at_a_place_is_left_alone(jobsubmit: Command, tmp_path:
     other = tmp_path / "place/set.manifest.json"
     other.write_text('{"classes": ["cat"]}')
     refused = jobsubmit("upload", root, tmp_path / "place/set", code=4)
-    assert "set.manifest.json: jobsubmit's manifest belongs there, but this is something else" in refused.stderr
+    assert "set.manifest.json exists, but is not a manifest of jobsubmit" in refused.stderr
     assert other.read_text() == '{"classes": ["cat"]}'
     assert "--force" in refused.stderr
     jobsubmit("upload", root, tmp_path / "place/set", "--force", "--dry-run")
@@ -481,7 +481,7 @@ def test_a_download_follows_no_link_out_of_its_directory(jobsubmit: Command, tmp
     (tmp_path / "back").mkdir()
     (tmp_path / "back/p1").symlink_to("../outside")
     refused = jobsubmit("download", tmp_path / "place/code", "back", code=4)
-    assert "would leave" in refused.stderr
+    assert "would be written outside" in refused.stderr
     assert list((tmp_path / "outside").iterdir()) == []
 
 
@@ -502,7 +502,7 @@ def test_what_somebody_else_uploaded_is_fetched_too(bucket: Bucket, jobsubmit: C
         bucket.client.put_object(Bucket=bucket.name, Key=f"theirs/{name}", Body=name.encode())
     bucket.client.put_object(Bucket=bucket.name, Key="theirs/marker/", Body=b"")
     where = (f"s3://{bucket.name}/theirs", "back", "--endpoint-url", bucket.server.endpoint)
-    assert "there is no manifest" in jobsubmit("download", *where).stdout
+    assert "no manifest: compared sizes and ETags" in jobsubmit("download", *where).stdout
     assert contents(tmp_path / "back") == {"train.py": b"train.py", "a b/c#d.txt": b"a b/c#d.txt"}
     nothing = jobsubmit("download", f"s3://{bucket.name}/none", "back", *where[2:], code=4)
     assert "there is nothing" in nothing.stderr

@@ -153,7 +153,7 @@ def _patient(code: Path, line: Proxy, tmp_path: Path) -> UploadSummary:
         (Answer("403 Forbidden", "RequestTimeTooSkewed"), "the clock of this machine"),
         (Answer("507 Insufficient Storage", "XMinioStorageFull"), "the server's disk is full"),
         slow(Answer("503 Slow Down", "SlowDown"), "overloaded"),
-        (Answer("403 Forbidden", "AccessDenied"), "the key may not do this"),
+        (Answer("403 Forbidden", "AccessDenied"), "the access key has no permission for this"),
         (Answer("404 Not Found", "NoSuchBucket"), "create the bucket first"),
     ],
     ids=lambda value: value.code if isinstance(value, Answer) else "",
@@ -178,7 +178,7 @@ def test_a_refusal_is_one_clear_error_and_nothing_counts(
 def test_a_dead_line_ends_at_the_deadline(code: Path, bucket: Bucket, line: Proxy, tmp_path: Path) -> None:
     line.rule = lambda seen: Stall(20) if "/p2/" in seen.path else None
     started = time.monotonic()
-    with pytest.raises(StoreError, match="no answer in time"):
+    with pytest.raises(StoreError, match="the server did not answer in time"):
         send(code, bucket, line, tmp_path)
     assert time.monotonic() - started < QUICK.total + 4
     assert bucket.manifest("code") is None
@@ -314,7 +314,7 @@ def test_a_key_that_may_only_read(jobsubmit: Command, bucket: Bucket, code: Path
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     refused = jobsubmit("upload", code, *where, code=4, env=env)
     assert "AccessDenied" in refused.stderr
-    assert "the key may not do this here" in refused.stderr
+    assert "the access key has no permission for this" in refused.stderr
     assert bucket.objects() == {}
     stale = jobsubmit("upload", code, *where, code=4, env={**env, "AWS_SESSION_TOKEN": "stale"})
     assert "session token" in stale.stderr
@@ -474,7 +474,7 @@ def interrupt(jobsubmit: Command, line: Proxy, sign: str, *arguments: str | Path
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    assert "the same command goes on from here" in said
+    assert "run the same command again to continue it" in said
     assert time.monotonic() - interrupted < 4
     line.rule = lambda _: None
 
@@ -585,7 +585,7 @@ def test_an_upload_of_another_machine_is_waited_for_while_it_lives(
     monkeypatch.setattr(lease, "SILENCE_SECONDS", 3)
     where = (f"s3://{bucket.name}/code", "--endpoint-url", bucket.server.endpoint)
     put_claim(bucket)
-    assert "it is not whole" in jobsubmit("download", where[0], "out", *where[1:], code=4).stderr
+    assert "the upload is incomplete" in jobsubmit("download", where[0], "out", *where[1:], code=4).stderr
     beats = []
 
     def live() -> None:
@@ -631,7 +631,7 @@ def test_an_upload_that_was_overtaken_says_so(
 
     overtaken: list[str] = []
     line.rule = rule
-    with pytest.raises(StoreError, match="another upload has overtaken this one"):
+    with pytest.raises(StoreError, match="another upload has taken over"):
         send(code, bucket, line, tmp_path)
     data = bucket.objects("code.manifest.json")["code.manifest.json"]
     assert json.loads(data)["claim"]["host"] == "elsewhere"

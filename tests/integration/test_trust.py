@@ -317,7 +317,7 @@ def test_a_changed_start_script_is_not_started_again(jobsubmit: Command, tmp_pat
     boot += "script.write_text('echo somebody else >&2')\nraise SystemExit(7)\n"
     extra = "restarts: {max: 1, backoff: 0s}\n"
     done = jobsubmit("create", write_job(tmp_path, boot, extra), "--follow", code=100)
-    assert "is not the start script that was submitted" in done.stderr
+    assert "differs from the start script that was submitted" in done.stderr
     assert "somebody else" not in done.stderr.replace("somebody else has", "")
 
 

@@ -93,7 +93,7 @@ def test_delete_leaves_nothing(
         ({"backend": {"context": "nosuch"}}, 5, "your kubeconfig has: test"),
         ({"backend": {"image": None}}, 3, "backend.image: is required"),
         ({"store": {"uri": "folder"}}, 3, "the pods cannot see the folder"),
-        ({"checkpoint_dir": "somewhere"}, 3, "is on no volume of the pods"),
+        ({"checkpoint_dir": "somewhere"}, 3, "no volume of the pods contains"),
         ({"outputs": [{"name": "out", "uri": "s3://bucket/out"}]}, 3, "outputs: out: "),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_gang_that_does_not_fit_waits_and_says_why(on_volcano: Engine, jobsubm
     big = job(on_volcano, tmp_path, backend={"resources": {"cpu": 100, "memory": "100Mi"}})
     name = handle(jobsubmit("create", big, "--detach").stdout)
     deadline = time.monotonic() + 30
-    while "no place for it yet" not in (status := jobsubmit.json("status", name))["message"]:
+    while "cannot be scheduled yet" not in (status := jobsubmit.json("status", name))["message"]:
         assert time.monotonic() < deadline, status
         time.sleep(0.3)
     assert status["state"] == "QUEUED"

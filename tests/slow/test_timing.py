@@ -124,7 +124,7 @@ def test_another_torch_inside_ends_the_timing_and_not_the_training(jobsubmit: Co
     assert len(said) == 2  # once a node
     assert "_set_ddp_runtime_logging_sample_rate" in said[0]
     notes = jobsubmit.json("report", job_id(done.stdout))["notes"]
-    assert any("the timing ended itself: DistributedDataParallel of torch" in note for note in notes)
+    assert any("the timing was stopped: DistributedDataParallel of torch" in note for note in notes)
 
 
 def test_each_bucket_is_timed_on_request(jobsubmit: Command, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_fsdp_is_not_measured_and_said_so(jobsubmit: Command, tmp_path: Path) ->
     _, report = trained(jobsubmit, timed_job(tmp_path, boot_file="sharded.py"))
     assert report["syncs"] == []
     notes = report["notes"]
-    assert any("fully_shard is used, which is not measured" in note for note in notes)
+    assert any("the code uses fully_shard, which is not measured" in note for note in notes)
 
 
 # ── a line between two nodes ────────────────────────────────────────────────────────────────────────────────────

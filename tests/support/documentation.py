@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+CHINESE = DOCS / "zh"
 _BLOCK = re.compile(r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<kind>[\w{}-]+)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 
 
@@ -38,9 +40,23 @@ class Command(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Return all pages that people read, the generated ones left out."""
-    docs = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
-    return [*sorted(ROOT.glob("README*.md")), *sorted(docs)]
+    """Return the English pages that people read, the generated ones left out."""
+    docs = [page for page in DOCS.rglob("*.md") if page.parent.name != "reference" and CHINESE not in page.parents]
+    return [ROOT / "README.md", *sorted(docs)]
+
+
+def translated_pages() -> dict[Path, Path]:
+    """Return the pages that have a Chinese version, with that."""
+    found = {DOCS / page.relative_to(CHINESE): page for page in sorted(CHINESE.rglob("*.md"))}
+    return {ROOT / "README.md": ROOT / "README.zh-CN.md", **found}
+
+
+def with_blocks_of(english: str, chinese: str) -> str:
+    """Return a Chinese page with the blocks of its English one in place of its own, one by one."""
+    blocks = [found[0] for found in _BLOCK.finditer(english)]
+    assert len(blocks) == len(_BLOCK.findall(chinese)), "the pages have different numbers of blocks"
+    remaining = iter(blocks)
+    return _BLOCK.sub(lambda _: next(remaining), chinese)
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
@@ -76,3 +92,16 @@ def fits(output: str, shown: str) -> bool:
 
 def _pattern(line: str) -> str:
     return ".*".join(map(re.escape, line.rstrip().split("…")))
+
+
+def sentences(page: Path) -> Iterator[list[str]]:
+    """Yield the words of each sentence of a page; blocks, tables, headings and comments are none."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)|`([^`]*)`", lambda found: found[1] or "code", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        if paragraph.lstrip().startswith(("#", "|", "!")):
+            continue
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z*`\"(])", " ".join(paragraph.split())):
+            words = re.findall(r"[\w'\u2019-]+", sentence)
+            if len(words) > 1:
+                yield words

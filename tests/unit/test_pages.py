@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 import reference_pages
 import yaml
-from documentation import Block, blocks_of, commands_of, fits, pages
+from documentation import DOCS, ROOT, Block, blocks_of, commands_of, fits, pages, translated_pages, with_blocks_of
 
 from jobsubmit.cli.commands import COMMANDS
 from jobsubmit.common.resources import starter_job
@@ -79,6 +80,40 @@ def test_job_files_are_valid(block: Block, tmp_path: Path) -> None:
 @of_kind("python")
 def test_programs_can_be_read(block: Block) -> None:
     ast.parse(block.text)
+
+
+# Not the pages for developers, and not those that compare or measure.
+TASKS = [
+    *(f"{name}.md" for name in ("index", "quickstart", "your-own-code", "samples")),
+    *(f"{name}.md" for name in ("job-file", "checks", "uploads", "job-life", "data", "profiling")),
+    *(
+        str(page.relative_to(DOCS))
+        for folder in ("guides", "backends")
+        for page in sorted((DOCS / folder).glob("*.md"))
+    ),
+]
+
+
+def test_each_task_page_has_a_chinese_version() -> None:
+    there = {str(page.relative_to(DOCS)) for page in translated_pages() if page.is_relative_to(DOCS)}
+    assert there == set(TASKS)
+
+
+@pytest.mark.parametrize("english", translated_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_chinese_page_has_the_blocks_of_its_english_one(english: Path) -> None:
+    if english.name != "index.md":  # its blocks are tables of contents
+        text = translated_pages()[english].read_text("utf-8")
+        assert text == with_blocks_of(english.read_text("utf-8"), text), "run: python tests/support/chinese_pages.py"
+
+
+@pytest.mark.parametrize("english", translated_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_chinese_page_has_the_sections_of_its_english_one(english: Path) -> None:
+    def levels(page: Path) -> list[str]:
+        prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        return re.findall(r"^#+(?= )", prose, re.M)
+
+    if english.name != "index.md":
+        assert levels(english) == levels(translated_pages()[english])
 
 
 def test_what_fits_an_output() -> None:

@@ -1,15 +1,15 @@
-"""See one node of a job through, where an engine has started us: `agent COMMAND FOLDER [JOB]`, standard library only.
+"""Run one node of a job that a platform has started: `agent COMMAND FOLDER [JOB]`, standard library only.
 
-    node FOLDER         run this node's part of the job, as the node contract in the environment says
-    outcome FOLDER      exit as an attempt on nodes that share FOLDER did, or with 75: it is to be started again
-    may-restart FOLDER  exit with 0 if an attempt may follow the one before
+    node FOLDER         run this node of the job, as the node contract in the environment says
+    outcome FOLDER      exit with the code of the attempt on nodes that share FOLDER, or with 75 to ask for a restart
+    may-restart FOLDER  exit with 0 if another attempt is allowed after the previous one
     fetch FOLDER JOB    only fetch the code of this node, as JOB/order.json says
     pod FOLDER JOB      like `node`, in a pod: see pod.py
-    task SCRIPT         like `node`, as a task of ModelArts, which has laid code and script: see modelarts_task.py
+    task SCRIPT         like `node`, as a task of ModelArts, which delivers code and script: see modelarts_task.py
 
-JOB (FOLDER unless given) holds request.json: what the job is. Unless the code was fetched before, JOBSUBMIT_ORDER in
-the environment says what to fetch. In FOLDER each attempt's nodes get a directory each, run-ATTEMPT/node-INDEX, in the
-form of a local job's.
+JOB (default: FOLDER) contains request.json, which describes the job. Unless the code was fetched before,
+JOBSUBMIT_ORDER in the environment says what to fetch. In FOLDER each node gets a job directory per attempt,
+run-ATTEMPT/node-INDEX.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import modelarts_task, pod
 
 
 def main() -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command of the command line; return the exit code."""
     command, folder, *place = sys.argv[1:]
     # The first process of a container has no default.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(STOPPED))

@@ -1,6 +1,6 @@
-"""A node that is a task of a training job on ModelArts: its lines go to the task's log, and at last its status.
+"""A node that is a task of a training job on ModelArts: its lines go to the task's log, and finally its status.
 
-The platform has laid the code, and gives the whole node contract itself. JOBSUBMIT_REQUEST says what the job is.
+The platform delivers the code, and sets the whole node contract itself. JOBSUBMIT_REQUEST contains the agent request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..status_file import NO_STATUS, read_status
 
 
 def run(script: str) -> int:
-    """Run this node's part of the job, and report it; return the exit code for the platform."""
+    """Run this node of the job, and report its outcome; return the exit code for the platform."""
     request = _request()
     os.environ.setdefault(contract.PORT, str(contract.DEFAULT_PORT))
     with tempfile.TemporaryDirectory(prefix="jobsubmit-task-") as folder:
@@ -37,6 +37,6 @@ def run(script: str) -> int:
 
 
 def _request() -> AgentRequest:
-    """Return what the job is; those of its variables that would be taken for strays are in our environment."""
+    """Return the agent request; variables of the job that would be removed as reserved are in our environment."""
     request: AgentRequest = json.loads(os.environ.pop(contract.AGENT_REQUEST))
     return {**request, "env": {name: os.environ[name] for name in request["env"] if name in os.environ}}

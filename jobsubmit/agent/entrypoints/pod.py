@@ -1,7 +1,7 @@
-"""A node in a pod: all its lines go to the pod's log, pieces of them to the store, and its end to the pod's status.
+"""A node in a pod: its lines go to the pod's log and in pieces to the store, and its outcome to the pod's status.
 
-log_forwarder.py says how a line of the pod's log looks. Pieces of the same lines are put into the store, because a pod
-that is gone, or started again, takes its log with it; so are its end, as status.json, and what its ranks measured.
+log_forwarder.py defines the lines of the pod's log. Pieces of the same lines are stored, because the log of a pod is
+lost when the pod is removed or restarted; so are its outcome, as status.json, and the timing files of its ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REFUSED = 300  # and higher: statuses of an answer that is no success
 
 
 def run(folder: str, job: str, request: AgentRequest) -> int:
-    """Run this node's part of the job, and report it; return the exit code for the engine."""
+    """Run this node of the job, and report its outcome; return the exit code for the platform."""
     job_dir = agent.own_directory(folder).path
     with open(os.path.join(job, COLLECT), encoding="utf-8") as stream:
         forwarder = _PodLogForwarder(job_dir, _Collector(json.load(stream)))
@@ -78,8 +78,8 @@ class _PodLogForwarder(LogForwarder):
 
 
 class _Collector:
-    """Put pieces of the lines into the store: by a form that allows nothing else, {"url", "fields", "prefix"}, or with
-    keys of our own, {"url", "region", "prefix"}."""
+    """Store pieces of the lines: with a signed form that allows nothing else, {"url", "fields", "prefix"}, or with the
+    node's own keys, {"url", "region", "prefix"}."""
 
     def __init__(self, form: Collect) -> None:
         self.form = form
@@ -99,11 +99,11 @@ class _Collector:
             self.send()
 
     def is_due(self) -> bool:
-        """Return whether the last piece is a while ago."""
+        """Return whether the next piece is due."""
         return time.monotonic() - self.began > _PIECE_SECONDS
 
     def send(self) -> None:
-        """Send what there is; a store that does not take it costs these lines, but not the job."""
+        """Send the collected lines; if the store does not accept them, they are lost, but the job continues."""
         self.began = time.monotonic()
         if not self.lines:
             return
@@ -111,7 +111,7 @@ class _Collector:
         self.store("%012d%s" % (self.first, PIECE), data)
 
     def store(self, name: str, data: bytes) -> None:
-        """Put one object into the store, if it takes it."""
+        """Store one object; report an error on stderr."""
         key, problem = self.prefix + name, ""
         for attempt in range(1, _TRIES + 1):
             try:
@@ -124,11 +124,11 @@ class _Collector:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 problem = str(error)
                 time.sleep(pause_before(attempt))
-        sys.stderr.write("jobsubmit: %s could not be put into the store: %s\n" % (name, problem))
+        sys.stderr.write("jobsubmit: %s could not be stored: %s\n" % (name, problem))
 
 
 def post(url: str, fields: dict[str, str], data: bytes, context: ssl.SSLContext | None = None) -> None:
-    """Send a form with a file, as browsers do; raise OSError unless it was taken."""
+    """Send a form with a file, as browsers do; raise OSError unless it was accepted."""
     boundary = uuid.uuid4().hex
     parts = [
         '--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary, name, value)
@@ -140,7 +140,7 @@ def post(url: str, fields: dict[str, str], data: bytes, context: ssl.SSLContext 
 
 
 def put(url: str, data: bytes, context: ssl.SSLContext | None = None) -> None:
-    """Store an object at a signed address; raise OSError unless it was taken."""
+    """Store an object at a signed address; raise OSError unless it was accepted."""
     _send("PUT", url, data, {}, context)
 
 
@@ -162,7 +162,7 @@ def _send(method: str, url: str, body: bytes, headers: dict[str, str], context: 
 
 
 def _write_termination_message(data: bytes) -> None:
-    """Leave the status where Kubernetes takes it into the pod's own."""
+    """Write the status to the file that Kubernetes copies into the pod's status."""
     try:
         with open(_TERMINATION_LOG, "wb") as stream:
             stream.write(data)

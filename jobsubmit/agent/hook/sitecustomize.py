@@ -1,7 +1,7 @@
 """Begin to report what happens in this process (see ../rank_reporter.py); Python imports this through PYTHONPATH.
 
-PYTHONPATH holds folders of the user's, too. Until the program is loaded only the standard library can be found, so that
-a `json.py` there is imported when the user's code asks for it, and not before. No `__future__` here: it is a file, too.
+PYTHONPATH has folders of the user, too. Until the reporter is loaded, only the standard library can be imported, so
+that a `json.py` of the user is imported only by the user's code. No `__future__` here: it is a file, too.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def _install(agent: str) -> None:
-    """Import the rank reporter of a folder with an agent, under a name that no module of the user's can have."""
+    """Import the rank reporter from the folder of an agent, under a name that no module of the user can have."""
     package = sys.modules["_jobsubmit_agent"] = type(sys)("_jobsubmit_agent")
     package.__path__ = [agent]
     __import__("_jobsubmit_agent.rank_reporter", fromlist=["install"]).install()

@@ -1,7 +1,7 @@
-"""The index of a job's logs: when which piece of which file was written, as one order of all lines.
+"""The index of a job's logs: when each piece of each file was written, which gives one order of all lines.
 
-Ranks and nodes write their files themselves, one a stream. The supervisor looks at their sizes and appends a record to
-the index for each that grew: so every line has a time, and the order stays the same however often they are read.
+Ranks and nodes write their own files, one per stream. The supervisor checks their sizes, and appends a record to the
+index for each file that grew. So every line has a time, and all lines have the same order each time they are read.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NO_RANK = -1
 
 
 def pack_record(source: Source, end: int, moment: float) -> bytes:
-    """Return the record of a log that has grown to `end` bytes."""
+    """Return the index record of a log that has grown to `end` bytes."""
     node, rank, stream = source
     return _RECORD.pack(moment, end, node, STREAMS.index(stream), _NO_RANK if rank is None else rank)
 
 
 def unpack_records(data: bytes) -> Iterator[tuple[Source, int, float]]:
-    """Yield whose log had grown to how many bytes at which time; damaged records are skipped."""
+    """Yield (source, size in bytes, time) of each index record; damaged records are skipped."""
     for moment, end, node, stream, rank in _RECORD.iter_unpack(data):
         if stream < len(STREAMS) and rank >= _NO_RANK and fits(moment, TIME):
             yield (node, None if rank == _NO_RANK else rank, STREAMS[stream]), end, moment

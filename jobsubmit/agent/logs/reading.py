@@ -25,7 +25,7 @@ _UPDATE_SECONDS = 1.0  # a progress bar that redraws its line is shown that ofte
 
 
 class LineReader:
-    """Read the lines of a job's logs, each once, in the order of the index."""
+    """Reads the lines of a job's logs, each once, in the order of the index."""
 
     def __init__(self, job_dir: str, wants: Callable[[Source], bool] = lambda source: True) -> None:
         self.job_dir, self.files, self.wants = job_dir, JobDirectory(job_dir), wants
@@ -37,15 +37,15 @@ class LineReader:
         self.share_with(1)
 
     def share_with(self, readers: int) -> None:
-        """Keep as few files open, and as little of them in memory, as one of so many readers may."""
+        """Limit open files and memory to this reader's share, for so many readers."""
         self.most_open, self.block = max(1, _OPEN // readers), max(_SMALLEST_BLOCK, _BLOCK // readers)
 
     def since(self, moment: float) -> None:
-        """Begin with what was written at a time or later."""
+        """Begin with the lines that were written at a time or later."""
         self._begin_at(sum(written < moment for _, _, written in self._records()))
 
     def last(self, size: int) -> bool:
-        """Begin with the last `size` bytes, or somewhat more; return whether that is all there is."""
+        """Begin with the last `size` bytes, or slightly more; return whether this includes everything."""
         pieces, ends = [], {}  # type: list[tuple[int, int]], dict[str, int]
         for place, (source, end, _) in enumerate(self._records()):
             if self.wants(source):
@@ -60,7 +60,7 @@ class LineReader:
         return not pieces
 
     def _begin_at(self, place: int) -> None:
-        """Skip the records before a place, and what they stand for but for the beginnings of lines."""
+        """Skip the records before a place, and their bytes except for the beginning of an unfinished line."""
         self.close()
         self.logs, self.position = {}, place * RECORD_BYTES
         for source, end, _ in itertools.islice(self._records(), place):
@@ -89,14 +89,14 @@ class LineReader:
                 self._log(source).skip(end)
 
     def rest(self) -> Iterator[Line]:
-        """Yield what the index does not tell of, unfinished last lines too; for the end of a job."""
+        """Yield the lines that are not in the index, with unfinished last lines; for the end of a job."""
         yield from self.new()
         for source in self._all_sources():
             if self.wants(source):
                 yield from self._opened(source).rest(self._cuts(), self.block)
 
     def close(self) -> None:
-        """Close all logs; they are opened again where that is needed."""
+        """Close all logs; they are reopened when needed."""
         for log in self.opened:
             log.close()
         self.opened.clear()
@@ -168,7 +168,7 @@ class _Log:
         self.offset, self.partial, self.is_begun = end, b"", False
 
     def lines(self, end: int, moment: float, cuts: dict[str, int], block_size: int) -> Iterator[Line]:
-        """Yield the lines that are whole now that `end` bytes are written."""
+        """Yield the lines that are complete up to `end` bytes."""
         if self.stream is None:
             try:
                 self.stream = open(self.path, "rb", opener=open_regular)  # noqa: SIM115 - it stays open from piece to piece
@@ -190,7 +190,7 @@ class _Log:
             yield from self._split(block)
 
     def rest(self, cuts: dict[str, int], block_size: int) -> Iterator[Line]:
-        """Yield what is left, to the last byte."""
+        """Yield the remaining lines, to the last byte."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -202,7 +202,7 @@ class _Log:
             self.partial = b""
 
     def close(self) -> None:
-        """Close the file; it can be gone on with."""
+        """Close the file; reading can continue later."""
         if self.stream is not None:
             self.stream.close()
         self.stream = None
@@ -221,10 +221,10 @@ class _Log:
         self.offset = start
 
     def _after_cut(self, cut: int) -> Line:
-        """Return a line that says how much is gone; reading goes on with the first whole line behind it."""
+        """Return a line that says how much is missing; reading continues with the next complete line."""
         gone = cut - self.offset
         self.offset, self.partial, self.is_in_line = cut, b"", True
-        return self._line(b"jobsubmit: %d bytes are gone here: a log keeps its newest part only" % gone)
+        return self._line(b"jobsubmit: %d bytes are missing here: a log keeps only its newest part" % gone)
 
     def _split(self, block: bytes) -> Iterator[Line]:
         if self.is_in_line:
@@ -245,14 +245,14 @@ class _Log:
         self.partial = rest
 
     def _line(self, line: bytes) -> Line:
-        """Return a line as a terminal would show it: what was drawn over is gone."""
+        """Return a line as a terminal would show it, without overwritten text."""
         return self.moment, self.source, line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def last_lines(
     job_dir: str, node: int, rank: int | None, count: int, *, since: float = 0.0, size: int = 1 << 16
 ) -> list[str]:
-    """Return the last non-empty lines of a rank, or of what its node says around its ranks, as text."""
+    """Return the last non-empty lines of a rank, or of its node apart from its ranks, as text."""
     reader = LineReader(job_dir, lambda source: source[1] == rank and (rank is not None or source[0] == node))
     reader.last(size)
     found = [*reader.new(), *reader.rest()]

@@ -1,4 +1,4 @@
-"""Note which logs have grown, and bound their size."""
+"""Record which logs have grown, and limit their size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAGE = 4096
 
 
 class IndexWriter:
-    """Note when which log grew; give back the disk space of the oldest part of one that grows beyond the limit."""
+    """Records when each log grew; frees the disk space of the oldest part of a log that exceeds the limit."""
 
     def __init__(self, job_dir: str, limit: int) -> None:
         self.job_dir, self.files, self.limit = job_dir, JobDirectory(job_dir), limit
@@ -34,7 +34,7 @@ class IndexWriter:
         self.grown_at = time.monotonic()
 
     def note(self, sources: Iterable[Source]) -> None:
-        """Look at each log."""
+        """Record which logs have grown since the last call."""
         now, records = time.time(), b""
         for source in sources:
             path = self.files.log_of(*source)
@@ -52,7 +52,7 @@ class IndexWriter:
             self._append(records)
 
     def _append(self, records: bytes) -> None:
-        """Append to the index, whole records only; what a full disk does not take is noted with what comes next."""
+        """Append to the index, whole records only; what a full disk does not accept follows with the next record."""
         try:
             with open(self.files.log_index, "ab", buffering=0) as index:
                 whole = index.tell() // RECORD_BYTES * RECORD_BYTES
@@ -66,7 +66,7 @@ class IndexWriter:
                 raise
 
     def _cut(self, path: str, size: int) -> None:
-        """Punch a hole over the oldest part of a log: no writer is disturbed, and no place in it moves."""
+        """Punch a hole over the oldest part of a log: this disturbs no writer, and moves no offset."""
         end = (size - self.limit // 2) // _PAGE * _PAGE
         self.cuts[os.path.basename(path)] = end
         replace_file(self.files.log_cuts, json.dumps(self.cuts))  # before the hole is there, so that nobody reads it

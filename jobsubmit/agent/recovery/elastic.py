@@ -1,4 +1,4 @@
-"""The nodes of an elastic job: it goes on without one that was lost, and with it once it is back."""
+"""The nodes of an elastic job: it continues without a node that was lost, and with it once it is back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOST, _BACK, _RESTARTED = "lost", "came back", "restarted by torchrun"
 
 
 class Membership:
-    """Note which nodes were lost and came back, and when training went on with how many."""
+    """Record which nodes were lost and came back, and when training continued with how many nodes."""
 
     def __init__(self, job: Job, table: RankTable, progress: StepParser) -> None:
         self.job, self.table, self.progress = job, table, progress
@@ -27,7 +27,7 @@ class Membership:
         self.met: set[int] = set()  # their ranks so far
 
     def can_lose(self, node: int, exit_code: int, alive: int) -> bool:
-        """Return whether the job goes on without a node whose leader has ended; the first holds its meeting point."""
+        """Return whether the job continues without a node whose leader has ended; node 0 hosts the rendezvous."""
         losses = sum(resize["what"] == _LOST for resize in self.job.status["resizes"])
         policy = self.job.scope.restarts
         return (
@@ -40,18 +40,18 @@ class Membership:
         )
 
     def lose(self, node: int, fault: StruckFault | None) -> float:
-        """Go on without a node; return the seconds after which it comes back."""
+        """Continue without a node; return the seconds after which it restarts."""
         policy = self.job.scope.restarts
         assert policy
         backoff = policy["backoff"]
         for rank in self.table.forget_node(node):
             processes.send(rank.pid, signal.SIGKILL)
         self._note(_LOST, node, self._nodes(self.world), fault)
-        self.job.say(node, "this node was lost; the others go on, it comes back in %d s" % backoff)
+        self.job.say(node, "this node was lost; the others continue, and it restarts in %d s" % backoff)
         return backoff
 
     def take(self, event: Event) -> None:
-        """Take the start of a rank: the first of a new meeting tells how many processes go on."""
+        """Take the start of a rank: the first of a new rendezvous has the new number of processes."""
         rank, world = event["rank"], event["world"]
         if not self.is_elastic or (world == self.world and rank not in self.met):
             self.met.add(rank)
@@ -71,7 +71,7 @@ class Membership:
         self.progress.begin_attempt()
 
     def note_training(self) -> None:
-        """Note that the training goes on, if it had stopped for want of a node or because of a new one."""
+        """Record that the training continues, if it had stopped because a node was lost or came back."""
         resizes = self.job.status["resizes"]
         if resizes and resizes[-1]["nodes"] is not None and resizes[-1]["back_at"] is None:
             resizes[-1]["back_at"] = time.time()
@@ -81,7 +81,7 @@ class Membership:
         return world // self.job.environments.nproc
 
     def _note(self, what: str, node: int | None, before: int, fault: StruckFault | None = None) -> None:
-        """Write down a change of the nodes, and how many there were before; with how many it goes on is known later."""
+        """Record a change of the nodes, and their number before it; their number afterwards follows later."""
         resize: Resize = {
             "t": time.time(),
             "what": what,

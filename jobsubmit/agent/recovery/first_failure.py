@@ -11,7 +11,7 @@ _SHUTDOWN_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
 class Rank:
-    """What the rank reporter and its launcher have reported of a rank."""
+    """What the rank reporter and the launcher have reported about a rank."""
 
     def __init__(self, event: Event) -> None:
         self.node, self.rank, self.pid = event["node"], event["rank"], event["pid"]
@@ -24,11 +24,11 @@ class Rank:
         self.ended_at: float | None = None  # by its own account
 
     def end_time(self) -> float:
-        """Return when it ended: it says so itself unless it was killed; 0 while it runs."""
+        """Return when the rank ended: by its own report, unless it was killed; 0 while it runs."""
         return self.ended_at or (self.exit["t"] if self.exit else 0.0)
 
     def intended_code(self) -> int | None:
-        """Return the exit code it meant: one on its way out may still be stopped by us, or crash while torch ends."""
+        """Return the exit code that the rank intended: while it exits we may stop it, or torch may crash."""
         status = self.exit["code"] if self.exit else None
         if self.exception and (status is None or status <= 0):
             return 1
@@ -38,7 +38,7 @@ class Rank:
 
 
 class ProcessFailure:
-    """The end of a rank or of a node's leader that was no success; `code` is negative for a signal."""
+    """A rank or a node's leader that did not succeed; `code` is negative for a signal."""
 
     def __init__(self, node: int, rank: int | None, code: int, t: float) -> None:
         self.node, self.rank, self.code, self.t = node, rank, code, t
@@ -50,13 +50,13 @@ class ProcessFailure:
         return self.was_told, self.is_victim, self.is_leader and self.code > 0, self.t
 
     def is_clear(self) -> bool:
-        """Return whether it surely is a cause: it was not asked to end, and the end of no other process explains it."""
+        """Return whether this certainly is a cause: it was not asked to end, and no other failure explains it."""
         is_explained = self.is_leader and self.code != -signal.SIGKILL
         return not (self.was_told or self.is_victim or is_explained)
 
 
 class RankTable:
-    """What is known of the ranks and leaders of a job."""
+    """The known ranks and leaders of a job."""
 
     def __init__(self) -> None:
         self.ranks: dict[int, Rank] = {}
@@ -83,7 +83,7 @@ class RankTable:
                 rank.exit = rank.exit or event
 
     def running(self) -> dict[int, int]:
-        """Return rank → pid of those whose end nobody has reported; with its leader a rank ends, too."""
+        """Return rank → pid of the ranks whose end was not reported; a rank ends with its leader, too."""
         return {
             number: rank.pid
             for number, rank in self.ranks.items()
@@ -95,7 +95,7 @@ class RankTable:
         return sorted(number for number, rank in self.ranks.items() if rank.exit and rank.exit["code"] == 0)
 
     def ended_before(self, failure: ProcessFailure) -> Rank | None:
-        """Return the rank that ended well first, before others failed because somebody had gone; None if none did."""
+        """Return the first rank that ended with exit code 0 before others failed without it, or None."""
         ended = [rank for rank in self.ranks.values() if rank.exit and rank.exit["code"] == 0]
         if not failure.is_victim or not ended:
             return None

@@ -1,4 +1,4 @@
-"""Whether the kernel has killed a process of ours for want of memory."""
+"""Detect whether the kernel has killed a process of the job because memory was full."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ GROUP_PREFIX = "jobsubmit-"  # of the control groups that hold a job's processes
 
 
 class OomDetector:
-    """Compare the kernel's count of such kills in our control group with what it was at the start."""
+    """Compares the kernel's count of such kills in our control group with the count at the start."""
 
     def __init__(self, root: str = CGROUPS, own: str = "/proc/self/cgroup") -> None:
         self.files = _event_files(root, own)
         self.before = self._count()
 
     def has_struck(self) -> bool:
-        """Return whether the count has risen since the start; never where the kernel does not tell."""
+        """Return whether the count has risen since the start; False if the kernel does not report it."""
         return self._count() > self.before
 
     def _count(self) -> int:
@@ -32,7 +32,7 @@ class OomDetector:
 
 
 def read_groups(path: str = "/proc/self/cgroup") -> list[list[str]]:
-    """Return the control groups of this process: number, controllers, path; none where the kernel does not tell."""
+    """Return the control groups of this process: number, controllers, path; none if the kernel reports none."""
     try:
         with open(path, encoding="utf-8") as stream:
             return [line.rstrip("\n").split(":", 2) for line in stream]

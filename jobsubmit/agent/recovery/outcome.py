@@ -14,7 +14,7 @@ STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # 
 
 
 class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
-    """End the watch: what became of the job."""
+    """The outcome of a job; raised to end the job early."""
 
     def __init__(self, state: str, reason: str = "", message: str = "", failure: Failure | None = None) -> None:
         super().__init__(reason)
@@ -22,7 +22,7 @@ class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
 
     @property
     def words(self) -> list[str]:
-        """Return the last lines of the process that failed first, as many as were kept to be explained."""
+        """Return the last lines of the process that failed first, as many as were kept for the diagnosis."""
         return self.failure.get("words", []) if self.failure else []
 
     @property
@@ -36,7 +36,7 @@ class Outcome(Exception):  # noqa: N818 - it ends the watch, for better or worse
 
 
 def find_outcome(statuses: Sequence[NodeStatus], nodes: int) -> Outcome | None:
-    """Return what became of a job by the statuses of those nodes that left one, or None where they cannot tell."""
+    """Return the outcome of a job from the statuses of its nodes, or None if they do not determine it."""
     failed = [status for status in statuses if status["state"] == "FAILED"]
     if failed:
         return _failed(failed)

@@ -1,4 +1,4 @@
-"""The report of a failure: who, how, and the last words."""
+"""The report of a failure: the process, how it failed, and its last lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = 400  # that are looked through for what they mean
 
 
 def report_failure(job: Job, first: ProcessFailure) -> Failure:
-    """Return the report of the process that failed first; secrets are struck out of the quoted lines."""
+    """Return the report of the process that failed first; secrets are removed from the quoted lines."""
     job.note_logs(now=True)
     node, rank, code = first.node, first.rank, first.code
     own = _words(job, node, rank) if rank is not None else []
@@ -48,7 +48,7 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
 
 
 def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | None) -> Failure:
-    """Return the report of a rank that ended well while others still needed it, the first of which is the victim."""
+    """Return the report of a rank that ended with exit code 0 while others needed it; `victim` failed first of them."""
     failure = report_failure(job, ProcessFailure(gone.node, gone.rank, 0, gone.end_time()))
     at = "" if step is None else " at step %d" % step
     before = max(0.0, victim.t - gone.end_time())
@@ -64,7 +64,7 @@ def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | N
 
 
 def _words(job: Job, node: int, rank: int | None) -> list[str]:
-    """Return what a process of this attempt said last."""
+    """Return the last lines of a process of this attempt."""
     lines = last_lines(job.dir, node, rank, _WORDS, since=job.attempt_began)
     return [job.without_secrets(line) for line in lines]
 
@@ -78,7 +78,7 @@ def _without_secrets(job: Job, value: object) -> object:
 
 
 def describe_process(node: int, rank: int | None) -> str:
-    """Return how people name a process: node 1, rank 3."""
+    """Return the name of a process in messages: node 1, rank 3."""
     return "node %d" % node + ("" if rank is None else ", rank %d" % rank)
 
 
@@ -91,7 +91,7 @@ def describe_signal(number: int) -> str:
 
 
 def keep_error_file(job: Job, rank: Rank) -> None:
-    """Keep torch's error.json of a rank, which torch writes where @record is used and removes at the end."""
+    """Keep torch's error.json of a rank, which torch writes if @record is used, and removes at the end."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         with open(rank.error_file or "", encoding="utf-8") as stream:
             error = json.load(stream)

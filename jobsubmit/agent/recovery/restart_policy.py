@@ -17,7 +17,7 @@ _CONDITIONS = {
 
 
 def wants_restart(policy: RestartPolicy | None, outcome: Outcome, restarts: int) -> bool:
-    """Return whether a policy wants another attempt after so many restarts."""
+    """Return whether a policy allows another attempt after so many restarts."""
     if policy is None or restarts >= policy["max"] or outcome.state != "FAILED":
         return False
     return any(_applies(condition, outcome) for condition in policy["on"])

@@ -1,6 +1,6 @@
-"""How far the training is, as its own lines tell: the number behind `step`, else `iter`, else `epoch`.
+"""The progress of the training, from its log lines: the number after `step`, else `iter`, else `epoch`.
 
-Where no line has a step, the timing of `profile` counts them.
+If no line has a step, the timing of `profile` counts them.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class StepParser:
         self.bad_loss: BadLoss | None = None  # the first
 
     def begin_attempt(self) -> None:
-        """Forget the steps of the attempt before."""
+        """Forget the steps of the previous attempt."""
         self.first = self.last = None
         self.last_of = {}
 
     def look(self, sources: Iterable[tuple[int, int | None]]) -> bool:
-        """Read what was written since the last look; return whether a step was told. `sources` are (node, rank)."""
+        """Read what was written since the last call; return whether it has a step. `sources` are (node, rank)."""
         told = False
         for node, rank in sources:
             for stream in STREAMS:

@@ -1,4 +1,4 @@
-"""One attempt at a job: every node is started, and watched until all have ended well or one thing went wrong."""
+"""One attempt of a job: start every node, and watch all until they have succeeded or something fails."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Attempt:
         self.struck: list[StruckFault] = []
 
     def run(self) -> Outcome:
-        """Return how it ended; raises Outcome where the whole job must end. Processes may be left."""
+        """Return the outcome; raises Outcome if the whole job must end. Processes may still run afterwards."""
         for node in self.nodes:
             node.starts_at += self.faults.delay_of(node.index)
         if not self.job.is_command:
@@ -165,12 +165,12 @@ class Attempt:
         return any(self._has_said_more_than_we(node.index) for node in nodes)
 
     def _has_said_more_than_we(self, node: int) -> bool:
-        """Return whether a node's command has written a line: the lines of its start script are ours."""
+        """Return whether a node's command has written a line; the lines of its start script do not count."""
         lines = last_lines(self.job.dir, node, None, _OWN_LINES, since=self.job.attempt_began)
         return any(not line.startswith("jobsubmit: ") for line in lines)
 
     def _note_recovery(self) -> None:
-        """Note when the training was back after a restart, and what it had to do again."""
+        """Note when training continued after a restart, and how many steps it had to repeat."""
         restarts = self.job.status["restarts"]
         if restarts and restarts[-1]["back_at"] is None:
             back = restarts[-1]
@@ -186,7 +186,7 @@ class Attempt:
             if self.faults.strike(fault, leader.pid if leader else None, running):
                 self.struck.append({"text": fault["text"], "t": time.time()})
             else:
-                self.job.add_note("the fault `%s` did not strike: what it was meant for had ended" % fault["text"])
+                self.job.add_note("the fault `%s` was not triggered: its target had already ended" % fault["text"])
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,7 +241,7 @@ class Attempt:
         places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
         message = "no output and no CPU time for %d s" % silence
         if ended:
-            message += " after rank %d had ended well" % ended[0]
+            message += " after rank %d had ended with exit code 0" % ended[0]
         odd = hang_detector.find_odd_one_out(places)
         others = sorted(set(places) - {odd})
         for rank, (where, called, _) in sorted(places.items()):
@@ -266,7 +266,7 @@ class Attempt:
         return Outcome("FAILED", "HANG", message, failure)
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with who failed first, by all that came in while the nodes were stopping."""
+        """Return the outcome with the first failure, from all events up to the end of the nodes."""
         for event in self.job.events.new():
             self.table.take(event)
         failures = self.table.failures()
@@ -288,7 +288,7 @@ class Attempt:
         if first.rank is None and first.code == -signal.SIGKILL:
             reason = "NODE_FAILED"
         if first.code == -signal.SIGKILL and self.memory.has_struck():
-            reason, failure["message"] = "OOM", failure["message"] + ", by the kernel, for want of memory"
+            reason, failure["message"] = "OOM", failure["message"] + ", sent by the kernel because memory was full"
         return Outcome("FAILED", reason, failure["message"], failure)
 
 

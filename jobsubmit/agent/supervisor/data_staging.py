@@ -1,4 +1,4 @@
-"""Have data carried between a job's directories and its stores, by a process that has the client's libraries."""
+"""Copy data between a job's directories and its stores, in a process that has the client's libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.05
 
 
 def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
-    """Start to carry `inputs` or `outputs`; what there is to say about it is said by node 0."""
+    """Start to copy `inputs` or `outputs`; messages about it go to the log of node 0."""
     folder = job.assignment["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
         [*job.assignment["data_staging"], what, job.dir],
@@ -24,7 +24,7 @@ def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
 
 
 class Outputs:
-    """Upload what a job writes: now and then, and whenever its processes have ended."""
+    """Upload the outputs of a job: at intervals, and each time its processes have ended."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -34,7 +34,7 @@ class Outputs:
         self.running: subprocess.Popen[bytes] | None = None
 
     def poll(self) -> None:
-        """Start an upload when it is time, if none runs."""
+        """Start an upload if one is due and none is running."""
         if self.running is not None and self.running.poll() is not None:
             self.running = None
         if self.every and self.running is None and time.monotonic() >= self.due:
@@ -42,7 +42,7 @@ class Outputs:
             self.running = start_carrier(self.job, "outputs")
 
     def flush(self) -> bool:
-        """Upload what there is, now; return whether it worked. Whoever cancels the job once more ends it."""
+        """Upload now; return whether it succeeded. A further cancellation of the job stops the upload."""
         if not self.every:
             return True
         asked = self._asked()
@@ -52,7 +52,7 @@ class Outputs:
         return self._wait(start_carrier(self.job, "outputs"), asked)
 
     def pids(self) -> list[int]:
-        """Return the process that carries now, which is no part of the training."""
+        """Return the pid of a running upload, which does not belong to the training."""
         return [self.running.pid] if self.running is not None else []
 
     def _wait(self, carrying: subprocess.Popen[bytes], asked: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a node finds in its environment: the node contract, and nothing stray of the user's shell."""
+"""The environment of a node: the node contract, without reserved variables of the user's shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOOK_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 
 class NodeEnvironments:
-    """Make the environment of each node of one job."""
+    """The environments of the nodes of one job."""
 
     def __init__(
         self, assignment: Assignment, files: JobDirectory, scope: AllNodes | OneNode, addresses: list[str], port: int
@@ -61,7 +61,7 @@ class NodeEnvironments:
         return environment
 
     def _hosts(self) -> dict[str, str]:
-        """Return the addresses of all nodes, or the file that holds them: the kernel bounds a variable's length."""
+        """Return the addresses of all nodes, or the file that contains them: the kernel limits a variable's length."""
         text = ",".join(self.addresses)
         if len(text) <= contract.LONGEST_VALUE:
             return {contract.HOSTS: text}
@@ -70,12 +70,12 @@ class NodeEnvironments:
         return {contract.HOSTS_FILE: self.files.hosts}
 
     def mount_path(self, mount: Mount) -> str:
-        """Return where an input, an output or the checkpoints of the job are; its nodes share them."""
+        """Return the path of an input, an output or the checkpoints of the job; its nodes share them."""
         return mount_path(self.request, self.shared, mount)
 
 
 def mount_path(request: AgentRequest, files: JobDirectory, mount: Mount) -> str:
-    """Return where an input, an output or the checkpoints of a job are."""
+    """Return the path of an input, an output or the checkpoints of a job."""
     if "path" in mount:  # it is there already, where all nodes see it
         return mount["path"]
     if mount["kind"] != "checkpoint":

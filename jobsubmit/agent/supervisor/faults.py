@@ -1,4 +1,4 @@
-"""Faults on purpose: each strikes once, when its moment has come."""
+"""Faults that the user asked for: each is triggered once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..protocol import Fault
 
 
 class Faults:
-    """The faults of a job that have not struck yet.
+    """The faults of a job that have not been triggered yet.
 
     Each is {"text", "action": kill or delay, "target": node or rank, "number", "signal", "at_step" or "after" seconds
     (counted from when all ranks have started), "by" seconds}.
@@ -21,7 +21,7 @@ class Faults:
         self.job_dir, self.waiting = job_dir, list(faults)
 
     def delay_of(self, node: int) -> float:
-        """Return how many seconds the start of a node is put off, once."""
+        """Return by how many seconds the start of a node is delayed, once."""
         for fault in self.waiting:
             if fault["action"] == "delay" and fault["number"] == node:
                 self.waiting.remove(fault)
@@ -30,7 +30,7 @@ class Faults:
         return 0.0
 
     def due(self, step: int | None, ready_since: float | None) -> list[Fault]:
-        """Return the kills whose moment has come; `ready_since` is when all ranks had started (monotonic)."""
+        """Return the kills that are due; `ready_since` is when all ranks had started (monotonic)."""
         found = []
         for fault in list(self.waiting):
             if fault["action"] != "kill" or ready_since is None:
@@ -45,7 +45,7 @@ class Faults:
         return found
 
     def strike(self, fault: Fault, leader: int | None, ranks: Mapping[int, int]) -> bool:
-        """Send the signal to one rank, or to all processes of a node; `ranks` are the pids of those that run."""
+        """Send the signal to one rank, or to all processes of a node; `ranks` maps running ranks to pids."""
         if fault["target"] == "rank":
             pids = [ranks[fault["number"]]] if fault["number"] in ranks else []
         else:

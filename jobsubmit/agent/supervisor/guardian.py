@@ -1,4 +1,4 @@
-"""Outlive the supervisor: whatever happens to it, nothing of the job stays behind and the status tells the truth."""
+"""The guardian outlives the supervisor: it ends the processes that are left, and completes the status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATE_SECONDS = 20.0  # beyond the grace of a cancelled job, until a supervisor 
 
 
 def main() -> None:
-    """Read the assignment from standard input, take the job's lock, say `ready`, and see the job through."""
+    """Read the assignment from standard input, take the job's lock, print `ready`, and run the job to its end."""
     job_dir = sys.argv[1]
     assignment = json.load(sys.stdin)
     assignment["umask"] = os.umask(0o077)  # of the user's processes; what we write ourselves is for the owner only
@@ -30,7 +30,7 @@ def main() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit("the job is running already")
+        sys.exit("the job is already running")
     except OSError:
         pass  # a file system without locks: the time stamp of the file shows that we live
     processes.adopt_orphans()
@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
-    """Return once the supervisor has ended: whether it had to be killed, for it did not end a cancelled job, and how.
+    """Wait for the supervisor; return whether it was killed because it did not cancel the job, and its wait status.
 
-    One that was stopped goes on when its job is cancelled.
+    A supervisor that was stopped by a signal is continued when its job is cancelled.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     beat, alive_at = 0, time.monotonic()
@@ -73,7 +73,7 @@ def _wait_for(supervisor: int, job_dir: str) -> tuple[bool, int]:
 
 
 def _beat_of(job_dir: str) -> int:
-    """Return the time stamp that a living supervisor sets again and again."""
+    """Return the time stamp that a running supervisor updates periodically."""
     try:
         return os.stat(JobDirectory(job_dir).lock).st_mtime_ns
     except OSError:
@@ -81,12 +81,12 @@ def _beat_of(job_dir: str) -> int:
 
 
 def _write_end(job_dir: str, was_late: bool, wait_status: int) -> None:
-    """Write down how the job ended, if its supervisor has not; where there is no room, wait for it."""
+    """Write the end of the job, if its supervisor has not; if the disk is full, wait for room."""
     before = status_file.read_status(job_dir)
     if before and "ended" in before:
         return
     state, reason = ("CANCELLED", "") if was_late else ("LOST", "SUPERVISOR_DIED")
-    message = "the process that watched the job %s" % (
+    message = "the supervisor of the job %s" % (
         "did not end it, and was killed" if was_late else "died (%s)" % _spelled(wait_status)
     )
     empty: NodeStatus = {"state": state, "reason": reason, "message": message}

@@ -1,4 +1,4 @@
-"""Whether a job still shows a sign of life, and where each rank is when it does not."""
+"""Detect that a job hangs, and where each rank is then."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class HangWatch:
-    """Notice that nothing has been written and no process has worked for some time."""
+    """Detect that for some time no output was written and no process used CPU time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -29,9 +29,9 @@ class HangWatch:
         self.used: dict[int, float] = {}
 
     def silent_for(self, wrote_at: float, workers: Callable[[], Iterable[int]]) -> float:
-        """Return the seconds since the last sign of life; `wrote_at` is when a log grew last (time.monotonic()).
+        """Return the seconds since the last activity; `wrote_at` is when a log last grew (time.monotonic()).
 
-        `workers` returns the pids whose CPU time counts; it is asked now and then.
+        `workers` returns the pids whose CPU time counts; it is called periodically.
         """
         now = time.monotonic()
         self.alive_at = max(self.alive_at, min(now, wrote_at))
@@ -46,13 +46,13 @@ class HangWatch:
 
 
 def _cpu_seconds(pid: int) -> list[float]:
-    """Return the CPU time a process has used, or nothing where that cannot be told."""
+    """Return the CPU time that a process has used, or nothing if it is unknown."""
     fields = processes.read_stat(pid)
     return [(int(fields[11]) + int(fields[12])) / _TICK] if fields else []
 
 
 def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
-    """Ask each rank (rank → pid) for its stacks; return the lines of those that answered."""
+    """Ask each rank (rank → pid) for its stacks; return the lines of the ranks that wrote them."""
     files = {rank: JobDirectory(job_dir).stacks_of(rank) for rank in ranks}
     before = {rank: _size(file) for rank, file in files.items()}
     for pid in ranks.values():
@@ -66,7 +66,7 @@ def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
 
 
 def _catches(pid: int) -> bool:
-    """Return whether a process handles the signal: one that does not would be ended by it."""
+    """Return whether a process handles the signal, which would otherwise end it."""
     try:
         with open("/proc/%d/status" % pid) as stream:
             caught = next(line for line in stream if line.startswith("SigCgt:"))
@@ -90,7 +90,7 @@ def _lines(path: str, start: int) -> list[str]:
 
 
 def main_thread(lines: list[str]) -> list[str]:
-    """Return the frames of the main thread, the innermost first: it is the last that is listed."""
+    """Return the frames of the main thread, which is listed last, innermost first."""
     starts = [index for index, line in enumerate(lines) if "most recent call first" in line]
     return lines[starts[-1] + 1 :] if starts else []
 
@@ -98,7 +98,7 @@ def main_thread(lines: list[str]) -> list[str]:
 def find_place(lines: list[str]) -> tuple[str, str, bool]:
     """Return where a rank is in the user's own code, what it calls there, and whether it waits in torch for others.
 
-    The first is `file:line in function`; what cannot be told is empty.
+    The first is `file:line in function`; unknown values are empty.
     """
     frames = [found for line in main_thread(lines) if (found := _FRAME.match(line))]
     if not frames:
@@ -117,7 +117,7 @@ _STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
 def find_odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
-    """Return the one rank that does not wait while all others do, or is somewhere else than all others, or None."""
+    """Return the only rank that does not wait, or that is at another place than all others, or None."""
     busy = [rank for rank, (_, _, waits) in places.items() if not waits]
     if len(busy) == 1 and len(places) > 1:
         return busy[0]

@@ -1,4 +1,4 @@
-"""What all parts of the supervisor share: the assignment, the directory, the status, and the reasons to end early."""
+"""What all modules of the supervisor share: assignment, directory, status, and the reasons to end early."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Job:
         }
 
     def prepare(self) -> None:
-        """Find port and addresses, make the directories; whatever fails here is the submitter's error."""
+        """Find port and addresses, and create the directories; errors here are reported to the submitter."""
         port, addresses = self.scope.find_peers()
         self.environments = NodeEnvironments(self.assignment, self.files, self.scope, addresses, port)
         python = self.request.get("python")
@@ -106,9 +106,9 @@ class Job:
         self.told_to_end = True
 
     def write_status(self, **fields: Unpack[StatusChange]) -> None:
-        """Change some fields of the status, and write it; a new state is an event, too.
+        """Change some fields of the status, and write it; a new state is also an event.
 
-        What a full disk does not take is written once there is room (see `write_again`).
+        If the disk is full, it is written once there is room (see `write_again`).
         """
         if "ended" not in fields and fields.get("state", self.status["state"]) != self.status["state"]:
             events.append_event(self.dir, "state", state=fields["state"], message=fields.get("message", ""))
@@ -124,19 +124,19 @@ class Job:
             if not is_full(error):
                 raise
             self.is_status_unwritten = True
-            text = "%s was full while the job ran (%s): its log may be incomplete" % (self.dir, error.strerror)
+            text = "the disk of %s was full during the job (%s): its log may be incomplete" % (self.dir, error.strerror)
             if text not in self.status.get("notes", ()):
                 self.status["notes"] = [*self.status.get("notes", ()), text]
 
     def write_again(self) -> bool:
-        """Write what a full disk did not take, once a second; return whether nothing is left."""
+        """Retry the writes that failed because the disk was full, once a second; return whether none is left."""
         self._beat()
         if self.is_status_unwritten and time.monotonic() >= self.write_due:
             self._write()
         return events.write_events(self.dir) and not self.is_status_unwritten
 
     def write_at_last(self) -> None:
-        """Write what is left, now that the job has ended; where there is no room, wait for it."""
+        """Write what is left after the end of the job; if the disk is full, wait for room."""
         with suppress(OSError):
             os.unlink(self.files.reserve)
         self.write_due = 0.0
@@ -148,7 +148,7 @@ class Job:
             self.write_status(notes=[*self.status["notes"], text])
 
     def pause(self) -> None:
-        """Let a moment pass, unless the job must end: then raise Outcome."""
+        """Wait a moment; raise Outcome if the job must end."""
         self.note_logs()
         self.write_again()
         if self.told_to_end:
@@ -161,11 +161,11 @@ class Job:
         time.sleep(POLL_SECONDS)
 
     def cancel_grace(self) -> float | None:
-        """Return the seconds that whoever cancels the job leaves its processes, or None if nobody does."""
+        """Return the grace time of a cancellation in seconds, or None if the job is not cancelled."""
         return status_file.cancel_grace(self.shared.path, USUAL_GRACE_SECONDS)
 
     def begin_attempt(self, number: int) -> None:
-        """Let what is counted per attempt begin anew."""
+        """Reset what is counted per attempt."""
         self.phases.begin_attempt(number)
         self.sizes_before = self.logs.ends.copy()
         self.attempt_began = time.time()
@@ -173,16 +173,16 @@ class Job:
 
     @property
     def is_command(self) -> bool:
-        """Return whether nodes run a command of the user's own, which may start ranks or not."""
+        """Return whether nodes run a command of the user, which may or may not start ranks."""
         return self.request["mode"] == "command"
 
     def sources(self) -> list[tuple[int, int | None]]:
-        """Return (node, rank) of whatever may tell how far the training is."""
+        """Return (node, rank) of each log that may show the progress of the training."""
         ranks = [(node, rank) for rank, node in self.node_of_rank.items()]  # type: list[tuple[int, int | None]]
         return ranks + [(node, None) for node in self.nodes] if self.is_command else ranks
 
     def note_logs(self, *, now: bool = False) -> None:
-        """Note which logs have grown, now or if the last look is a while ago; show that we live."""
+        """Record which logs have grown, now or at intervals, and update the heartbeat."""
         self._beat()
         if not now and time.monotonic() < self.index_due:
             return
@@ -192,7 +192,7 @@ class Job:
         self.logs.note((node, rank, stream) for node, rank in owners for stream in STREAMS)
 
     def _beat(self) -> None:
-        """Show that the job is watched, where locks cannot; note which processes there are."""
+        """Update the heartbeat, for file systems without locks; record the running processes."""
         if time.monotonic() < self.beat_due:
             return
         self.beat_due = time.monotonic() + _BEAT_SECONDS
@@ -214,9 +214,9 @@ class Job:
         cwd: str | None = None,
         env: dict[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a process of a node, which ends with us; what it says is the node's.
+        """Start a process of a node, which ends with the supervisor; its output goes to the node's logs.
 
-        One of ours writes files for their owner only; the user's has the umask of whoever submitted the job.
+        Our own processes write files for their owner only; the user's processes have the umask of the user.
         """
 
         def begin() -> None:
@@ -239,11 +239,11 @@ class Job:
         return process
 
     def node_log(self, node: int, stream: str) -> BinaryIO:
-        """Open a log of a node for more."""
+        """Open a log of a node to append to it."""
         return open(self.files.log_of(node, None, stream), "ab")
 
     def say(self, node: int, text: str) -> None:
-        """Write a line of ours among those of a node, unless the disk is full."""
+        """Write a line of jobsubmit to the log of a node, unless the disk is full."""
         try:
             with self.node_log(node, "stderr") as log:
                 log.write(("jobsubmit: %s\n" % text).encode())
@@ -252,7 +252,7 @@ class Job:
                 raise
 
     def without_secrets(self, text: str) -> str:
-        """Return a text with every secret value struck out, the longest first: one may be part of another."""
+        """Return a text with every secret value replaced by its name, the longest first: one may contain another."""
         parts = {part: name for name, value in self.assignment["secrets"].items() for part in secret_forms(value)}
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
@@ -261,7 +261,7 @@ class Job:
 
 
 def secret_forms(secret: str) -> set[str]:
-    """Return the forms in which a secret may stand in a line: each of its lines, also as a part of an address."""
+    """Return the forms in which a secret may occur in a line: each of its lines, also URL-quoted."""
     from urllib.parse import quote, quote_plus
 
     lines = secret.splitlines()

@@ -1,4 +1,4 @@
-"""When each step of a local job started and ended."""
+"""When each phase of a job started and ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .. import events
 
 
 class PhaseRecorder:
-    """Record when each step started and ended, once."""
+    """Record the start and the end of each phase, once."""
 
     def __init__(self, job_dir: str) -> None:
         self.job_dir = job_dir
@@ -14,19 +14,19 @@ class PhaseRecorder:
         self.seen: set[tuple[str, str]] = set()
 
     def begin_attempt(self, attempt: int) -> None:
-        """Let the steps that each attempt has begin anew."""
+        """Start to record the phases of a new attempt."""
         self.attempt, self.seen = attempt, set()
 
     def start(self, step: str) -> bool:
-        """Record the start of a step, unless it was."""
+        """Record the start of a phase, unless it was recorded; return whether it was new."""
         return self._record(step, "start")
 
     def end(self, step: str) -> bool:
-        """Record the end of a step that was started; return whether it was new."""
+        """Record the end of a phase that was started; return whether it was new."""
         return (step, "start") in self.seen and self._record(step, "end")
 
     def ended(self, step: str) -> bool:
-        """Return whether a step has ended."""
+        """Return whether a phase has ended."""
         return (step, "end") in self.seen
 
     def _record(self, step: str, edge: str) -> bool:

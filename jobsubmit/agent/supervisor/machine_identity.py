@@ -1,4 +1,4 @@
-"""Which machine watches a job: its record may lie on a disk that others see, or be copied to another one."""
+"""Which machine supervises a job: other machines may see its directory, or a copy of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..protocol import Watcher
 
 
 def describe_watcher(job_dir: str) -> Watcher:
-    """Return who we are: `boot` names the running kernel, `dir` is where the job's lock is held."""
+    """Return the identity of this machine: `boot` is its running kernel, `dir` the directory of the job's lock."""
     return {
         "host": os.uname().nodename,
         "boot": _boot(),

@@ -12,10 +12,10 @@ _PORTS = range(20000, 30000)  # below the range that outgoing connections take t
 
 
 def lease_port(seed: str) -> tuple[int, socket.socket]:
-    """Return (port, socket): nobody else gets the port while the socket is open, and torch can still listen on it.
+    """Return (port, socket): no other job gets the port while the socket is open, and torch can still listen on it.
 
-    The socket is bound without SO_REUSEADDR, so a second lease of the port is refused, and gets it afterwards, so that
-    the job's own store may bind beside it. It never listens.
+    The socket is bound without SO_REUSEADDR, so that a second lease of the port fails. The option is set afterwards, so
+    that the job's own store can bind to the port. The socket never listens.
     """
     start = random.Random(seed).randrange(len(_PORTS))
     for step in range(len(_PORTS)):
@@ -46,9 +46,9 @@ def _bind_everywhere(port: int) -> socket.socket | None:
 
 
 def node_addresses(nodes: int, usable: Callable[[str], bool] | None = None) -> list[str]:
-    """Return a loopback address per node, 127.0.0.101 and up, in an order that also sorts as text.
+    """Return a loopback address per node, from 127.0.0.101, in an order that also sorts as text.
 
-    Where only 127.0.0.1 exists (macOS), all nodes share it.
+    If only 127.0.0.1 exists (macOS), all nodes share it.
     """
     usable = usable or _usable
     wanted = ["127.0.%d.%d" % _last_parts(index) for index in range(nodes)]
@@ -71,6 +71,6 @@ def _usable(address: str) -> bool:
 
 
 def loopback_interface() -> str:
-    """Return the name of the loopback interface, or nothing where it has another name."""
+    """Return the name of the loopback interface; empty if it has an unusual name."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), "")

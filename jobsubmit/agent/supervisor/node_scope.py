@@ -1,4 +1,4 @@
-"""Which nodes a supervisor runs: all nodes of a job on this machine, or the one that an engine has started it for."""
+"""Which nodes a supervisor runs: all nodes of a job on this machine, or the one node of a platform's task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER_NODES_GRACE_SECONDS = 10.0
 
 
 def find_scope(assignment: Assignment) -> AllNodes | OneNode:
-    """Return which nodes an assignment is about."""
+    """Return the nodes that an assignment covers."""
     place = assignment.get("place")
     return OneNode(assignment["request"], place) if place else AllNodes(assignment["request"])
 
@@ -32,7 +32,7 @@ def find_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def share_gpus(gpus: list[str], nodes: int, nproc: int | None) -> list[list[str]]:
-    """Return the GPUs of each node: disjoint and equally many, or none at all where they do not suffice."""
+    """Return the GPUs of each node: disjoint and equally many, or none at all if there are too few."""
     each = nproc or len(gpus) // nodes
     if each < 1 or each * nodes > len(gpus):
         return [[] for _ in range(nodes)]
@@ -40,7 +40,7 @@ def share_gpus(gpus: list[str], nodes: int, nproc: int | None) -> list[list[str]
 
 
 class _Scope:
-    """What is the same for both: an engine gives less to all nodes, and a machine less to one."""
+    """The common base of both scopes, with their defaults."""
 
     attempt = 0
     restarts: RestartPolicy | None = None
@@ -48,10 +48,10 @@ class _Scope:
     other_nodes_seconds = 0.0  # that the supervisor waits for what nodes elsewhere may explain
 
     def release(self) -> None:
-        """Give back what `find_peers` has taken."""
+        """Release what `find_peers` has leased."""
 
     def share_of(self, node: int, nproc: int, base: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that give a node its share of the machine: none if it has all of it."""
+        """Return the variables that give a node its share of the machine: none if it has the whole machine."""
         return {}
 
     def job_folder(self, files: JobDirectory, node: int) -> str:
@@ -88,7 +88,7 @@ class AllNodes(_Scope):
         return port, network.node_addresses(self.request["nodes"])
 
     def release(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         if self.lease:
             self.lease.close()
 
@@ -103,19 +103,19 @@ class AllNodes(_Scope):
         }
 
     def notes(self) -> list[str]:
-        """Return that the job has no GPUs where it wants more than there are."""
+        """Return a note if the job gets no GPUs because it needs more than this machine has."""
         if not self.found_gpus or self.gpus[0]:
             return []
         wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
-        return ["this machine shows %d GPUs, the job wants %d: it runs on CPUs" % (len(self.found_gpus), wanted)]
+        return ["this machine has %d GPUs, the job needs %d: it runs on the CPU" % (len(self.found_gpus), wanted)]
 
     def stopped(self) -> Outcome:
         """Return how the job ends when this process gets SIGTERM."""
-        return Outcome("LOST", "SUPERVISOR_ENDED", "the process that watched the job was told to end")
+        return Outcome("LOST", "SUPERVISOR_ENDED", "the supervisor of the job received SIGTERM")
 
 
 class OneNode(_Scope):
-    """One node of a job: it has its machine for itself, and the engine restarts the job."""
+    """One node of a job: it has a machine for itself, and the platform restarts the job."""
 
     def __init__(self, request: AgentRequest, place: Place) -> None:
         self.place = place
@@ -131,11 +131,11 @@ class OneNode(_Scope):
         }
 
     def find_peers(self) -> tuple[int, list[str]]:
-        """Return the rendezvous port and the address of each node, as the engine gave them."""
+        """Return the rendezvous port and the address of each node, as the platform gave them."""
         return self.place["port"], self.place["addresses"]
 
     def job_folder(self, files: JobDirectory, node: int) -> str:
-        """Return MA_JOB_DIR of the node: the engine's, or one of ours."""
+        """Return MA_JOB_DIR of the node: the platform's, or our own."""
         return self.place.get("job_folder") or os.path.join(files.nodes, str(node))
 
     def script(self, files: JobDirectory, node: int) -> str:
@@ -144,4 +144,4 @@ class OneNode(_Scope):
 
     def stopped(self) -> Outcome:
         """Return how the node ends when this process gets SIGTERM."""
-        return Outcome("CANCELLED", STOPPED_BY_PLATFORM, "the engine told this node to end")
+        return Outcome("CANCELLED", STOPPED_BY_PLATFORM, "the platform stopped this node")

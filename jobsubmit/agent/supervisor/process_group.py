@@ -1,7 +1,7 @@
-"""What holds all processes of a local job together, those that have turned into daemons included.
+"""Find all processes of a local job, including those that have become daemons.
 
-A control group, where one can be had, knows every process that was started in it. Elsewhere the supervisor writes down
-each process that it sees, with its start time, which no later process of the same number shares.
+A control group, where one is available, contains every process that was started in it. Otherwise the supervisor records
+each process that it sees, with its start time, which distinguishes it from a later process with the same pid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCOPE_SECONDS = 1.0  # a submission waits for it
 
 
 def enter(job_dir: str) -> None:
-    """Put this process, and so all that it will start, into a control group of the job, if that is possible."""
+    """Move this process, and so all that it will start, into a control group of the job, if possible."""
     name = _name(job_dir)
     for parent in _own_groups():
         group = os.path.join(parent, name)
@@ -66,7 +66,7 @@ def _own_groups() -> Iterator[str]:
 
 
 def _systemd_scope(name: str) -> str:
-    """Have the user's systemd put this process into a scope of its own; return the scope's folder, or nothing."""
+    """Let the user's systemd move this process into a scope of its own; return the scope's folder, or nothing."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if not os.path.exists(os.path.join(runtime, "systemd", "private")):
         return ""
@@ -89,7 +89,7 @@ def _systemd_scope(name: str) -> str:
 
 
 def find_group(job_dir: str) -> str:
-    """Return the folder of the job's control group, or nothing; a record that names another folder is not believed."""
+    """Return the folder of the job's control group, or nothing; a record that names another folder is ignored."""
     try:
         group = read_file(JobDirectory(job_dir).control_group, 4096).decode()
     except (OSError, UnicodeDecodeError):
@@ -109,7 +109,7 @@ def find_members(job_dir: str) -> set[int]:
 
 
 def end(job_dir: str, seconds: float = _SECONDS) -> None:
-    """SIGKILL all that is left in the job's control group, and remove it."""
+    """Kill all processes that are left in the job's control group, and remove the group."""
     deadline = time.monotonic() + seconds
     while find_members(job_dir) and time.monotonic() < deadline:
         for pid in find_members(job_dir):
@@ -125,14 +125,14 @@ def _remove(group: str) -> None:
 
 
 class Register:
-    """Write down the processes below this one, whenever there are others than before."""
+    """Record the descendants of this process, whenever they have changed."""
 
     def __init__(self, job_dir: str) -> None:
         self.path, self.watcher = JobDirectory(job_dir).processes, describe_watcher(job_dir)
         self.seen: dict[int, int] = {}
 
     def note(self) -> None:
-        """Look which processes there are now, and keep the earlier ones that still run."""
+        """Record the current processes, and earlier ones that still run."""
         starts = {pid: processes.start_time_of(pid) for pid in {*processes.find_descendants(), *self.seen}}
         now = {pid: start for pid, start in starts.items() if start and self.seen.get(pid, start) == start}
         if now == self.seen:
@@ -144,7 +144,7 @@ class Register:
 
 
 def find_registered(job_dir: str) -> set[int]:
-    """Return the pids that were written down and still are the same processes."""
+    """Return the recorded pids that still belong to the same processes."""
     try:
         found = read_fields(read_file(JobDirectory(job_dir).processes), {"watcher": dict, "seen": [[int]]})
     except (OSError, ValueError):

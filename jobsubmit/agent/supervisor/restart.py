@@ -1,8 +1,8 @@
-"""A restart: what it keeps, what it notes, and the pause before it.
+"""A restart: what it keeps, what it records, and the pause before it.
 
-All attempts of a job share its directory and so its installed packages, inputs, outputs, checkpoints, logs and events;
-port and addresses stay the same. The code is fetched anew, as on another node. An attempt begins without ranks, phases
-and step numbers of its own, and JOBSUBMIT_RESTART_COUNT holds its number.
+All attempts of a job share its directory, and so its installed packages, inputs, outputs, checkpoints, logs and events;
+port and addresses stay the same. The code is fetched again, as on a new node. An attempt begins without ranks, phases
+and step numbers, and JOBSUBMIT_RESTART_COUNT contains its number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .attempt import Attempt
 
 
 def prepare_restart(ended: Attempt, outcome: Outcome, detected_at: float) -> int:
-    """Note a restart, upload what there is, pause, and return the number of the next attempt; raises Outcome."""
+    """Record a restart, upload the outputs, pause, and return the number of the next attempt; raises Outcome."""
     job, progress = ended.job, ended.progress
     progress.look(job.sources())  # what was written while the nodes were stopping
     policy, number = job.scope.restarts, ended.number + 1

@@ -1,4 +1,4 @@
-"""What happens once, before a node's script may run: the code is fetched and proven, the data is brought."""
+"""Prepare the nodes, before their start scripts run: fetch and verify the code, fetch the data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETUP_COMPLETE = "setup-complete"  # written by the start script
 
 
 def fetch_code(job: Job) -> dict[int, str]:
-    """Fetch code and start script onto every node, at once; return the digest of each node's script."""
+    """Fetch code and start script on all nodes in parallel; return the digest of each node's script."""
     if job.assignment["order"] is None:  # somebody has done so before we came
         return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
     job.phases.start("fetch")
@@ -37,10 +37,10 @@ def fetch_code(job: Job) -> dict[int, str]:
 
 
 def renew_code(job: Job) -> dict[int, str]:
-    """Put the code as it was submitted in place of what an attempt left, as on nodes that are new.
+    """Replace the code that an attempt left with the submitted code, as on new nodes.
 
-    So a checkpoint that the code keeps beside itself is not there again, as on a platform. Raises Outcome where a
-    start script was changed.
+    A checkpoint that the code wrote into its own folder is gone then, as on a platform. Raises Outcome if a start
+    script was changed.
     """
     if job.assignment["order"] is None:
         return job.scripts
@@ -74,7 +74,7 @@ def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
 
 
 def prove_script(job: Job, node: int) -> str:
-    """Return the path of a node's start script; raise Outcome unless it is, at this start too, what was submitted."""
+    """Return the path of a node's start script; raise Outcome unless it is still the one that was submitted."""
     path = job.scope.script(job.files, node)
     try:
         with open(path, "rb") as stream:
@@ -82,19 +82,19 @@ def prove_script(job: Job, node: int) -> str:
     except OSError as error:
         raise Outcome("FAILED", "START_FAILED", "%s cannot be read: %s" % (path, error.strerror)) from error
     if digest != job.request["script"]["sha256"]:
-        text = "%s is not the start script that was submitted: somebody has changed it" % path
+        text = "%s differs from the start script that was submitted: it was changed on the node" % path
         raise Outcome("FAILED", "START_FAILED", text)
     return path
 
 
 def bring_data(job: Job) -> None:
-    """Make the directory of every input, output and checkpoint; download the inputs."""
+    """Create the directory of every input, output and checkpoint; download the inputs."""
     for mount in job.request["mounts"]:
         path = job.environments.mount_path(mount)
         try:
             os.makedirs(path if mount["kind"] != "input" else os.path.dirname(path), exist_ok=True)
         except OSError as error:
-            problem = "%s cannot be made: %s" % (path, error.strerror)
+            problem = "%s cannot be created: %s" % (path, error.strerror)
             raise Outcome("FAILED", "START_FAILED", problem) from error
     if not job.scope.prepares_data:
         return  # only folders that the nodes see
@@ -107,5 +107,5 @@ def bring_data(job: Job) -> None:
         job.pause()
     if bringer.returncode != 0:
         failure = report_failure(job, ProcessFailure(0, None, bringer.returncode, time.time()))
-        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be brought", failure)
+        raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be fetched", failure)
     job.phases.end("inputs")

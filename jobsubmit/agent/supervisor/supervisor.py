@@ -1,4 +1,4 @@
-"""See a job through: set it up, make attempts at it, end its processes each time, and write down the result."""
+"""Run a job to its end: set it up, run its attempts, end its processes each time, and write the result."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .restart import prepare_restart
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
-    "the boot file started no training process: one that starts as many as it finds GPUs starts none where there are "
-    "none; %s says how many are meant" % NPROC_PER_NODE
+    "the boot file started no training process: code that starts one process per GPU starts none on a machine without "
+    "GPUs; start %s processes instead" % NPROC_PER_NODE
 )
 _NOT_JOINED = (
-    "no process joined a process group: each ran for itself, and nothing was exchanged between them. "
+    "no process joined a process group: each one trained on its own, and they exchanged nothing. "
     "The code must call torch.distributed.init_process_group, or use a library that does"
 )
 
 
 def _spelled(error: OSError) -> str:
-    return "the job cannot go on here: %s%s" % (
+    return "the job cannot continue: %s%s" % (
         error.strerror or error,
         ": %s" % error.filename if error.filename else "",
     )
@@ -46,7 +46,7 @@ class Supervisor:
         self.attempt: Attempt | None = None
 
     def run(self) -> None:
-        """Run the job; return nothing, for the result is in status.json."""
+        """Run the job; the result is in status.json."""
         try:
             outcome = self._try()
         except Outcome as early:
@@ -87,7 +87,7 @@ class Supervisor:
         if not self.outputs.flush():
             outcome = self._without_outputs(outcome)
         for fault in self.faults.waiting:
-            self.job.add_note("the fault `%s` did not strike" % fault["text"])
+            self.job.add_note("the fault `%s` was not triggered" % fault["text"])
         if outcome.state == "SUCCEEDED":
             self._note_what_was_not_trained()
         self.job.note_logs(now=True)
@@ -103,7 +103,7 @@ class Supervisor:
         self.job.write_at_last()
 
     def _note_what_was_not_trained(self) -> None:
-        """Add a note where no process trained, or each of several for itself."""
+        """Add a note if no process trained, or if several trained without each other."""
         mode, ranks = self.job.request["mode"], self.attempt.table.ranks.values() if self.attempt else ()
         if mode == "spawn" and not self.job.node_of_rank:
             self.job.add_note(_NO_RANKS)
@@ -119,7 +119,7 @@ class Supervisor:
         return Outcome("FAILED", "OUTPUTS_FAILED", text)
 
     def _stop(self, outcome: Outcome) -> None:
-        """SIGTERM once to every node, a grace time, then SIGKILL until the kernel knows no descendant of ours."""
+        """Send SIGTERM to every node, wait for the grace time, then send SIGKILL until no descendant is left."""
         self.detected_at = time.time()
         if self.attempt:
             self.attempt.table.stopped_at = self.detected_at

@@ -1,4 +1,4 @@
-"""Time the all-reduce of each bucket of gradients, with a communication hook: on request, for the hook costs time."""
+"""Time the all-reduce of each bucket of gradients, with a communication hook: on request, as the hook costs time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Buckets:
-    """Take the times of one model's buckets, and write them a step: ["buckets", series, step, [[index, bytes, start,
-    end], …]], start and end in microseconds as in a row.
+    """Record the times of one model's buckets, and write them per step: ["buckets", series, step, [[index, bytes,
+    start, end], …]], start and end in microseconds as in a row.
 
-    torch takes one hook a model, once. Ours stands for whichever the user wants, also of one who comes late.
+    torch accepts one hook per model, once. Ours wraps the hook of the user, even if that is registered later.
     """
 
     def __init__(self, model: DistributedDataParallel, series: Series) -> None:
@@ -37,7 +37,7 @@ class Buckets:
         self.taken: list[_Reduction] = []
 
     def begin_step(self, last_step: int) -> None:
-        """Write what the last step's buckets took; time all from the first step on."""
+        """Write the times of the last step's buckets; time all from the first step on."""
         if not self.is_registered:  # whoever wants a hook of their own has mostly said so by now
             self._register_usual()
         taken, self.taken = self.taken, []
@@ -52,7 +52,7 @@ class Buckets:
             model.register_comm_hook(model.process_group, usual.allreduce_hook)
 
     def register(self, model: DistributedDataParallel, register: Register, state: object, hook: Hook) -> None:
-        """Register a hook, or put it in the place of the one that ours stands for."""
+        """Register a hook, or replace the one that ours wraps."""
         if self.is_registered and self.inner is not None:
             model._check_comm_hook(hook)
             self.inner = (state, hook)
@@ -83,7 +83,7 @@ class Buckets:
             size = tensor.numel() * tensor.element_size()
             entry = _Reduction(bucket.index(), size, self.series.recorder.now(), clock)
         except Exception as error:  # sparse gradients, a reducer that is none
-            self.series.recorder.off("buckets cannot be timed here (%s: %s)" % (type(error).__name__, error))
+            self.series.recorder.off("buckets cannot be timed (%s: %s)" % (type(error).__name__, error))
             self.taken = []
             return None
         self.taken.append(entry)
@@ -96,12 +96,12 @@ class Buckets:
             if entry.clock:
                 entry.clock.stop()
         except Exception as error:
-            self.series.recorder.off("buckets cannot be timed here (%s: %s)" % (type(error).__name__, error))
+            self.series.recorder.off("buckets cannot be timed (%s: %s)" % (type(error).__name__, error))
         return ended.value()
 
 
 class _GpuClock:
-    """Time what a GPU does between two moments of its stream."""
+    """Time what a GPU does between two points of its stream."""
 
     def __init__(self, tensor: Tensor) -> None:
         cuda = import_module("torch.cuda")
@@ -109,11 +109,11 @@ class _GpuClock:
         self.begun.record(cuda.current_stream(tensor.device))
 
     def stop(self) -> None:
-        """Note the end; torch runs a future's callback on a stream that waits for what it stands for."""
+        """Record the end; torch runs a future's callback on a stream that waits for the future's work."""
         self.ended.record()
 
     def microseconds(self) -> int | None:
-        """Return how long it was, or None while it is not over."""
+        """Return the duration, or None while it is not over."""
         return int(self.begun.elapsed_time(self.ended) * 1000) if self.ended.query() else None
 
 
@@ -125,7 +125,7 @@ class _Reduction:
         self.ended: int | None = None
 
     def times(self) -> list[int | None]:
-        """Return how it is written: on a GPU what its own clock says counts."""
+        """Return the times to write: on a GPU those of its own clock."""
         if self.clock is None or self.ended is None:
             return [self.index, self.size, self.begun, self.ended]
         took = self.clock.microseconds()
@@ -133,7 +133,7 @@ class _Reduction:
 
 
 def time_hooks(kind: type[DistributedDataParallel]) -> None:
-    """Have the communication hooks that users register timed, too."""
+    """Time the communication hooks that users register, too."""
     register, builtin = kind.register_comm_hook, kind._register_builtin_comm_hook
 
     @functools.wraps(register)

@@ -1,7 +1,7 @@
-"""Read what DistributedDataParallel measures of itself, once a step.
+"""Read the measurements of DistributedDataParallel, once per step.
 
-torch keeps the times of each step in its reducer and makes them readable when the forward of the next step begins; both
-are private (torch 2.1 to 2.15), so anything that is not as expected ends the timing.
+torch keeps the times of each step in its reducer and makes them readable when the forward of the next step begins. Both
+are private (torch 2.1 to 2.15), so the timing stops if anything is not as expected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMES = (
 
 
 def measure(module: ModuleType, recorder: Recorder) -> None:
-    """Have every DistributedDataParallel that is made from now on measured."""
+    """Measure every DistributedDataParallel that is created from now on."""
     kind: Any = module.DistributedDataParallel
     make, no_sync = kind.__init__, kind.no_sync
     if recorder.kind == "buckets":
@@ -93,7 +93,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _ranks(group: Any) -> list[int] | None:
-    """Return the ranks of a group that is not that of all ranks."""
+    """Return the ranks of a group, or None for the group of all ranks."""
     import torch.distributed as dist
 
     ranks: list[int] = dist.get_process_group_ranks(group)
@@ -101,7 +101,7 @@ def _ranks(group: Any) -> list[int] | None:
 
 
 class _Logger:
-    """Stand for the logger of a DistributedDataParallel, which is told when the forward of a step begins."""
+    """Wraps the logger of a DistributedDataParallel, which is called when the forward of a step begins."""
 
     def __init__(self, model: Any, logger: Any, series: Series, device: str) -> None:
         self._logger, self._series, self._device = logger, series, device
@@ -116,14 +116,14 @@ class _Logger:
 
     @classmethod
     def keep_uncompiled(cls) -> None:
-        """Keep torch.compile from following us into what is no part of the model."""
+        """Exclude our code, which is not part of the model, from torch.compile."""
         compiler: Any = getattr(sys.modules["torch"], "compiler", None)
         if hasattr(compiler, "disable") and not hasattr(cls, "_is_uncompiled"):
             cls.set_runtime_stats_and_log = compiler.disable(cls.set_runtime_stats_and_log)  # type: ignore[method-assign]
             cls._is_uncompiled = True  # type: ignore[attr-defined]
 
     def set_runtime_stats_and_log(self) -> None:
-        """Do what the logger does, and read what it knows of the step before."""
+        """Call the logger, and read its measurements of the previous step."""
         if not self._series.recorder.is_on:
             self._logger.set_runtime_stats_and_log()
             return
@@ -139,19 +139,19 @@ class _Logger:
         self._series.own_ns += time.perf_counter_ns() - begun
 
     def note_no_sync(self) -> None:
-        """Note that gradients are accumulated: only every so many forwards come to us."""
+        """Record that gradients are accumulated: not every forward reaches the logger."""
         if not self._has_no_sync:
             self._has_no_sync = True
             self._series.recorder.event("no_sync", series=self._series.number)
 
     def _end_if_captured(self) -> None:
-        """End the timing where a CUDA graph is captured: torch must not read its clocks then."""
+        """End the timing if a CUDA graph is captured: torch must not read its clocks then."""
         if self._device != "cuda" or not sys.modules["torch"].cuda.is_current_stream_capturing():
             return
         model = self._model()
         if model is not None:
             model._set_ddp_runtime_logging_sample_rate(_NEVER)
-        self._series.recorder.off("a CUDA graph is captured, in which nothing can be timed")
+        self._series.recorder.off("nothing can be timed while a CUDA graph is captured")
 
     def _note_last_step(self) -> None:
         now = time.perf_counter_ns()

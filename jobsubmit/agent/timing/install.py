@@ -1,4 +1,4 @@
-"""Begin the timing of a process, before anything of the user's runs in it."""
+"""Begin the timing of a process, before the user's code runs."""
 
 from __future__ import annotations
 

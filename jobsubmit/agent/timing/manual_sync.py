@@ -1,4 +1,4 @@
-"""Time a synchronisation that somebody wrote by hand."""
+"""Time a synchronisation that the training code does by hand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class sync:  # noqa: N801 - it is used like a function
-    """Time the block of code that synchronises the gradients, for `jobsubmit report`; elsewhere it does nothing.
+    """Time the block of code that synchronises the gradients, for `jobsubmit report`.
 
-    `name` tells several of them apart, `nbytes` is how much a process sends of its own. All ranks must come to it
-    equally often, and leave it only when the communication is over: wait for handles inside. Where the job file has no
-    `profile`, and where jobsubmit did not start the process, the block just runs.
+    `name` distinguishes several blocks, `nbytes` is how many bytes of its own a process sends. All ranks must run the
+    block equally often, and leave it only when the communication is over: wait for handles inside. If the job file has
+    no `profile`, or jobsubmit did not start the process, the block runs without timing.
     """
 
     def __init__(self, name: str = "gradients", nbytes: int = 0) -> None:
@@ -50,7 +50,7 @@ class sync:  # noqa: N801 - it is used like a function
 
 
 class _ByHand:
-    """The series of one name, and when it was entered and left last."""
+    """The series of one name, and when its block was last entered and left."""
 
     known: dict[str, _ByHand] = {}  # noqa: RUF012 - one a process
 
@@ -95,7 +95,7 @@ def _device() -> str:
 
 
 def _wait_for_gpu() -> None:
-    """Let the GPU finish what was asked of it before: else it would be counted to the wrong side."""
+    """Wait until the GPU has finished earlier work, which would otherwise count for the wrong part."""
     if _device() == "cuda":
         _torch().cuda.synchronize()
 

@@ -1,4 +1,4 @@
-"""Note when a process joined its group and when it saved, and what of its training cannot be timed."""
+"""Record when a process joined its group, when it saved, and what of its training cannot be timed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_SAVES = 1000  # of which a file tells
 
 
 class Marks:
-    """Wrap the functions of torch whose calls are worth a line."""
+    """Wraps the functions of torch whose calls are recorded."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -28,7 +28,7 @@ class Marks:
         self.inside = threading.local()
 
     def actions(self) -> dict[str, Callable[[ModuleType], None]]:
-        """Return what is to be done with which module of torch once it was imported."""
+        """Return an action for each module of torch, to run after its import."""
         return {
             "torch.distributed.distributed_c10d": self._mark_init,
             "torch.serialization": self._mark_save,
@@ -75,7 +75,7 @@ class Marks:
         return mark
 
     def _time(self, module: ModuleType, name: str, note: Callable[[float, Any], None]) -> None:
-        """Tell `note` how long each call of a function takes, and its arguments."""
+        """Call `note` with the duration and the arguments of each call of a function."""
         function: Any = getattr(module, name)
 
         @functools.wraps(function)
@@ -99,7 +99,7 @@ class Marks:
 
 
 def _replace(module: ModuleType, name: str, function: Any, by: Any) -> None:
-    """Replace a function in its module, and in the packages above it where it was imported into them already."""
+    """Replace a function in its module, and in the packages above it that have already imported it."""
     above = module.__name__
     while above:
         holder = sys.modules.get(above)

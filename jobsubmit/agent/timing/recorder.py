@@ -1,12 +1,12 @@
-"""What a process measured, in a file of its own: one JSON document a line, written at once, so that no crash loses it.
+"""The timing file of a process: one JSON document per line, written at once, so that a crash loses nothing.
 
-The first line says whose the file is. Each further one is a mapping with "event", or a row about one step:
+The first line names the process. Each further line is a mapping with "event", or a row about one step:
 
     [series, number, end, step, forward, backward, communication, overlap, own]
 
-in whole microseconds; `end` counts from the first line's "t", `step` is the mean since the step measured before. A
+in whole microseconds; `end` counts from the first line's "t", `step` is the mean since the previous measured step. A
 series is one DistributedDataParallel, or one `jobsubmit.profiling.sync`. `own` is what the timing itself has cost since
-the row before.
+the previous row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_EVENTS = 3000
 
 
 class Recorder:
-    """Write the file of this process; whatever goes wrong with that is said once, and never raised."""
+    """Writes the timing file of this process; errors are reported once, and never raised."""
 
     def __init__(self, job_dir: str, rank: int, node: int, kind: str) -> None:
         folder = os.path.join(job_dir, FOLDER)
@@ -58,26 +58,26 @@ class Recorder:
         return (time.perf_counter_ns() - self.began_ns) // 1000
 
     def event(self, event: str, **fields: object) -> None:
-        """Note that something happened, now."""
+        """Record an event, now."""
         self.events += 1
         if self.events <= _MOST_EVENTS:
             self.write({"event": event, "t": time.time(), **fields})
 
     def new_series(self, **fields: object) -> Series:
-        """Return a new series of steps; its fields say what is measured."""
+        """Return a new series of steps; its fields describe what is measured."""
         number, self.series = self.series, self.series + 1
         self.event("series", series=number, **fields)
         return Series(self, number)
 
     def off(self, why: str) -> None:
-        """End the timing, and say so once a node: the training goes on."""
+        """End the timing, and report it once per node: the training continues."""
         if not self.is_on:
             return
         self.write({"event": "off", "t": time.time(), "why": why})
         self.is_on = False
         if _is_first_of_node(self.rank):
             with suppress(AttributeError, OSError, ValueError):  # it may be closed
-                sys.stderr.write("jobsubmit: the timing is off: %s; the training goes on without it\n" % why)
+                sys.stderr.write("jobsubmit: the timing is off: %s; the training continues without it\n" % why)
 
     def write(self, value: object) -> None:
         """Write one document."""
@@ -96,7 +96,7 @@ def _is_first_of_node(rank: int) -> bool:
 
 
 class Series:
-    """Write the rows of one series, of a long one only some: the same ones in every process."""
+    """Writes the rows of one series; of a long one only some rows, the same in every process."""
 
     def __init__(self, recorder: Recorder, number: int) -> None:
         self.recorder, self.number = recorder, number
@@ -104,18 +104,18 @@ class Series:
         self.own_ns = 0
 
     def wants(self, step: int) -> bool:
-        """Return whether a step is one that is written."""
+        """Return whether a step is written."""
         return step % self.stride == 0
 
     def row(self, step: int, *values: int | None) -> None:
-        """Write what was measured of a step: step, forward, backward, communication, overlap, in microseconds."""
+        """Write the times of a step: step, forward, backward, communication, overlap, in microseconds."""
         if self.wants(step):
             self.recorder.write([self.number, step, self.recorder.now(), *values, self.own_ns // 1000])
             self.own_ns = 0
             self.count(1)
 
     def count(self, parts: int) -> None:
-        """Count what was written of a step, in parts of the size of a row."""
+        """Count what was written about a step, in units of a row."""
         self.written += parts
         if self.written >= _ROWS_A_STRIDE:
             self.written = 0
@@ -123,7 +123,7 @@ class Series:
 
 
 def read_files(job_dir: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the files that the processes of a node wrote."""
+    """Yield name and content of the timing files that the processes of a node wrote."""
     folder = os.path.join(job_dir, FOLDER)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         with suppress(OSError):
@@ -131,7 +131,7 @@ def read_files(job_dir: str) -> Iterator[tuple[str, bytes]]:
 
 
 def current_recorder() -> Recorder | None:
-    """Return the recorder of this process, if it has one that is on."""
+    """Return the recorder of this process, if the process has an active one."""
     module = sys.modules.get(_INSTALLED)
     found: Recorder | None = getattr(module, "recorder", None)
     return found if found is not None and found.is_on and found.pid == os.getpid() else None

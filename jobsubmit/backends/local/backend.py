@@ -66,22 +66,22 @@ class LocalBackend:
         return Request(job_id, {LOCAL_REQUEST: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
-        """Yield what Linux and this machine cannot do (see Backend)."""
+        """Yield the limits of Linux and of this machine that the job exceeds (see Backend)."""
         yield from word_limits(plan)
         processes, cores = plan.nodes * (plan.nproc_per_node or 1), os.cpu_count() or 1
         if processes > _MOST_PER_CORE * cores:
             text = f"{processes:,} processes for the {cores} cores of this machine: they may not start"
-            yield Finding("warning", "limit", "resources.nodes", text, "take fewer nodes here, or another backend")
+            yield Finding("warning", "limit", "resources.nodes", text, "use fewer nodes, or another backend")
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
-        """Raise BackendError where this machine cannot start the job (see Backend)."""
+        """Raise BackendError if this machine cannot start the job (see Backend)."""
         if shutil.which("bash") is None:
-            raise BackendError("there is no bash on PATH", "install bash: the start script needs it")
+            raise BackendError("bash is not on PATH", "install bash: the start script needs it")
         python = _required_python(_given_python(plan))
         if plan.has_launcher and find_missing(python, ["torch"]):
             raise BackendError(
                 f"{python.program} ({python.why}) has no torch, and the launcher is part of torch",
-                "activate the environment your training runs in, name its Python in backend.python, or: "
+                "activate the environment that your training runs in, set backend.python to its Python, or run: "
                 "pip install 'jobsubmit[train]'",
             )
 
@@ -91,7 +91,7 @@ class LocalBackend:
         return f"{python.program} ({python.why})" if python else ""
 
     def missing_modules(self, plan: LaunchPlan, modules: Collection[str]) -> set[str]:
-        """Return the modules that the nodes' Python does not find (see KnowsPython); a launcher's is preflight's."""
+        """Return the modules that the nodes' Python does not find (see KnowsPython); preflight checks a launcher's."""
         python = choose_python(_given_python(plan))
         asked = set(modules) - ({"torch"} if plan.has_launcher else set())
         return find_missing(python, asked) if python else set()
@@ -110,7 +110,7 @@ class LocalBackend:
             "data_staging": python_command("jobsubmit.backends.local.data_staging"),
         }
         if read_status(files.path):
-            raise BackendError(f"{request.job_id} was submitted before", "give another --job-id, or none")
+            raise BackendError(f"{request.job_id} was already submitted", "use another --job-id, or omit it")
         _start_guardian(files, assignment)
         return JobHandle("local", request.job_id)
 
@@ -119,7 +119,7 @@ class LocalBackend:
         return JobHandle("local", job_id) if read_status(str(self.settings.job_dir(job_id))) else None
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what is true now (see Backend): a job whose guardian is dead is LOST, never RUNNING for ever."""
+        """Return the current status (see Backend): a job whose guardian is dead is LOST, and does not stay RUNNING."""
         files = self._files(handle)
         try:
             status = status_file.load_status(files.path)
@@ -158,7 +158,7 @@ class LocalBackend:
         return read_timing_files([Path(self._files(handle).path)])
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
-        """Ask the supervisor to end the job (see Backend); of a lost job, end what is left."""
+        """Ask the supervisor to end the job (see Backend); of a lost job, end the remaining processes."""
         files = self._files(handle)
         status_file.ask_cancel(files.path, grace)
         is_alive, elsewhere = find_watcher(files, read_status(files.path))
@@ -174,27 +174,31 @@ class LocalBackend:
         process_group.end(files.path)
 
     def delete(self, handle: JobHandle) -> None:
-        """Make sure that nothing of the job runs; all there is lies in its own directory (see Backend)."""
+        """Make sure that no process of the job runs; all its files are in its own directory (see Backend)."""
         files = self._files(handle)
         deadline = time.monotonic() + _END_SECONDS
         while is_locked(Path(files.lock)):
             if not _is_over(read_status(files.path)) or time.monotonic() > deadline:
-                raise BackendError(f"{handle.path} still runs", f"end it first: jobsubmit cancel {handle.path}")
+                raise BackendError(f"{handle.path} is still running", f"end it first: jobsubmit cancel {handle.path}")
             time.sleep(0.02)
         if left := find_survivors(files):
             pids = ", ".join(map(str, left))
-            raise BackendError(f"processes of it still run ({pids})", f"end them: jobsubmit cancel {handle.path}")
+            raise BackendError(
+                f"processes of the job are still running ({pids})", f"end them: jobsubmit cancel {handle.path}"
+            )
         process_group.end(files.path)
 
     def _files(self, handle: JobHandle) -> JobDirectory:
         job_dir = self.settings.job_dir(handle.path)
         if "/" in handle.path or handle.path in ("", ".", "..") or not job_dir.is_dir():
-            raise JobNotFoundError(f"{handle}: there is no such job on this machine", "`jobsubmit list` shows all")
+            raise JobNotFoundError(
+                f"{handle}: there is no such job on this machine", "run `jobsubmit list` to see all jobs"
+            )
         return JobDirectory(job_dir)
 
 
 def _start_guardian(files: JobDirectory, assignment: Assignment) -> None:
-    """Start the process that sees the job through; raise BackendError unless it says that it is ready."""
+    """Start the guardian of the job; raise BackendError unless it reports that it is ready."""
     log_descriptor = os.open(files.agent_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(log_descriptor, "ab") as log:
         guardian = subprocess.Popen(
@@ -218,7 +222,7 @@ def _start_guardian(files: JobDirectory, assignment: Assignment) -> None:
     guardian.returncode = 0
     if ready != b"ready\n":
         last_words = Path(files.agent_log).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-        problem = ready.decode("utf-8", "replace").strip() or " ".join(last_words) or "it said nothing"
+        problem = ready.decode("utf-8", "replace").strip() or " ".join(last_words) or "no reason was reported"
         raise BackendError(f"the job could not be started: {problem}", f"see {files.agent_log}")
 
 
@@ -227,10 +231,10 @@ def _is_over(status: NodeStatus | None) -> bool:
 
 
 def _lost(files: JobDirectory) -> JobStatus:
-    message = "the processes that watched the job are gone"
+    message = "the supervisor and the guardian of the job have ended"
     if left := find_survivors(files):
         job_id = Path(files.path).name
-        message += f", and processes of it still run ({', '.join(map(str, left))}): jobsubmit cancel {job_id}"
+        message += f", and its processes are still running ({', '.join(map(str, left))}): jobsubmit cancel {job_id}"
     return JobStatus(State.LOST, "SUPERVISOR_DIED", message)
 
 
@@ -239,10 +243,10 @@ def _given_python(plan: LaunchPlan) -> str | None:
 
 
 def _required_python(plan_python: str | None) -> ChosenPython:
-    """Return the Python of the nodes; raise BackendError where there is none."""
+    """Return the Python of the nodes; raise BackendError if there is none."""
     python = choose_python(plan_python)
     if python is None:
-        raise BackendError("there is no `python` on PATH", "activate the environment your training runs in")
+        raise BackendError("`python` is not on PATH", "activate the environment that your training runs in")
     if not os.access(python.program, os.X_OK):
-        raise BackendError(f"{python.program} ({python.why}) is no program", "correct backend.python")
+        raise BackendError(f"{python.program} ({python.why}) is not an executable program", "correct backend.python")
     return python

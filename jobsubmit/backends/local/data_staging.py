@@ -1,6 +1,6 @@
-"""Carry data between a job's directories and its stores, as a program: `… data_staging inputs JOB_DIR`.
+"""Copy data between a job's directories and its stores, as a program: `… data_staging inputs JOB_DIR`.
 
-The supervisor starts it, in the submitter's directory and with the submitter's environment and so credentials.
+The supervisor starts it in the user's directory, with the user's environment and so with the user's credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobsubmit.transfer.upload import upload
 
 
 def main() -> int:
-    """Carry what the first argument names, of the job whose directory the second is; return the exit code."""
+    """Copy `inputs` or `outputs` (first argument) of a job (second argument: its directory); return the exit code."""
     what, files = sys.argv[1], JobDirectory(sys.argv[2])
     request: AgentRequest = json.loads(Path(files.request).read_text(encoding="utf-8"))
     carry = _bring if what == "inputs" else _send
@@ -58,7 +58,7 @@ def _bring(mount: Mount, path: Path, request: AgentRequest) -> None:
 def _bring_checkpoints(mount: Mount, path: Path, request: AgentRequest) -> None:
     store, place = _place(mount, request)
     if store.get_unless(place.manifest_key, "") is None:
-        sys.stderr.write(f"jobsubmit: {request['checkpoints_of']} has left no checkpoint in {mount['uri']}\n")
+        sys.stderr.write(f"jobsubmit: no checkpoint of {request['checkpoints_of']} exists in {mount['uri']}\n")
         return
     download(store, place, path, Progress())
 
@@ -70,7 +70,7 @@ def _send(mount: Mount, path: Path, request: AgentRequest) -> None:
     made = scan(path, ignore=False)
     summary = upload(store, made, place, load_settings().transfer_dir, progress=Progress())
     if summary.files:
-        sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: {summary.files} files sent to {place.uri}\n")
+        sys.stderr.write(f"jobsubmit: {mount['kind']} {mount['name']}: files sent to {place.uri}: {summary.files}\n")
 
 
 def _place(mount: Mount, request: AgentRequest) -> tuple[ObjectStore, CodeRef]:

@@ -1,4 +1,4 @@
-"""Whether somebody still watches a job: here, or on another machine that sees the same files."""
+"""Whether a job still has a supervisor: here, or on another machine that sees the same files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORGOTTEN_SECONDS = 3600.0  # of another machine: it is not waited for any more
 
 
 class Elsewhere(NamedTuple):
-    """Where else a job is watched, for people; `is_silent` where it has given no sign of life for an hour."""
+    """The machine or directory in which a job runs, if not here; `is_silent` after an hour without a heartbeat."""
 
     host: str
     text: str
@@ -27,10 +27,10 @@ class Elsewhere(NamedTuple):
 
 
 def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, Elsewhere | None]:
-    """Return whether a job that has not ended is watched, and where if that is not here.
+    """Return whether a job that has not ended has a supervisor, and where if that is not here.
 
-    A lock says so for certain, but only on the machine, and to the directory, that it was taken in. Of another machine
-    nobody here can say that it does not run the job any more.
+    A lock proves it, but only on the machine and in the directory where it was taken. Whether another machine still
+    runs the job cannot be determined from here.
     """
     lock = Path(files.lock)
     is_held = is_locked(lock)
@@ -41,7 +41,7 @@ def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, 
     silent_seconds = abs(time.time() - beat)
     if other and other["boot"] != own["boot"] and (other["host"] != own["host"] or silent_seconds < _STALE_SECONDS):
         if silent_seconds >= _FORGOTTEN_SECONDS:
-            text = f"it ran on {other['host']}, which has given no sign of life since {_when(beat)}"
+            text = f"it ran on {other['host']}, whose last heartbeat was at {_when(beat)}"
             return True, Elsewhere(other["host"], text, is_silent=True)
         return True, Elsewhere(other["host"], f"it runs on {other['host']}, as of {_when(beat)}")
     if other and other["boot"] == own["boot"] and other["dir"] != own["dir"]:
@@ -51,7 +51,7 @@ def find_watcher(files: JobDirectory, status: NodeStatus | None) -> tuple[bool, 
 
 
 def _beat(lock: Path) -> float:
-    """Return when the lock was touched last, in seconds since the epoch; 0 where nobody can tell."""
+    """Return when the lock was touched last, in seconds since the epoch; 0 if unknown."""
     try:
         return lock.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes of a job: those that watch it, and those that nobody watches any more."""
+"""Processes of a job: those that supervise it, and those that are left without a supervisor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jobsubmit.agent.supervisor import process_group
 
 
 def find_survivors(files: JobDirectory) -> list[int]:
-    """Return the pids of processes of a job; only Linux can tell.
+    """Return the pids of the processes of a job; always empty outside Linux.
 
-    They carry the job in their environment, are in its control group, or were seen by its supervisor; all that these
-    have started belongs to it, too.
+    They have the job in their environment, are in its control group, or were recorded by its supervisor; all their
+    descendants belong to the job, too.
     """
     mark = f"{AGENT_DIR}={files.path}".encode()
     marked = {pid for pid, data in _read_each("environ") if mark in data.split(b"\0")}
@@ -33,7 +33,7 @@ def find_watchers(files: JobDirectory) -> list[int]:
 
 
 def _read_each(name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the pid of each process that lets us look, with what is in one of its files."""
+    """Yield the pid of each process that we may read, with the content of one of its files."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield int(process.name), (process / name).read_bytes()

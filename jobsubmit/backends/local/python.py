@@ -27,14 +27,14 @@ _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys
 
 
 class ChosenPython(NamedTuple):
-    """The program that nodes call `python`, and why it is that one."""
+    """The program that nodes run as `python`, and why it was chosen."""
 
     program: str
     why: str
 
 
 def choose_python(given: str | None) -> ChosenPython | None:
-    """Return the Python of local jobs: the one that is given, an active environment's, ours, or the one on PATH."""
+    """Return the Python of local jobs: the given one, that of an active environment, ours, or the first on PATH."""
     if given:
         return ChosenPython(program_of(given), "backend.python in the job file")
     for variable, why in (
@@ -52,7 +52,7 @@ def choose_python(given: str | None) -> ChosenPython | None:
 
 
 def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
-    """Return the modules that a Python does not find; none where it does not say."""
+    """Return the modules that a Python does not find; none if it cannot be asked."""
     if not modules:
         return set()
     if Path(python.program) == Path(sys.executable).with_name("python"):
@@ -66,7 +66,7 @@ def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
 
 
 def version_of(python: ChosenPython, package: str) -> str:
-    """Return the version of a package that a Python has; nothing where it has none, or does not say."""
+    """Return the version of a package that a Python has; empty if it has none, or cannot be asked."""
     command = [python.program, "-I", "-c", _VERSION, package]
     try:
         return subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS, text=True).stdout.strip()

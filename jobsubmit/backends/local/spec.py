@@ -1,4 +1,4 @@
-"""What a job file says about the local backend."""
+"""The fields of the local backend in a job file."""
 
 from __future__ import annotations
 

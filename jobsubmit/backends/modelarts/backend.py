@@ -1,4 +1,4 @@
-"""The ModelArts backend: a training job of the platform per job of ours."""
+"""The ModelArts backend: one training job of the platform per job."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class ModelArtsBackend:
         self.settings = settings
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
-        """Return the body of the API's request (see Backend)."""
+        """Return the body of the API request (see Backend)."""
         body = build_training_job(plan, script, code, job_id)
         return Request(job_id, {NAME: json.dumps(body, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
-        """Yield what the platform does not take (see Backend)."""
+        """Yield what the platform does not accept (see Backend)."""
         yield from word_limits(plan)
         yield from platform_limits(plan, request, code, bundle)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
-        """Have the platform say whether it has the machine type (see Backend)."""
+        """Ask the platform whether it has the machine type (see Backend)."""
         refuse_faults(plan)
         spec = ModelArtsBackendSpec.of(request.backend)
         _refuse_long_secrets(plan)
@@ -76,8 +76,8 @@ class ModelArtsBackend:
         known = [str(one.get("flavor_id")) for one in api.flavors()]
         wanted = flavor(plan) or ""
         if wanted not in known:
-            hint = did_you_mean(wanted, known) + "`jobsubmit flavors` lists them"
-            raise BackendError(f"there is no machine type {wanted} here", hint)
+            hint = did_you_mean(wanted, known) + "run `jobsubmit flavors` to list them"
+            raise BackendError(f"the machine type {wanted} does not exist in this project", hint)
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         """Put the start script beside the code, and create the training job, once (see Backend)."""
@@ -118,22 +118,22 @@ class ModelArtsBackend:
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what the platform says; of a failure with the last lines of its task (see Backend)."""
+        """Return the status of the platform; a failure with the last lines of its task (see Backend)."""
         api, job = self._open(handle)
         found = api.look(job)
-        told, tasks = parse_job_status(found), tasks_of(found)
-        if told.state is not State.FAILED:
-            return told
+        reported, tasks = parse_job_status(found), tasks_of(found)
+        if reported.state is not State.FAILED:
+            return reported
         logs = self._logs(api, handle, found)
         if logs.is_tagged:
             with ThreadPoolExecutor(_CONNECTIONS) as pool:
-                told = apply_ends(told, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)))
-        if told.failure is None or told.failure.last_lines:
-            return told
-        return explain_failure(told, logs.last_words(told.failure.node, tasks))
+                reported = apply_ends(reported, dict(zip(tasks, pool.map(logs.end_of, tasks), strict=True)))
+        if reported.failure is None or reported.failure.last_lines:
+            return reported
+        return explain_failure(reported, logs.last_words(reported.failure.node, tasks))
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
-        """Yield the lines of all tasks (see Backend); of a preset framework the platform keeps no ranks apart."""
+        """Yield the lines of all tasks (see Backend); for a preset framework the platform does not separate ranks."""
         api, job = self._open(handle)
         found = api.look(job)
         seen = [_look(found, follow=follow)]
@@ -146,11 +146,11 @@ class ModelArtsBackend:
         return self._logs(api, handle, found).lines(query, look)
 
     def _logs(self, api: ModelArts, handle: JobHandle, found: Mapping[str, Any]) -> Logs:
-        algorithm, told = found.get("algorithm") or {}, (found.get("spec") or {}).get("log_export_path") or {}
+        algorithm, reported = found.get("algorithm") or {}, (found.get("spec") or {}).get("log_export_path") or {}
 
         def export() -> tuple[ObjectStore, str] | None:
             plan = read_plan(self.settings.job_dir(self._noted(handle).get("job_id", "")))
-            bucket, _, prefix = str(told.get("obs_url", "")).strip("/").partition("/")
+            bucket, _, prefix = str(reported.get("obs_url", "")).strip("/").partition("/")
             if not bucket or plan is None:
                 return None
             scheme = plan.store.uri.partition("://")[0]
@@ -160,17 +160,17 @@ class ModelArtsBackend:
         return Logs(api, str(found["metadata"]["id"]), is_tagged=is_tagged, export=export)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
-        """Yield what the platform noted (see Backend)."""
+        """Yield the events of the platform (see Backend)."""
         api, job = self._open(handle)
         for event in api.events(job):
             yield {"t": parse_moment(event.get("time")), "event": str(event.get("level") or "event"), **event}
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
-        """Yield nothing: there is no way back for what ranks measure (see Backend)."""
+        """Yield nothing: the measurements of ranks cannot be read back from the platform (see Backend)."""
         return iter(())
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
-        """Ask the platform to end the job; how long it waits is its own to say (see Backend)."""
+        """Ask the platform to end the job; the platform decides how long it waits (see Backend)."""
         api, job = self._open(handle)
 
         def is_ending() -> bool:
@@ -193,8 +193,8 @@ class ModelArtsBackend:
     def _open(self, handle: JobHandle) -> tuple[ModelArts, str]:
         parts = handle.path.split("/")
         if len(parts) != _HANDLE_PARTS or not all(parts):
-            hint = "`jobsubmit list` shows all"
-            raise JobNotFoundError(f"{handle}: a handle looks like modelarts://region/project/id", hint)
+            hint = "run `jobsubmit list` to see all jobs"
+            raise JobNotFoundError(f"{handle} is not a valid handle: expected modelarts://region/project/id", hint)
         region, project_id, job = parts
         ours = self.settings.default_backend
         base = ours if isinstance(ours, ModelArtsBackendSpec) else ModelArtsBackendSpec(kind="modelarts")
@@ -222,7 +222,7 @@ def _refuse_long_secrets(plan: LaunchPlan) -> None:
 
 
 def _look(found: Mapping[str, Any], *, follow: bool) -> Look:
-    told = parse_job_status(found)
-    ended = told.steps[-1].end if told.steps else None
-    is_final = told.state.is_final
+    reported = parse_job_status(found)
+    ended = reported.steps[-1].end if reported.steps else None
+    is_final = reported.state.is_final
     return Look(tasks_of(found), follow and not is_final, (ended or time.time()) if is_final else None)

@@ -1,4 +1,4 @@
-"""The API of ModelArts, by its official SDK, which signs; it tries nothing again, so we do."""
+"""The API of ModelArts. The official SDK signs requests but does not retry them, so this module does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsubmit.errors import BackendError, JobNotFoundError
 if TYPE_CHECKING:
     from jobsubmit.backends.modelarts.credentials import Identity
 
-_TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
+_TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is reported within ten
 _LONGEST_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _UNSURE = (408, 500, 502, 504)  # it may have been done
@@ -32,15 +32,15 @@ _LAST_LINES = 50
 _NOT_MADE = re.compile(r"Failed to establish a new connection|NewConnectionError|ConnectTimeout|SSL", re.IGNORECASE)
 
 _HINTS = {
-    400: "see what it says; `jobsubmit render --request` shows what is sent",
-    401: "the keys are wrong or have expired",
-    403: "the keys may not do this: ask for the permissions of ModelArts training jobs in this project and workspace",
+    400: "run `jobsubmit render --request` to see what is sent",
+    401: "check the keys: they are wrong or have expired",
+    403: "ask for the permissions of ModelArts training jobs in this project and workspace: the keys do not have them",
     404: "correct backend.project_id, region or endpoint",
 }
 
 
 class RefusedError(BackendError):
-    """The service refused a request; `status` is HTTP's."""
+    """The service refused a request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
         super().__init__(message, hint, may_pass=status in PASSING_STATUSES, is_unsure=status in _UNSURE)
@@ -49,24 +49,24 @@ class RefusedError(BackendError):
 
 @cache
 def open_service(who: Identity) -> ModelArts:
-    """Return the one that speaks to a service: what it has learned of it lasts as long as the process."""
+    """Return the client of a service; what it caches lasts as long as the process."""
     return ModelArts(who)
 
 
 class ModelArts:
-    """Speak to the service of one project."""
+    """A client of the service for one project."""
 
     def __init__(self, who: Identity) -> None:
         self.who = who
-        self.has_answered = False  # one that never did is told at once
+        self.has_answered = False  # one that never did is reported at once
         self._looks: dict[str, tuple[float, dict[str, Any]]] = {}
         self._sdk, self._client = _connected(who)
 
     def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a training job, once; return it.
 
-        After an answer that does not tell whether there is a job now, we look for one of that name; where even that
-        cannot be asked the error is unsure.
+        If the response does not say whether the job exists now, it looks for a job of that name; if that fails, too,
+        the error is unsure.
         """
         name = str(body["metadata"]["name"])
         is_unsure = False
@@ -95,8 +95,8 @@ class ModelArts:
                     return found
             except BackendError as error:
                 if time.monotonic() - begun > _LONGEST_SECONDS or not error.may_pass:
-                    text = f"ModelArts did not say whether it has created {name}, and cannot be asked: {error.message}"
-                    raise BackendError(text, "`jobsubmit status` looks for it", is_unsure=True) from error
+                    text = f"ModelArts did not confirm that it created {name}, and the lookup failed: {error.message}"
+                    raise BackendError(text, "run `jobsubmit status` to look for it", is_unsure=True) from error
             time.sleep(_SETTLE_PAUSE)
 
     def _first(self, name: str, created: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class ModelArts:
         return first
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Return the training job of exactly this name, the first where there are several, or None."""
+        """Return the training job of exactly this name, the first if there are several, or None."""
         *_, first = [None, *self._named(name)]
         return first
 
@@ -116,7 +116,7 @@ class ModelArts:
         return [_job(job) for job in self.search(name) if (job.get("metadata") or {}).get("name") == name]
 
     def search(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the training jobs whose names hold a text, the newest first."""
+        """Yield the training jobs whose names contain a text, the newest first."""
         filters = [{"key": "name", "operator": "like", "value": [name]}]
         asked = {"limit": _MOST_A_PAGE, "sort_by": "create_time", "order": "desc", "filters": filters}
         for page in itertools.count():
@@ -131,11 +131,11 @@ class ModelArts:
             return _job(self._call("show_training_job_details", training_job_id=job))
         except RefusedError as error:
             if error.status == _NOT_FOUND:
-                raise JobNotFoundError(f"ModelArts knows no job {job}", "`jobsubmit list` shows yours") from error
+                raise JobNotFoundError(f"ModelArts has no job {job}", "run `jobsubmit list` to see all jobs") from error
             raise
 
     def look(self, job: str) -> dict[str, Any]:
-        """Return a training job as it was within the last second: who waits for one looks often. Raises as `get`."""
+        """Return a training job, cached for a second: callers that wait ask often. Raises as `get`."""
         moment, found = self._looks.get(job, (0.0, {}))
         if time.monotonic() - moment > _LOOK_SECONDS:
             found = self.get(job)
@@ -148,21 +148,21 @@ class ModelArts:
         return (int(found.get("end_line") or after), str(found.get("content") or "")) if found else None
 
     def last_lines(self, job: str, task: str) -> list[str]:
-        """Return the newest lines of a task's log, in whichever order the service has them."""
+        """Return the newest lines of a task's log, in the order of the service."""
         return str(self._log(job, task, lines=_LAST_LINES, order="desc").get("content") or "").split("\n")
 
     def _log(self, job: str, task: str, **which: Any) -> dict[str, Any]:
         return self._call("show_training_job_logs_from_aom", training_job_id=job, task_id=task, **which)
 
     def log_preview(self, job: str, task: str) -> tuple[str, int] | None:
-        """Return the newest part of a task's log, at most 5 MB, and the size of the whole in bytes; None while there
-        is none."""
+        """Return the newest part of a task's log, at most 5 MB, and the size of the whole log in bytes; None while
+        it is empty."""
         found = self._call("show_training_job_logs_preview", training_job_id=job, task_id=task)
         content = str(found.get("content") or "")
         return (content, int(found.get("full_size") or len(content.encode()))) if content else None
 
     def events(self, job: str) -> Iterator[dict[str, Any]]:
-        """Yield what the service noted of a job, the oldest first."""
+        """Yield the service's events of a job, the oldest first."""
         offset = 0
         while True:
             asked = {"offset": offset, "limit": _MOST_A_PAGE, "order": "asc"}
@@ -177,7 +177,7 @@ class ModelArts:
         self._call("stop_training_job", training_job_id=job, body={"action_type": "terminate"})
 
     def delete(self, job: str) -> None:
-        """Remove a job that has ended; that there is none is fine."""
+        """Remove a job that has ended; do nothing if it does not exist."""
         try:
             self._call("delete_training_job", training_job_id=job)
         except RefusedError as error:
@@ -220,10 +220,14 @@ class ModelArts:
             self.has_answered = True
             text = error.error_msg or error.error_code or "no reason given"
             hint = _HINTS.get(error.status_code, "try again later")
-            raise RefusedError(error.status_code, f"ModelArts refuses: {text} ({error.status_code})", hint) from error
+            raise RefusedError(
+                error.status_code, f"ModelArts refuses the request: {text} ({error.status_code})", hint
+            ) from error
         except exceptions.RetryOutageException as error:  # what the SDK makes of a 429
             self.has_answered = True
-            raise RefusedError(_TOO_MANY, "ModelArts refuses: too many requests (429)", "try again later") from error
+            raise RefusedError(
+                _TOO_MANY, "ModelArts refuses the request: too many requests (429)", "try again later"
+            ) from error
         except (exceptions.SdkException, RequestException) as error:
             where = self.who.endpoint or self.who.region
             text = f"ModelArts at {where} cannot be reached: {str(error)[:300]}"
@@ -242,14 +246,14 @@ class ModelArts:
 
     def _odd(self, what: object) -> BackendError:
         where = self.who.endpoint or self.who.region
-        text = f"what answers at {where} is not ModelArts: {str(what)[:200]}"
-        return BackendError(text, "correct backend.endpoint, or see whether a proxy is in between", is_unsure=True)
+        text = f"the server at {where} is not ModelArts: {str(what)[:200]}"
+        return BackendError(text, "correct backend.endpoint, or check for a proxy in between", is_unsure=True)
 
 
 def _job(found: dict[str, Any]) -> dict[str, Any]:
     """Return a training job that has what each must have; raise BackendError for one that has not."""
     if not isinstance(found.get("metadata"), dict) or not found["metadata"].get("id"):
-        raise BackendError("ModelArts told of a job without an id", "try again later", may_pass=True, is_unsure=True)
+        raise BackendError("ModelArts returned a job without an id", "try again later", may_pass=True, is_unsure=True)
     return found
 
 
@@ -283,7 +287,7 @@ def _connected(who: Identity) -> tuple[Any, Any]:
         return sdk, _silent(builder.with_region(ModelArtsRegion.value_of(who.region)).build())
     except KeyError as error:
         known = ", ".join(sorted(ModelArtsRegion.static_fields))
-        raise BackendError(f"backend.region: the SDK knows no region {who.region}", f"it knows: {known}") from error
+        raise BackendError(f"backend.region: the SDK has no region {who.region}", f"use one of: {known}") from error
 
 
 def _silent(client: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who we are to ModelArts: from the environment, else from the credentials file of the SDK, else of KooCLI (hcloud)."""
+"""Credentials for ModelArts: from the environment, else from the file of the SDK, else from that of KooCLI (hcloud)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HINT = f"set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, write ak and sk into {_
 
 @dataclass(frozen=True)
 class Identity:
-    """Access key, secret key, perhaps a token of a temporary key, and where the job goes."""
+    """Access key, secret key, the token of a temporary key if there is one, and the project and region of the job."""
 
     ak: str = field(repr=False)
     sk: str = field(repr=False)
@@ -50,19 +50,23 @@ class Identity:
 
 
 def identity(spec: ModelArtsBackendSpec, environment: Mapping[str, str] = os.environ) -> Identity:
-    """Return who we are; raise BackendError for what is missing, before any request is made."""
-    told = {name: environment.get(variable, "") for name, variable in _VARIABLES.items()}
-    if spec.profile or not (told["ak"] and told["sk"]):
-        told = {**told, "security_token": "", **_profile(spec.profile, environment)}  # a token fits its own keys only
-    if not (told["ak"] and told["sk"]):
+    """Return the credentials; raise BackendError for what is missing, before any request is made."""
+    values = {name: environment.get(variable, "") for name, variable in _VARIABLES.items()}
+    if spec.profile or not (values["ak"] and values["sk"]):
+        values = {
+            **values,
+            "security_token": "",
+            **_profile(spec.profile, environment),
+        }  # a token fits its own keys only
+    if not (values["ak"] and values["sk"]):
         raise BackendError("there are no credentials for ModelArts", _HINT)
-    project_id, region = spec.project_id or told["project_id"], spec.region or told["region"]
+    project_id, region = spec.project_id or values["project_id"], spec.region or values["region"]
     if not project_id:
         hint = "set backend.project_id (the console shows it under My Credentials), or HUAWEICLOUD_SDK_PROJECT_ID"
-        raise BackendError("the id of the project is not known", hint)
+        raise BackendError("the project id is not set", hint)
     if not (region or spec.endpoint):
-        raise BackendError("the region is not known", "set backend.region, or backend.endpoint")
-    return Identity(told["ak"], told["sk"], told["security_token"], project_id, region, spec.endpoint or "")
+        raise BackendError("the region is not set", "set backend.region, or backend.endpoint")
+    return Identity(values["ak"], values["sk"], values["security_token"], project_id, region, spec.endpoint or "")
 
 
 def _profile(name: str | None, environment: Mapping[str, str]) -> dict[str, str]:
@@ -77,7 +81,7 @@ def _profile(name: str | None, environment: Mapping[str, str]) -> dict[str, str]
     if found is None and name:
         known = ", ".join(profiles) or "none"
         text = f"backend.profile: there is no profile {name} in {file} or {_KOOCLI_FILE}"
-        raise BackendError(text, f"known: {known}")
+        raise BackendError(text, f"known profiles: {known}")
     return {key: value for key, value in (found or {}).items() if key in _VARIABLES and value}
 
 
@@ -95,12 +99,12 @@ def _sdk_profiles(file: Path) -> dict[str, dict[str, str]]:
 def _koocli_profiles(file: Path) -> tuple[dict[str, dict[str, str]], str]:
     """Return the profiles that `hcloud configure` made, and the name of the current one."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(file.read_text(encoding="utf-8"))
         profiles = {
             str(profile["name"]): {ours: str(profile.get(theirs) or "") for ours, theirs in _KOOCLI.items()}
-            for profile in told["profiles"]
+            for profile in values["profiles"]
         }
-        return profiles, str(told.get("current") or "default")
+        return profiles, str(values.get("current") or "default")
     except FileNotFoundError:
         return {}, ""
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

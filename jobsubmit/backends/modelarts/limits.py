@@ -1,4 +1,4 @@
-"""What ModelArts refuses or cannot do, with its documented numbers, told before anything is sent."""
+"""What ModelArts refuses or cannot do, with its documented numbers, checked before any request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARAMETER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def platform_limits(plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
-    """Yield what of a job the platform does not take."""
+    """Yield what the platform does not accept in a job."""
     yield from _request_limits(plan)
     yield from _place_limits(plan, code)
     yield from _variable_limits(json.loads(request.documents[NAME])["algorithm"].get("environments", {}))
@@ -41,31 +41,33 @@ def platform_limits(plan: LaunchPlan, request: Request, code: CodeRef, bundle: B
 
 def _request_limits(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.mode == "spawn" and plan.framework is None:
-        hint = "e.g. framework: {name: PyTorch, version: pytorch_2.1.0-…}; `jobsubmit engines` lists them"
-        yield refused("framework", "a job of mode spawn runs in a preset framework, and none is named", hint)
+        hint = "set it, e.g. {name: PyTorch, version: pytorch_2.1.0-…}; `jobsubmit engines` lists them"
+        yield refused("framework", "a job of mode spawn runs in a preset framework, and none is set", hint)
     if plan.mode != "spawn" and plan.image is None:
-        yield refused("image", f"a job of mode {plan.mode} runs in an image, and none is named", "name one of SWR")
+        yield refused(
+            "image", f"a job of mode {plan.mode} runs in an image, and none is set", "set it to an image of SWR"
+        )
     if flavor(plan) is None:
-        yield refused("resources.flavor", "no machine type is named", "`jobsubmit flavors` lists them")
+        yield refused("resources.flavor", "no machine type is set", "run `jobsubmit flavors` to list them")
     hours = auto_stop_hours(plan)
     if hours is not None and hours > _MOST_HOURS:
-        yield limit_finding("timeout", "the platform's own end of a job", hours, _MOST_HOURS, "hours", "leave it out")
+        yield limit_finding("timeout", "the timeout on the platform", hours, _MOST_HOURS, "hours", "leave it out")
     for word in plan.arguments if plan.mode == "spawn" else ():
         name, separator, _ = word.removeprefix("--").partition("=")
         field = f"hyperparameters.{name}"
         if not separator:
-            text = "the platform passes --name=value only, no bare switch"
-            yield refused(field, text, "have the script take a value")
+            text = "the platform passes only --name=value, not a switch without a value"
+            yield refused(field, text, "make the script accept a value")
         elif not _PARAMETER.fullmatch(name):
             yield refused(field, "must be 1 to 64 letters, digits, `_` or `-`", "rename it")
 
 
 def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
     if not code.uri.startswith(REMOTE_SCHEMES):
-        hint = "name a bucket: store: {uri: obs://bucket/jobs}"
+        hint = "set store.uri to a bucket: obs://bucket/jobs"
         yield refused("store.uri", f"the platform cannot see {code.uri}", hint)
     if code.layout != "tree":
-        yield refused("layout", "the platform takes a directory, no archive", "leave it out, or write layout: tree")
+        yield refused("layout", "the platform needs a directory, not an archive", "leave it out, or set layout: tree")
     for mount in plan.mounts:
         if not mount.uri.startswith(REMOTE_SCHEMES):
             text = f"{mount.name}: the platform cannot see {mount.uri}"
@@ -73,9 +75,11 @@ def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
 
 
 def _variable_limits(variables: Mapping[str, str]) -> Iterator[Finding]:
-    hint = "put them into a file of the code"
+    hint = "put them into a file of the code directory"
     if len(variables) > _MOST_VARIABLES:
-        yield limit_finding("env", "environment, our own included", len(variables), _MOST_VARIABLES, "variables", hint)
+        yield limit_finding(
+            "env", "environment, jobsubmit's included", len(variables), _MOST_VARIABLES, "variables", hint
+        )
     for name, value in variables.items():
         if len(name) > _LONGEST_KEY:
             shorter = "give it a shorter name"
@@ -92,32 +96,32 @@ def _bundle_limits(bundle: Bundle) -> Iterator[Finding]:
     for unit, number, usual, most in numbers:
         if number <= usual:
             continue
-        text = (
-            f"the code has {number:,} {unit}; the platform's documentation allows {usual:,}, or {most:,}: it says both"
-        )
+        text = f"the code has {number:,} {unit}; the platform's documentation has two limits, {usual:,} and {most:,}"
         level: Level = "error" if number > most else "warning"
-        yield Finding(level, BUNDLE_LIMIT, "code_dir", text, "leave out what is no code: .jobignore; data are inputs")
+        yield Finding(
+            level, BUNDLE_LIMIT, "code_dir", text, "exclude what is not code by .jobignore; use inputs for data"
+        )
 
 
 def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield what other backends do and the platform does in its own way, or not at all."""
     if plan.min_nodes < plan.nodes:
-        yield refused("resources.nodes", "the platform has no elastic jobs", "give one number of nodes")
+        yield refused("resources.nodes", "the platform does not support elastic jobs", "set one number of nodes")
     if plan.restarts and plan.restarts.max > _MOST_RESTARTS:
-        hint = "the platform has no more"
+        hint = "set it to the limit or less"
         yield limit_finding("restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", hint)
     if plan.restarts and (unlike := [after for after in plan.restarts.on if after not in _RESTARTS_AFTER]):
-        text = f"the platform cannot tell {unlike[0]} from any other failure"
-        yield refused("restarts.on", text, f"use some of: {', '.join(_RESTARTS_AFTER)}")
+        text = f"the platform does not distinguish {unlike[0]} from other failures"
+        yield refused("restarts.on", text, f"use only: {', '.join(_RESTARTS_AFTER)}")
     if plan.mode == "spawn" and plan.requirements:
         hint = "use an image that has the packages, or install them in the boot file"
-        yield refused("requirements", "in a preset framework no start script of ours runs", hint)
+        yield refused("requirements", "a preset framework does not run the start script of jobsubmit", hint)
     if plan.mode == "spawn" and plan.setup:
-        hint = "use an image in which that is done, or do it in the boot file"
-        yield refused("setup", "in a preset framework no start script of ours runs", hint)
+        hint = "use an image that is set up already, or do the setup in the boot file"
+        yield refused("setup", "a preset framework does not run the start script of jobsubmit", hint)
     if plan.is_hang_chosen and plan.mode == "spawn":
-        hint = "backend.fault_tolerance: {hang_retry: true}"
-        yield Finding("warning", "limit", "hang_after", "the platform watches for hangs in its own way", hint)
+        hint = "set backend.fault_tolerance: {hang_retry: true}"
+        yield Finding("warning", "limit", "hang_after", "the platform detects hangs in its own way", hint)
     if plan.profile:
-        text = "there is no way back for what its ranks measure, so its steps are not timed"
-        yield Finding("warning", "limit", "profile", text, "time it on another backend")
+        text = "the measurements of its ranks cannot be read back, so its steps are not timed"
+        yield Finding("warning", "limit", "profile", text, "profile it on another backend")

@@ -1,4 +1,4 @@
-"""The lines of a job's tasks: each once, by pages while the service has them, else by its preview or its export."""
+"""The log lines of a job's tasks, each once: by pages while the service has them, else by its preview or export."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILE = "modelarts-job-{job}-{task}.log"  # below log_export_path (platform docu
 
 @dataclass(frozen=True)
 class Look:
-    """What a job was like at one look: its tasks, whether to wait for more lines, and when it ended if it has."""
+    """The state of a job at one poll: its tasks, whether to wait for more lines, and when it ended, if it has."""
 
     tasks: Sequence[str]
     goes_on: bool
@@ -59,7 +59,7 @@ class _Task:
 
 
 class Logs:
-    """Read the logs of one job; `is_tagged` if an agent of ours tells its lines, `export` is where its log goes."""
+    """Read the logs of one job; `is_tagged` if the agent tags its lines, `export` returns where its log is stored."""
 
     def __init__(self, api: ModelArts, job: str, *, is_tagged: bool, export: Export = lambda: None) -> None:
         self.api, self.job, self.is_tagged, self.export = api, job, is_tagged, export
@@ -67,7 +67,7 @@ class Logs:
         self.poll = TolerantPoll(has_answered=True)
 
     def lines(self, query: LogQuery, look: Callable[[], Look]) -> Iterator[LogLine]:
-        """Yield the lines that a query chooses, as long as looks say that there may be more."""
+        """Yield the lines that a query selects, while `look` reports that more may come."""
         chosen = (line for line in self._all(query, look) if query.wants(line))
         if query.tail is None:
             yield from chosen
@@ -207,7 +207,7 @@ class Logs:
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end_of(self, name: str) -> NodeStatus | None:
-        """Return the status that the agent of a task told as its last word; None where it was not the last."""
+        """Return the status that the agent of a task wrote as its last line; None if other lines follow it."""
         with suppress(BackendError, ValueError):
             lines = [found for text in self.api.last_lines(self.job, name) if (found := TAGGED.fullmatch(_bytes(text)))]
             last = max(lines, key=lambda found: (float(found[1]), found[3] == END), default=None)
@@ -216,7 +216,7 @@ class Logs:
         return None
 
     def last_words(self, node: int, tasks: Sequence[str]) -> list[str]:
-        """Return the newest lines of a node's log, as far as they can be had."""
+        """Return the newest lines of a node's log that can be read."""
         name = next((name for name in tasks if node_of(name) == node), None)
         if name is None:
             return []
@@ -248,6 +248,6 @@ def _tagged(node: int, moment: bytes, kind: bytes, number: bytes, mark: bytes, t
 
 
 def split(content: str) -> list[str]:
-    """Return the lines of a log: a progress bar's `\\r`, or a form feed, ends none."""
+    """Return the lines of a log; a `\\r` of a progress bar, or a form feed, does not end a line."""
     lines = content.split("\n")
     return lines[:-1] if not lines[-1] else lines

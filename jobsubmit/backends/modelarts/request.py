@@ -30,7 +30,7 @@ _LONGEST_NAME, _DIGEST = 64, 8  # characters
 
 
 def build_training_job(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
-    """Return the body; equal arguments give equal bodies, and what is secret stands as a name only."""
+    """Return the body; equal arguments give equal bodies, and secrets are placeholders."""
     spec = ModelArtsBackendSpec.of(plan.backend)
     metadata = {
         "name": platform_name(job_id),
@@ -91,22 +91,22 @@ def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> 
 
 
 def platform_name(job_id: str) -> str:
-    """Return the name of a job on the platform: its id, or one made from it where that is too long."""
+    """Return the name of a job on the platform: its id, or one derived from it if that is too long."""
     digest = hashlib.sha256(job_id.encode()).hexdigest()[:_DIGEST]
     return job_id if len(job_id) <= _LONGEST_NAME else f"{job_id[: _LONGEST_NAME - _DIGEST - 1]}-{digest}"
 
 
 def node_variables(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, str]:
-    """Return the variables that tell a node of an image what the job is."""
+    """Return the variables that describe the job to a node with an image."""
     asked = build_node_request(plan, script, code, job_id)
     names = [*(name for name, _ in plan.env), *(mount.variable for mount in plan.mounts)]
     kept = [name for name in names if is_reserved(name)]
-    told = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
-    return {JOB_ID: job_id, AGENT_REQUEST: json.dumps(told, separators=(",", ":"), sort_keys=True)}
+    sent = {**{name: value for name, value in asked.items() if name not in _UNREAD}, "mounts": [], "env": kept}
+    return {JOB_ID: job_id, AGENT_REQUEST: json.dumps(sent, separators=(",", ":"), sort_keys=True)}
 
 
 def files_for_nodes(script: Script) -> dict[str, bytes]:
-    """Return what travels in the code directory of a job that runs in an image, each under a name for its content."""
+    """Return the files that jobsubmit adds to the code of a job in an image, each named by its content."""
     ours = f"{_FOLDER}/{_agent_folder()}"
     return {
         f"{ours}/{_AGENT}": agent_archive(),
@@ -140,7 +140,7 @@ def _channel(plan: LaunchPlan, mount: Mount) -> dict[str, Any]:
 
 
 def api_path(uri: str) -> str:
-    """Return a folder in a bucket as the API spells it: `/bucket/folder/`, without a scheme."""
+    """Return a folder in a bucket as the API writes it: `/bucket/folder/`, without a scheme."""
     return "/" + uri.partition("://")[2].strip("/") + "/"
 
 
@@ -150,7 +150,7 @@ def flavor(plan: LaunchPlan) -> str | None:
 
 
 def auto_stop_hours(plan: LaunchPlan) -> int | None:
-    """Return after how many hours the platform ends the job: as the backend says, else the job's timeout."""
+    """Return the hours after which the platform ends the job: from the backend's fields, else the job's timeout."""
     spec = ModelArtsBackendSpec.of(plan.backend)
     if spec.auto_stop_hours is not None:
         return spec.auto_stop_hours
@@ -167,4 +167,7 @@ def _annotations(plan: LaunchPlan) -> dict[str, str]:
         "fault-tolerance/job-unconditional-retry": tolerance.unconditional_retry or "failure" in after,
         "fault-tolerance/hang-retry": tolerance.hang_retry or "hang" in after,
     }
-    return {**{name: "true" if told is True else str(told) for name, told in asked.items() if told}, **spec.annotations}
+    return {
+        **{name: "true" if value is True else str(value) for name, value in asked.items() if value},
+        **spec.annotations,
+    }

@@ -1,4 +1,4 @@
-"""What a job file says about ModelArts."""
+"""The fields of the ModelArts backend in a job file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _OBS_FOLDER = r"(obs|s3)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x1f]*)?"
 
 
-PlatformName = Annotated[str, matching(_PLATFORM_NAME, "must be letters, digits, `_`, `-`, `.`")]
+PlatformName = Annotated[str, matching(_PLATFORM_NAME, "must consist of letters, digits, `_`, `-` and `.`")]
 
 
 ObsFolder = Annotated[str, matching(_OBS_FOLDER, "must be a folder in a bucket: obs://bucket/folder")]
 
 
 class FaultToleranceSpec(FrozenModel):
-    """When the platform itself starts a job again."""
+    """When the platform itself restarts a job."""
 
     retry: StrictInt | None = Field(
         None,
         ge=1,
         le=3,
-        description="How often, after a fault of the hardware; also has the machines tried out before.",
+        description="How often to restart after a hardware fault. The platform then also tests the machines first.",
         examples=[3],
     )
     unconditional_retry: StrictBool = Field(
-        False, description="Also after any other failure, so often as `retry` says.", examples=[True]
+        False, description="Restart after any other failure, too, as often as `retry` says.", examples=[True]
     )
-    hang_retry: StrictBool = Field(False, description="Also when the job hangs.", examples=[True])
+    hang_retry: StrictBool = Field(False, description="Restart when the job hangs, too.", examples=[True])
 
 
 class ModelArtsBackendSpec(BackendSpec):
@@ -69,36 +69,36 @@ class ModelArtsBackendSpec(BackendSpec):
     flavor: StrictStr | None = Field(
         None,
         min_length=1,
-        description="Machine type of jobs that name none in resources.flavor.",
+        description="Machine type of jobs that do not set resources.flavor.",
         examples=["modelarts.vm.gpu.8v100"],
     )
     log_url: ObsFolder | None = Field(
-        None, description="Where the platform keeps the logs: obs://bucket/logs.", examples=["obs://bucket/logs"]
+        None, description="Where the platform stores the logs: obs://bucket/logs.", examples=["obs://bucket/logs"]
     )
     auto_stop_hours: StrictInt | None = Field(
         None,
         ge=1,
         le=72,
-        description="The platform ends the job after so many hours; left out, from `timeout`.",
+        description="Hours after which the platform ends the job; left out, derived from `timeout`.",
         examples=[24],
     )
     priority: StrictInt | None = Field(None, ge=1, le=3, description="Priority in a dedicated pool.", examples=[2])
     description: StrictStr | None = Field(
-        None, max_length=256, description="What the console shows beside the job.", examples=["warm-up ablation"]
+        None, max_length=256, description="Description of the job in the console.", examples=["warm-up ablation"]
     )
     fault_tolerance: FaultToleranceSpec = Field(
         default_factory=FaultToleranceSpec,
-        description="When the platform itself starts the job again.",
+        description="When the platform itself restarts the job.",
         examples=[{"retry": 3, "hang_retry": True}],
     )
     annotations: dict[StrictStr, ScalarText] = Field(
         default_factory=dict,
-        description="Further annotations of the job, as the platform's documentation names them.",
+        description="More annotations of the job, with the names of the platform's documentation.",
         examples=[{"fault-tolerance/job-retry-num": "3"}],
     )
     boot_file_of_image: StrictBool = Field(
         False,
-        description="Name the boot file in the request of a custom-image job, too; the documentation leaves open if "
-        "the API wants it.",
+        description="Name the boot file in the request of a custom-image job, too; the documentation does not say "
+        "whether the API needs it.",
         examples=[True],
     )

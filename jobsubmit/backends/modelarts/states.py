@@ -1,4 +1,4 @@
-"""What the service says of a job → how the job is, in our words."""
+"""The service's description of a job → its status in jobsubmit."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _SIGNAL_BASE = 128
 _MILLI = 1e-3
 
 
-def apply_ends(told: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobStatus:
-    """Return how a failed job is by what the agents of its tasks said at their ends, where they name the failure.
+def apply_ends(reported: JobStatus, ends: Mapping[str, NodeStatus | None]) -> JobStatus:
+    """Return the status of a failed job by the last reports of its tasks' agents, if they name the failure.
 
-    What an agent said does not count where the platform saw another exit code: a task that was started again, and then
-    killed with its agent, has only the end of an earlier attempt in its log.
+    A report does not count if the platform saw another exit code: the log of a task that was restarted, and then
+    killed with its agent, has only the report of an earlier attempt.
     """
     statuses = [
         with_words(end)
         for task, end in ends.items()
-        if end is not None and told.details["exit_codes"].get(task) in (None, _agents_code(end))
+        if end is not None and reported.details["exit_codes"].get(task) in (None, _agents_code(end))
     ]
     outcome = find_outcome(statuses, len(ends))
     if outcome is None or outcome.state != "FAILED":
-        return told
+        return reported
     status = parse_status(outcome.as_status())
-    return replace(status, steps=told.steps, details={**told.details, **status.details})
+    return replace(status, steps=reported.steps, details={**reported.details, **status.details})
 
 
 def _agents_code(end: NodeStatus) -> int:
@@ -57,59 +57,61 @@ def _agents_code(end: NodeStatus) -> int:
     return shell_code(find_outcome([end], 1) or Outcome("CANCELLED"))
 
 
-def explain_failure(told: JobStatus, words: Sequence[str]) -> JobStatus:
-    """Return how a failed job is, explained by the last lines of the node that failed: mp.spawn names a process."""
-    assert told.failure
-    known = diagnose(words, signal=told.failure.signal, reason=told.reason)
-    message = told.failure.message
+def explain_failure(reported: JobStatus, words: Sequence[str]) -> JobStatus:
+    """Return the status of a failed job, explained by the last lines of the failed node: mp.spawn names a process."""
+    assert reported.failure
+    known = diagnose(words, signal=reported.failure.signal, reason=reported.reason)
+    message = reported.failure.message
     if found := _SPAWNED.search("\n".join(words)):
         message += f"; its process {found[1] or found[2]} {found[3] or 'raised an exception'}"
-    failure = replace(told.failure, message=message, last_lines=tuple(words[-_LAST_LINES:]))
-    return replace(told, message=message, failure=replace(failure, **(known._asdict() if known else {})))
+    failure = replace(reported.failure, message=message, last_lines=tuple(words[-_LAST_LINES:]))
+    return replace(reported, message=message, failure=replace(failure, **(known._asdict() if known else {})))
 
 
 def parse_job_status(job: Mapping[str, Any]) -> JobStatus:
-    """Return how a job is, without its last words."""
-    told = job.get("status") or {}
-    phase = str(told.get("phase", ""))
+    """Return the status of a job, without its last lines."""
+    reported = job.get("status") or {}
+    phase = str(reported.get("phase", ""))
     state = PHASES.get(phase, State.RUNNING)
-    failure = _failure(told.get("task_statuses") or []) if state is State.FAILED else None
+    failure = _failure(reported.get("task_statuses") or []) if state is State.FAILED else None
     reason = {"Abnormal": "ABNORMAL", "Failed": "SIGNAL" if failure and failure.signal else "EXIT_CODE"}.get(phase, "")
-    message = failure.message if failure else {"Abnormal": "the platform could not run it"}.get(phase, "")
-    codes = {one["task"]: _number(one.get("exit_code")) for one in told.get("task_statuses") or [] if one.get("task")}
+    message = failure.message if failure else {"Abnormal": "the platform could not run the job"}.get(phase, "")
+    codes = {
+        one["task"]: _number(one.get("exit_code")) for one in reported.get("task_statuses") or [] if one.get("task")
+    }
     details = {"modelarts": phase, "tasks": tasks_of(job), "exit_codes": codes}
-    return JobStatus(state, reason, message, failure, _steps(job, told, state), details=details)
+    return JobStatus(state, reason, message, failure, _steps(job, reported, state), details=details)
 
 
 def tasks_of(job: Mapping[str, Any]) -> list[str]:
-    """Return the names of a job's tasks, one a node."""
+    """Return the names of a job's tasks, one per node."""
     return list((job.get("status") or {}).get("tasks") or [])
 
 
-def _steps(job: Mapping[str, Any], told: Mapping[str, Any], state: State) -> tuple[JobPhase, ...]:
-    """Return how long it waited, and how long it ran; the service tells milliseconds."""
-    created, started = _number((job.get("metadata") or {}).get("create_time")), _number(told.get("start_time"))
+def _steps(job: Mapping[str, Any], reported: Mapping[str, Any], state: State) -> tuple[JobPhase, ...]:
+    """Return how long it waited, and how long it ran; the service reports milliseconds."""
+    created, started = _number((job.get("metadata") or {}).get("create_time")), _number(reported.get("start_time"))
     if not created:
         return ()
     if not started:
         return (JobPhase("queue", created * _MILLI),)
-    ended = started + _number(told.get("duration"))
+    ended = started + _number(reported.get("duration"))
     end = ended * _MILLI if state.is_final else None
     return (JobPhase("queue", created * _MILLI, started * _MILLI), JobPhase("training", started * _MILLI, end))
 
 
-def _number(told: object) -> int:
+def _number(reported: object) -> int:
     try:
-        return int(str(told))
+        return int(str(reported))
     except ValueError:
         return 0
 
 
-def parse_moment(told: object) -> float:
-    """Return a time of the service's, milliseconds or ISO 8601, in seconds since the epoch; 0 for what is neither."""
-    if number := _number(told):
+def parse_moment(reported: object) -> float:
+    """Return a time of the service, milliseconds or ISO 8601, in seconds since the epoch; 0 for anything else."""
+    if number := _number(reported):
         return number * _MILLI
-    return parse_time(str(told)) or 0.0
+    return parse_time(str(reported)) or 0.0
 
 
 def node_of(task: str) -> int:

@@ -1,4 +1,4 @@
-"""The program that sees a node through, as one file that any Python from 3.8 runs."""
+"""The agent archive: the agent as one file that any Python from 3.8 runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def agent_archive() -> bytes:
-    """Return the program: the same bytes wherever this version of jobsubmit is installed."""
+    """Return the agent archive: the same bytes wherever this version of jobsubmit is installed."""
     root = Path(agent_package.__path__[0]).parent
     agent = sorted((root / "agent").rglob("*.py"))
     made = io.BytesIO()

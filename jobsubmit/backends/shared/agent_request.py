@@ -1,4 +1,4 @@
-"""What the agent of a node is asked to do: the same for every backend that runs one."""
+"""The request for the agent of a node: the same for every backend that runs one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:
-    """Return what the agent must know of a whole job, all nodes of which it runs on this machine."""
+    """Return the request of a whole job, all nodes of which run on this machine."""
     request: AgentRequest = {
         "version": VERSION,
         "job_id": job_id,
@@ -42,7 +42,7 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
 
 
 def build_node_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:
-    """Return what the agent of one node must know: its data lies in folders that the node sees itself."""
+    """Return the request for the agent of one node: its data is in folders that the node sees."""
     request = build_request(plan, script, code, job_id)
     # Each node sees only its own ranks, and a node may well wait for another for long: only who says so is watched.
     hang_after = plan.hang_after if plan.is_hang_chosen or plan.nodes == 1 else 0
@@ -56,6 +56,6 @@ def _seen_by_node(mount: Mount) -> Mount:
 
 
 def refuse_faults(plan: LaunchPlan) -> None:
-    """Raise UsageError for faults on purpose, on a backend that has none."""
+    """Raise UsageError if the plan has faults: this backend does not support them."""
     if plan.faults:
-        raise UsageError("--fault: only the local backend breaks things on purpose", "rehearse it: --backend local")
+        raise UsageError("--fault is supported only by the local backend", "run the job with --backend local")

@@ -1,4 +1,4 @@
-"""What the agent has written of a job: its status, its phases, what its restarts have cost, what its ranks measured."""
+"""What the agent writes about a job: its status, its phases, the cost of its restarts, its timing files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DETAILS = ("started", "ended", "attempt", "last_step", "checkpoint_dir", "port"
 
 
 def parse_status(status: NodeStatus, events: Iterable[Event] = ()) -> JobStatus:
-    """Return the status of a job by what its agent has written; UNKNOWN where a newer version has."""
+    """Return the status of a job from what its agent wrote; UNKNOWN if a newer version wrote it."""
     if status["state"] not in State.__members__:
-        text = f"its state {status['state']!r} is not known to this version of jobsubmit"
+        text = f"the state {status['state']!r} is unknown to this version of jobsubmit"
         return JobStatus(State.UNKNOWN, "NEWER", text)
     failure = status.get("failure")
     return JobStatus(
@@ -36,7 +36,7 @@ def parse_status(status: NodeStatus, events: Iterable[Event] = ()) -> JobStatus:
 
 
 def with_words(status: NodeStatus) -> NodeStatus:
-    """Return a status that came through a log: its last lines stand for the words that were left out of it."""
+    """Return a status that came through a log, which leaves out its words: its last lines replace them."""
     failure = status.get("failure")
     if not failure or "words" in failure:
         return status
@@ -51,7 +51,7 @@ def read_timing_files(directories: Iterable[Path]) -> Iterator[bytes]:
 
 
 def parse_steps(events: Iterable[Event]) -> tuple[JobPhase, ...]:
-    """Return the phases of a job that its events tell."""
+    """Return the phases of a job, from its events."""
     found: dict[tuple[int, str], JobPhase] = {}
     for event in events:
         if event["event"] != "step":
@@ -65,7 +65,7 @@ def parse_steps(events: Iterable[Event]) -> tuple[JobPhase, ...]:
 
 
 def _parse_failure(failure: protocol.Failure, reason: str) -> Failure:
-    """Return the first failure, explained by its own last words: what others said may be about something else."""
+    """Return the first failure, explained by its own last lines: those of others may be about something else."""
     known = diagnose(failure.get("words", ()), signal=failure["signal"], reason=reason)
     return Failure(
         node=failure["node"],
@@ -91,7 +91,7 @@ def _recoveries(status: NodeStatus) -> Iterator[Recovery]:
         fault = resize["fault"] or {"text": "", "t": resize["t"]}
         what = f"node {resize['node']} {resize['what']}" if resize["node"] is not None else resize["what"]
         if resize["what"] == "lost" and resize["nodes"] == resize.get("before"):
-            what += f" and back before the others went on, with {resize['nodes']}"
+            what += f" and back before the others continued, with {resize['nodes']}"
         elif resize["nodes"] is not None:
-            what += f", went on with {resize['nodes']}"
+            what += f", continued with {resize['nodes']}"
         yield Recovery(what, fault["text"], fault["t"], resize["t"], resize["back_at"], None)

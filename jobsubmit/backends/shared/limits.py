@@ -1,4 +1,4 @@
-"""What an engine cannot carry, told before anything is sent: the limits that several engines share."""
+"""The limits that several backends share, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def limit_finding(where: str, what: str, number: int, most: int, unit: str, hint
 
 
 def refused(where: str, text: str, hint: str) -> Finding:
-    """Return the error for what the platform cannot do."""
+    """Return the error for something that the platform does not support."""
     return Finding("error", "limit", where, text, hint)
 
 
 def word_limits(plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield the arguments and variables with which Linux starts no process."""
+    """Yield the errors for arguments and variables that are too long for Linux."""
     from jobsubmit.plan.processes import build_boot_words
 
     words = [(value.field, value.text) for value in build_boot_words(plan)]
     words += [("command", word) for word in plan.command or ()]
     words += [(f"env.{name}", f"{name}={value}") for name, value in plan.env]
-    hint = "give it in a file of the code directory: Linux starts no process with more"
+    hint = "put it in a file of the code directory: Linux starts no process with a longer one"
     for field, word in words:
         yield from _word_limit(field, word, hint)
 
 
 def secret_limits(values: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the secrets (name → value) that are too long to be variables."""
+    """Yield the errors for secrets (name → value) that are too long for a variable."""
     for name, value in values.items():
-        yield from _word_limit(f"secrets.{name}", f"{name}={value}", "keep it in a file that the nodes see")
+        yield from _word_limit(f"secrets.{name}", f"{name}={value}", "put it in a file that the nodes see")
 
 
 def _word_limit(field: str, word: str, hint: str) -> Iterator[Finding]:
@@ -53,19 +53,19 @@ def _word_limit(field: str, word: str, hint: str) -> Iterator[Finding]:
 
 
 def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:
-    """Yield the data in buckets, which nodes of an engine cannot be given; `where` says which folders they see."""
+    """Yield the errors for data in buckets, which nodes cannot use here; `where` says which folders they see."""
     for mount in plan.mounts:
         if mount.uri.startswith(REMOTE_SCHEMES):
-            text = f"{mount.name}: {mount.uri} cannot be brought to the nodes of a {plan.backend.kind} job"
+            text = f"{mount.name}: {mount.uri} is in a bucket, which a {plan.backend.kind} job cannot use"
             yield refused(mount.field, text, f"copy it (jobsubmit download) to a folder that all nodes see: {where}")
 
 
 def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Finding]:
-    """Yield the error for more files than can be fetched each by an address of its own."""
+    """Yield the error for more files than nodes can fetch one by one."""
     if bundle is None or code.layout == "archive":
         return
     address = len(code.uri) + (_SHORTEST_SIGNATURE if code.uri.startswith(REMOTE_SCHEMES) else 0)
     size = sum(2 * len(file.path) + address for file in bundle.files)
     if size > most:
         what = f"the addresses of {len(bundle.files):,} files: {size:,} characters, and the limit is {most:,}"
-        yield Finding("error", BUNDLE_LIMIT, "layout", what, "use layout: archive, where nodes fetch one file")
+        yield Finding("error", BUNDLE_LIMIT, "layout", what, "use layout: archive: nodes then fetch one file")

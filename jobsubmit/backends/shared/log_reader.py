@@ -1,4 +1,4 @@
-"""Choose lines from the logs that gangs keep, of one directory or of many, in order of time."""
+"""Read lines from the logs of job directories, one or many, in order of time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _FURTHER = 16
 def read_lines(
     directories: Callable[[], Sequence[Path]], query: LogQuery, goes_on: Callable[[], bool], ask_every: float = 0
 ) -> Iterator[LogLine]:
-    """Yield the lines that a query chooses; while the job goes on wait for more of them, and more directories.
+    """Yield the lines that match a query; while the job runs, wait for more lines and more directories.
 
-    Whether it goes on is asked every `ask_every` seconds, at most ten times a second.
+    `goes_on` is called every `ask_every` seconds, at most ten times a second.
     """
     readers = _Readers(directories, query)
     try:

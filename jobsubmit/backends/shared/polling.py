@@ -14,14 +14,14 @@ _LONGEST_SECONDS = 60.0
 
 
 class TolerantPoll:
-    """Ask an engine again and again; one that has answered before may fail for a minute, where that may pass."""
+    """Poll a platform; once it has answered, tolerate transient errors for up to a minute."""
 
     def __init__(self, *, has_answered: bool = False) -> None:
         self.has_answered = has_answered
         self.failing_since: float | None = None
 
     def ask(self, question: Callable[[], T]) -> T | None:
-        """Return the answer, or None where there was none for once. Raises what the question raises otherwise."""
+        """Return the answer, or None after a tolerated error. Raises every other error."""
         try:
             answer = question()
         except BackendError as error:
@@ -35,6 +35,6 @@ class TolerantPoll:
 
 
 def tolerate_errors(look: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a look at an engine that has answered before; no answer for once counts as a yes."""
+    """Return a function that polls a platform which has answered before; a tolerated error counts as True."""
     poll = TolerantPoll(has_answered=True)
     return lambda: poll.ask(look) is not False

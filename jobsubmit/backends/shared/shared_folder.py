@@ -1,4 +1,4 @@
-"""The folder that the nodes of a job share with the client: a directory per attempt and node, in a local job's form."""
+"""The folder that the nodes of a job share with the client: a job directory per attempt and node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _numbered(paths: Iterable[Path]) -> dict[int, Path]:
 
 
 class SharedFolder:
-    """What the nodes of a job write; `platform_log` is the name of the platform's own log beside it, if it has one."""
+    """The files that the nodes of a job write; `platform_log` is the name of the platform's own log among them."""
 
     def __init__(self, directory: Path, platform_log: str = "engine.log") -> None:
         self.directory, self.platform_log = directory, platform_log
@@ -45,11 +45,11 @@ class SharedFolder:
 
     def statuses(self, attempt: int) -> list[NodeStatus]:
         """Return the status of each node that has begun an attempt."""
-        told = (status_file.read_status(str(path)) for path in self.node_dirs(attempt).values())
-        return [status for status in told if status]
+        statuses = (status_file.read_status(str(path)) for path in self.node_dirs(attempt).values())
+        return [status for status in statuses if status]
 
     def outcome(self, attempt: int) -> Outcome | None:
-        """Return what became of an attempt, or None where the nodes cannot tell."""
+        """Return the outcome of an attempt, or None if the nodes' statuses do not determine it."""
         return find_outcome(self.statuses(attempt), self._nodes())
 
     def _nodes(self) -> int:
@@ -59,7 +59,7 @@ class SharedFolder:
             return 0
 
     def is_job(self) -> bool:
-        """Return whether the directory is one of a job, and nothing else that a damaged note may name."""
+        """Return whether the directory belongs to a job; a damaged record may name any other directory."""
         try:
             names = {path.name for path in self.directory.iterdir()}
             request = (self.directory / REQUEST).read_bytes() if REQUEST in names else b""
@@ -74,11 +74,11 @@ class SharedFolder:
             return names <= {self.platform_log, "cancel"}  # it never started
 
     def is_cancel_asked(self) -> bool:
-        """Return whether somebody wants the job to end."""
+        """Return whether the job was asked to end."""
         return Path(self.files.cancel).exists()
 
     def is_cancel_overdue(self) -> bool:
-        """Return whether the nodes were asked to end long ago, and have not."""
+        """Return whether the nodes have not ended although their grace time after a cancellation is over."""
         try:
             asked_at = Path(self.files.cancel).stat().st_mtime
         except OSError:
@@ -87,7 +87,7 @@ class SharedFolder:
         return time.time() - asked_at > grace + _OVERDUE_SECONDS
 
     def last_words(self, count: int) -> list[str]:
-        """Return the last lines of what the engine and the document themselves said."""
+        """Return the last lines of the platform's log."""
         try:
             text = (self.directory / self.platform_log).read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -95,12 +95,12 @@ class SharedFolder:
         return [line for line in text.splitlines() if line.strip()][-count:]
 
     def events(self) -> list[Event]:
-        """Return what the nodes of all attempts noted, in order of time."""
+        """Return the events of the nodes of all attempts, in order of time."""
         found = (event for path in self._all_dirs() for event in events.EventReader(str(path)).new())
         return sorted(found, key=lambda event: event["t"])
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
-        """Yield the lines that a query chooses; while the job goes on wait for more of them."""
+        """Yield the lines that match a query; while the job runs, wait for more."""
         yield from read_lines(lambda: self._all_dirs(query.node), query, goes_on, _ASK_SECONDS)
 
     def timings(self) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The Slurm backend: sbatch submits, the controller and the nodes' own files say what is."""
+"""The Slurm backend: sbatch submits, the controller and the files of the nodes give the status."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def _without_containers(plan: LaunchPlan) -> Iterator[Finding]:
     wanted = plan.image or (plan.framework and plan.framework.name) or ""
     for name in plan.ignored:
         if name in ("image", "framework"):
-            text = f"the Slurm backend starts no containers: the job runs with what its nodes have, not in {wanted}"
+            text = f"the Slurm backend starts no containers: the job uses the software of its nodes, not {wanted}"
             hint = f"start the container in `command`, or remove `{name}` if the nodes have all that the job needs"
             yield Finding("warning", IGNORED, name, text, hint)
 
 
 class SlurmBackend:
-    """Run each job as one Slurm job: one task a node, and a folder that all nodes share with us."""
+    """Run each job as one Slurm job: one task per node, and a folder that all nodes share with this machine."""
 
     layout: Layout = "archive"
-    ignored_because = "which uses what its nodes have"
+    ignored_because = "which uses the software of its nodes"
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class SlurmBackend:
         """Yield what Slurm cannot do (see Backend)."""
         yield from _without_containers(plan)
         yield from word_limits(plan)
-        yield from far_data_limits(plan, "on a file system that they share")
+        yield from far_data_limits(plan, "on a shared file system")
         yield from order_limit(bundle, code, _LONGEST_ORDER)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
@@ -96,18 +96,20 @@ class SlurmBackend:
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
-            raise BackendError(f"--job-id {request.job_id} was submitted before", "give another, or none") from error
+            raise BackendError(
+                f"--job-id {request.job_id} was already submitted", "use another id, or omit it"
+            ) from error
         order = json.dumps(delivery.order)
         if len(order) > _LONGEST_ORDER:
             folder.rmdir()
-            raise BackendError("the code has too many files to fetch each", "use layout: archive")
+            raise BackendError("the code has too many files to fetch one by one", "use layout: archive")
         environment = {**clients.clean_environment(), **delivery.secrets, FETCH_ORDER: order}
         cluster = clients.cluster_name()
         try:
             answer = clients.sbatch(request.documents[NAME], environment, "--parsable", "--export=ALL")
             number = answer.strip().partition(";")[0]
             if not number.isdigit():
-                raise BackendError(f"sbatch gave no job: {answer.strip()}", "see backend.extra_sbatch")
+                raise BackendError(f"sbatch returned no job number: {answer.strip()}", "check backend.extra_sbatch")
         except BaseException as error:
             found = None
             with suppress(BackendError):  # it was perhaps submitted: ask, as far as Slurm answers
@@ -132,20 +134,20 @@ class SlurmBackend:
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what the controller says, made exact by what the nodes wrote (see Backend)."""
+        """Return the status of the controller, with details from the files of the nodes (see Backend)."""
         job, folder = self._look(handle)
         if job is None:
             assert folder
-            forgotten = JobStatus(State.LOST, "FORGOTTEN", "Slurm has forgotten it, and its nodes left no result")
+            forgotten = JobStatus(State.LOST, "FORGOTTEN", "Slurm no longer has the job, and its nodes left no result")
             return complete_status(forgotten, folder, max(folder.attempts(), default=0))
         state, reason = STATES.get(job.state, (State.RUNNING, job.state))
         details = {"slurm": job.state, "slurm_nodes": job.nodes, "attempt": job.restarts}
         message = MESSAGES.get(reason) or (explain_wait(job.reason) if state is State.QUEUED else "")
         if state is State.QUEUED and job.restarts and not reason:
             state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
-        told = JobStatus(state, reason, message, steps=_queue(job), details=details)
+        reported = JobStatus(state, reason, message, steps=_queue(job), details=details)
         attempt = max([job.restarts, *folder.attempts()]) if folder else 0
-        return complete_status(told, folder, attempt) if folder else told
+        return complete_status(reported, folder, attempt) if folder else reported
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines of the nodes' files (see Backend)."""
@@ -154,7 +156,7 @@ class SlurmBackend:
         return folder.lines(query, look) if folder else iter(())
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
-        """Yield what the nodes noted, in order of time (see Backend)."""
+        """Yield the events that the nodes recorded, in order of time (see Backend)."""
         _, folder = self._look(handle)
         return iter(folder.events() if folder else ())
 
@@ -164,7 +166,7 @@ class SlurmBackend:
         return folder.timings() if folder else iter(())
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
-        """Ask the nodes to end their part, or Slurm where none runs (see Backend)."""
+        """Ask the nodes to end the job, or Slurm if no node runs (see Backend)."""
         job, folder = self._look(handle)
         if job is None or STATES.get(job.state, (State.RUNNING, ""))[0].is_final:
             return
@@ -187,10 +189,15 @@ class SlurmBackend:
         """Return what Slurm says of a job, and its folder; raise JobNotFoundError where nothing is known of it."""
         cluster, _, number = handle.path.partition("/")
         if not number.isdigit():
-            raise JobNotFoundError(f"{handle}: a handle looks like slurm://cluster/4711", "`jobsubmit list` shows all")
+            raise JobNotFoundError(
+                f"{handle} is not a valid handle: expected slurm://cluster/4711", "run `jobsubmit list` to see all jobs"
+            )
         here = clients.cluster_name()
         if cluster != here:
-            raise JobNotFoundError(f"{handle}: the clients here speak to the cluster {here}", "go to one of its nodes")
+            raise JobNotFoundError(
+                f"{handle}: Slurm's clients on this machine use the cluster {here}",
+                "run this on a machine of that job's cluster",
+            )
         job = clients.look(number)
         folder = job.folder if job else None
         with suppress(OSError):  # a damaged note may hold what no path is
@@ -200,7 +207,9 @@ class SlurmBackend:
                 place.is_dir()  # raises OSError for a name that is too long
                 folder = place
         if folder is None and (job is None or not job.is_ours):
-            raise JobNotFoundError(f"{handle}: Slurm knows no such job of jobsubmit's", "`squeue --me` shows yours")
+            raise JobNotFoundError(
+                f"{handle}: Slurm has no such job from jobsubmit", "run `squeue --me` to see your jobs"
+            )
         return job, SharedFolder(folder, LOG) if folder else None
 
     def _note(self, handle: JobHandle) -> Path:

@@ -23,7 +23,7 @@ _SPARE_MINUTES = 2  # beyond the job's own timeout, so that it ends by itself an
 
 
 def agent_path(shared: Path) -> Path:
-    """Return where the nodes' program lies below the shared folder: a name for each version of it."""
+    """Return the path of the agent archive below the shared folder: each version has its own name."""
     return shared / f"agent-{hashlib.sha256(agent_archive()).hexdigest()[:16]}.pyz"
 
 

@@ -1,4 +1,4 @@
-"""Slurm's command-line clients: what is true of a job, and to whom it belongs."""
+"""Slurm's command-line clients: the state of a job, and whether jobsubmit submitted it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jobsubmit.backends.slurm.batch_script import LOG, MARK
 from jobsubmit.common.durations import parse_time
 from jobsubmit.errors import BackendError
 
-HINT = "run it where Slurm's clients work: `sinfo` must answer"
+HINT = "run this where Slurm's clients work: check with `sinfo`"
 _UNKNOWN = re.compile(r"Invalid job id|Invalid user id|no jobs?\b", re.IGNORECASE)
 _PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read must look the same everywhere
-_ANSWER_SECONDS, _SUBMIT_SECONDS = 8.0, 60.0  # a controller that is down is told within ten
+_ANSWER_SECONDS, _SUBMIT_SECONDS = 8.0, 60.0  # a controller that is down is reported within ten
 _FRESH_SECONDS = 1.0
 _FIELDS = ("JobState", "Reason", "Restarts", "SubmitTime", "StartTime", "NodeList")
 _CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
@@ -27,9 +27,9 @@ _CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """What Slurm says of a job; times are in seconds since the epoch, None where there is none yet.
+    """What Slurm reports about a job; times are in seconds since the epoch, None if they are not known yet.
 
-    `folder` is where its nodes write, None where Slurm does not say (any more).
+    `folder` is where its nodes write, None if Slurm does not report it (any more).
     """
 
     state: str
@@ -49,7 +49,7 @@ def run_client(
     environment: Mapping[str, str] | None = None,
     seconds: float = _ANSWER_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a client to its end; raise BackendError where it is missing or gets no answer. Its exit code is its own."""
+    """Run a client and return its result, with any exit code; raise BackendError if it is missing or gets no answer."""
     try:
         return subprocess.run(
             command,
@@ -68,15 +68,15 @@ def run_client(
 
 
 def describe_refusal(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a client that failed said, on one line."""
+    """Return the error output of a failed client, on one line."""
     said = [line.split(": error: ")[-1].strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return "; ".join(dict.fromkeys(said)) or f"exit code {done.returncode}"
 
 
 def look(number: str) -> SlurmJob | None:
-    """Return what the controller knows of a job, else what the accounting does, or None. Raises BackendError.
+    """Return a job as the controller reports it, else the accounting, or None. Raises BackendError.
 
-    The controller, which has others to serve, is asked at most once a second for a job.
+    The controller, which other users need too, is asked at most once a second for a job.
     """
     asked_at, known = _seen.get(number, (0.0, None))
     if time.monotonic() - asked_at < _FRESH_SECONDS:
@@ -136,12 +136,12 @@ def _from_accounting(number: str) -> SlurmJob | None:
         started=parse_time(started),
         nodes=nodes,
         folder=None,
-        is_ours=True,  # as far as can be told; without a folder nothing of it is touched
+        is_ours=True,  # as far as is known; without a folder nothing of it is touched
     )
 
 
 def find(job_id: str) -> str | None:
-    """Return the number of the Slurm job whose comment carries a job id, the newest, or None."""
+    """Return the number of the newest Slurm job whose comment has this job id, or None."""
     done = run_client(["squeue", "--me", "--states=all", "--noheader", "--format=%i %k"])
     if done.returncode != 0:
         raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)
@@ -151,7 +151,7 @@ def find(job_id: str) -> str | None:
 
 @cache
 def cluster_name() -> str:
-    """Return the name of the cluster that our clients speak to. Raises BackendError where it does not answer."""
+    """Return the name of the cluster that the clients use. Raises BackendError if it does not answer."""
     done = run_client(["scontrol", "show", "config"])
     found = re.search(r"^ClusterName\s*= *(\S+)", done.stdout, re.MULTILINE)
     if done.returncode != 0 or not found:
@@ -160,7 +160,7 @@ def cluster_name() -> str:
 
 
 def sbatch(document: str, environment: Mapping[str, str], *options: str) -> str:
-    """Hand a document to sbatch; return what it says. Raises BackendError where Slurm refuses it."""
+    """Pass a document to sbatch and return its output. Raises BackendError if Slurm refuses it."""
     done = run_client(["sbatch", *options], stdin=document, environment=environment, seconds=_SUBMIT_SECONDS)
     if done.returncode != 0:
         raise BackendError(f"Slurm refuses the job: {describe_refusal(done)}", _refusal_hint(done.stderr))
@@ -169,18 +169,20 @@ def sbatch(document: str, environment: Mapping[str, str], *options: str) -> str:
 
 def _refusal_hint(text: str) -> str:
     hints = {
-        r"partition": "choose one that `sinfo` shows: backend.partition",
-        r"account|qos|QOS": "see `sacctmgr show associations user=$USER`; set backend.account and backend.qos",
-        r"[Nn]ode count|configuration|Requested node|processors": "ask for less, or for a larger partition (`sinfo`)",
+        r"account|qos|QOS": "run `sacctmgr show associations user=$USER`; set backend.account and backend.qos",
+        r"partition": "set backend.partition to one that `sinfo` shows",
+        r"[Nn]ode count|configuration|Requested node|processors": "request less, or use a larger partition (`sinfo`)",
         r"[Tt]ime limit": "set a shorter backend.time, or choose another partition",
         r"contact|connect|communication": HINT,
     }
-    return next((hint for pattern, hint in hints.items() if re.search(pattern, text)), "correct `backend` in the job")
+    return next(
+        (hint for pattern, hint in hints.items() if re.search(pattern, text)), "correct `backend` in the job file"
+    )
 
 
 def clean_environment() -> dict[str, str]:
-    """Return our environment as a job may have it: no words of other launchers, no keys of the store, no defaults of
-    sbatch's, for the document is all there is."""
+    """Return the environment that a job may have: no variables of other launchers, no keys of the store, and no
+    defaults of sbatch, because the document sets everything."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -191,7 +193,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def cancel(number: str) -> None:
-    """Have Slurm end a job; that it has ended is fine. Raises BackendError where Slurm does not answer."""
+    """Have Slurm end a job; do nothing if it has ended. Raises BackendError if Slurm does not answer."""
     done = run_client(["scancel", number])
     if done.returncode != 0 and not _UNKNOWN.search(done.stderr):
         raise BackendError(f"Slurm: {describe_refusal(done)}", HINT)

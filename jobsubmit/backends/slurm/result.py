@@ -1,4 +1,4 @@
-"""What Slurm says of a job, made exact by what its nodes wrote."""
+"""The status that Slurm reports, with details from the files of the nodes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ if TYPE_CHECKING:
     from jobsubmit.backends.shared.shared_folder import SharedFolder
 
 _LAST_WORDS = 5
-# What the nodes say of these is told by the engine better: they were ended by it.
+# What the nodes say of these is known better by Slurm, which ended them.
 _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 
 
-def complete_status(told: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
-    """Return a status with what the nodes wrote in an attempt: how far they are, or who failed first and why."""
-    steps = (*told.steps, *parse_steps(_first_node_events(folder)))
-    told = replace(told, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
-    if told.state in (State.QUEUED, State.RECOVERING):
-        return told
+def complete_status(reported: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
+    """Return a status with what the nodes wrote in an attempt: their progress, or which failed first and why."""
+    steps = (*reported.steps, *parse_steps(_first_node_events(folder)))
+    reported = replace(reported, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
+    if reported.state in (State.QUEUED, State.RECOVERING):
+        return reported
     statuses = folder.statuses(attempt)
-    if not told.state.is_final:
-        return _running(told, statuses, is_cancelled=folder.is_cancel_asked())
+    if not reported.state.is_final:
+        return _running(reported, statuses, is_cancelled=folder.is_cancel_asked())
     outcome = folder.outcome(attempt)
-    if outcome is not None and told.reason not in _BY_THE_ENGINE:
+    if outcome is not None and reported.reason not in _BY_THE_ENGINE:
         nodes = parse_status({**statuses[0], **outcome.as_status()}, ())
-        if told.reason == "OOM" and nodes.failure and nodes.failure.signal == signal.SIGKILL:
+        if reported.reason == "OOM" and nodes.failure and nodes.failure.signal == signal.SIGKILL:
             nodes = replace(nodes, reason="OOM")
-        return replace(nodes, steps=steps, recoveries=told.recoveries, details={**told.details, **nodes.details})
-    if told.state is State.CANCELLED and not told.message and not folder.is_cancel_asked():
-        return replace(told, message="scancel ended it, or Slurm itself because a node could not launch it")
-    if told.state is State.FAILED and not told.message:
-        return replace(told, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log says nothing")
-    return told
+        return replace(
+            nodes, steps=steps, recoveries=reported.recoveries, details={**reported.details, **nodes.details}
+        )
+    if reported.state is State.CANCELLED and not reported.message and not folder.is_cancel_asked():
+        return replace(reported, message="scancel ended the job, or Slurm did because a node could not launch it")
+    if reported.state is State.FAILED and not reported.message:
+        return replace(reported, message="; ".join(folder.last_words(_LAST_WORDS)) or "its log is empty or missing")
+    return reported
 
 
 def _recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
@@ -57,14 +59,14 @@ def _recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[R
             yield Recovery(what, "", struck, max(struck, ended), back[0] if back else None, None)
 
 
-def _running(told: JobStatus, statuses: list[NodeStatus], *, is_cancelled: bool) -> JobStatus:
+def _running(reported: JobStatus, statuses: list[NodeStatus], *, is_cancelled: bool) -> JobStatus:
     states = {status["state"] for status in statuses}
-    state = told.state
+    state = reported.state
     if state is State.RUNNING and states <= {"STARTING"}:
         state = State.STARTING
     notes = [note for status in statuses for note in status.get("notes", ())]
-    details = {**told.details, **({"notes": notes} if notes else {})}
-    return replace(told, state=State.CANCELLING if is_cancelled else state, details=details)
+    details = {**reported.details, **({"notes": notes} if notes else {})}
+    return replace(reported, state=State.CANCELLING if is_cancelled else state, details=details)
 
 
 def _first_node_events(folder: SharedFolder) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What a job file says about Slurm."""
+"""The fields of the Slurm backend in a job file."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
 def _slurm_option(value: object) -> str:
     text = plain_text(value)
     if not re.fullmatch(_SLURM_OPTION, text) or not text.isprintable():
-        raise wrong("must be one option of sbatch on one line: `--reservation=team`")
+        raise wrong("must be one sbatch option on one line: `--reservation=team`")
     name = re.split("[= ]", text)[0]
     is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
     if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and re.match(_OUR_SHORT_OPTIONS, name)):
-        raise wrong(f"{name} is jobsubmit's to set")
+        raise wrong(f"{name} cannot be set here: jobsubmit sets it")
     return text
 
 
 def _shared_dir(value: object) -> str:
     text = location(value)
     if not text.isprintable() or "\\" in text:
-        raise wrong("must be a path that sbatch can read: without control characters and backslashes")
+        raise wrong("must be a path without control characters and backslashes, which sbatch cannot read")
     return text
 
 
@@ -77,7 +77,7 @@ _SLURM_OPTION = r"--?[A-Za-z][A-Za-z0-9-]*([= ].*)?"
 _OURS = "|".join(_begun(option) for option in _OUR_LONG_OPTIONS)
 
 
-SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word, as sbatch takes it")]
+SlurmWord = Annotated[str, matching(_SLURM_WORD, "must be one word that sbatch accepts")]
 
 
 SlurmGpus = Annotated[
@@ -98,14 +98,14 @@ SharedDir = Annotated[str, BeforeValidator(_shared_dir), text_schema(r"[^\x00-\x
 
 
 class SlurmBackendSpec(BackendSpec):
-    """Run the job by Slurm: one task per node."""
+    """Run the job with Slurm: one task per node."""
 
     runs_by: ClassVar[str] = "jobsubmit.backends.slurm.backend:SlurmBackend"
     handle_path: ClassVar[str] = ".+/.+"
     path_fields: ClassVar[tuple[str, ...]] = ("shared_dir", "python")
 
     kind: Literal["slurm"] = Field(
-        description="Run by Slurm; works where its clients (sbatch, scontrol, …) do.", examples=["slurm"]
+        description="Run with Slurm; its clients (sbatch, scontrol, …) must work on this machine.", examples=["slurm"]
     )
     partition: SlurmWord | None = Field(
         None, description="Partition; left out, the cluster's default.", examples=["gpu"]
@@ -114,32 +114,32 @@ class SlurmBackendSpec(BackendSpec):
     qos: SlurmWord | None = Field(None, description="Quality of service.", examples=["high"])
     time: Timeout | None = Field(
         None,
-        description="Time limit of the allocation, in seconds or as 12h; Slurm rounds up to minutes. Left out: from "
-        "`timeout`, else the partition's.",
+        description="Time limit of the allocation, in seconds or as 12h; Slurm rounds up to minutes. Left out: derived "
+        "from `timeout`, else the limit of the partition.",
         examples=["12h"],
     )
     constraint: SlurmWord | None = Field(
         None, description="Features that the nodes must have, e.g. a100&ib.", examples=["a100&ib"]
     )
-    exclude: SlurmWord | None = Field(None, description="Nodes not to be used, e.g. gpu[3-5].", examples=["gpu[3-5]"])
+    exclude: SlurmWord | None = Field(None, description="Nodes not to use, e.g. gpu[3-5].", examples=["gpu[3-5]"])
     gpus_per_node: SlurmGpus | None = Field(
         None, description="GPUs of each node, as a number or with a type: a100:8.", examples=[8, "a100:8"]
     )
     cpus_per_task: StrictInt | None = Field(
-        None, ge=1, description="CPUs of each node that the job gets.", examples=[64]
+        None, ge=1, description="CPUs that the job gets on each node.", examples=[64]
     )
     mem: SlurmWord | None = Field(
-        None, description="Memory of each node that the job gets, e.g. 64G.", examples=["64G"]
+        None, description="Memory that the job gets on each node, e.g. 64G.", examples=["64G"]
     )
     extra_sbatch: tuple[SlurmOption, ...] = Field(
         (),
-        description="Further options of sbatch, each as one text: --reservation=team.",
+        description="More sbatch options, each as one text: --reservation=team.",
         examples=[["--reservation=team"]],
     )
     shared_dir: SharedDir | None = Field(
         None,
         description="Folder that this machine and all nodes see under this path; logs and results go there. Left out: "
-        "in the state directory.",
+        "a folder in the state directory.",
         examples=["/shared/jobsubmit"],
     )
 
@@ -151,5 +151,5 @@ class SlurmBackendSpec(BackendSpec):
     )
 
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
-        """Return what `gpus_per_node` says (see BackendSpec)."""
+        """Return the number in `gpus_per_node` (see BackendSpec)."""
         return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else None

@@ -1,4 +1,4 @@
-"""Slurm's words as ours: states, and why a job waits."""
+"""Slurm's states and wait reasons → states and messages of jobsubmit."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ STATES: dict[str, tuple[State, str]] = {
 }
 
 MESSAGES = {
-    "TIMEOUT": "Slurm ended it at its time limit",
-    "NODE_FAILED": "a node of it failed",
-    "OOM": "Slurm ended it for using more memory than it asked for",
-    "PREEMPTED": "Slurm ended it for a job of higher priority",
-    "SUSPENDED": "Slurm has suspended it",
-    "HELD": "Slurm holds it back: scontrol release lets it go",
+    "TIMEOUT": "Slurm ended the job at its time limit",
+    "NODE_FAILED": "a node of the job failed",
+    "OOM": "Slurm ended the job because it used more memory than it requested",
+    "PREEMPTED": "Slurm preempted the job for one of higher priority",
+    "SUSPENDED": "Slurm has suspended the job",
+    "HELD": "Slurm holds the job: release it with `scontrol release`",
 }
 
 # Why a job waits, by the pattern of Slurm's reason (man squeue, JOB REASON CODES); the first that fits counts.
 _WAITS = (
     (r"None|Resources|Cleaning", "waiting for free nodes"),
-    (r"Priority", "other jobs come first"),
-    (r"BeginTime", "its time to begin has not come; after a restart Slurm waits a while"),
-    (r"Dependency", "it waits for another job"),
-    (r"DependencyNeverSatisfied", "the job it waits for failed: cancel it"),
-    (r"JobHeldUser", "you hold it back: scontrol release lets it go"),
-    (r"JobHeldAdmin|job_requeued_in_held_state", "an administrator holds it back: ask one"),
+    (r"Priority", "other jobs have higher priority"),
+    (r"BeginTime", "its begin time is in the future; after a restart Slurm waits a while"),
+    (r"Dependency", "waiting for another job"),
+    (r"DependencyNeverSatisfied", "the job that it depends on failed: cancel this job"),
+    (r"JobHeldUser", "you hold the job: release it with `scontrol release`"),
+    (r"JobHeldAdmin|job_requeued_in_held_state", "an administrator holds the job: ask them to release it"),
     (
         r"launch_failed_requeued_held",
-        "it could not be launched, and is held back: scontrol release lets it try again",
+        "the launch failed, and the job is held: try again with `scontrol release`",
     ),
-    (r"PartitionNodeLimit", "it wants more nodes than the partition gives: fewer nodes, or another partition"),
-    (r"PartitionTimeLimit", "it wants more time than the partition gives: a shorter backend.time"),
-    (r"PartitionDown|PartitionInactive", "the partition takes no jobs now: choose another"),
-    (r"PartitionConfig|BadConstraints", "no nodes of the partition fit what it asks for: it will never start"),
+    (r"PartitionNodeLimit", "it requests more nodes than the partition allows: use fewer nodes, or another partition"),
+    (r"PartitionTimeLimit", "it requests more time than the partition allows: set a shorter backend.time"),
+    (r"PartitionDown|PartitionInactive", "the partition does not run jobs now: choose another"),
+    (r"PartitionConfig|BadConstraints", "no nodes of the partition meet its request: it will never start"),
     (r"ReqNodeNotAvail.*", "the nodes it needs are down, drained or reserved"),
     (r"NodeDown", "a node it needs is down"),
-    (r"Licenses", "it waits for a license"),
-    (r"Reservation.*", "it waits for its reservation"),
+    (r"Licenses", "waiting for a license"),
+    (r"Reservation.*", "waiting for its reservation"),
     (r"InvalidAccount|AssocNotFound|InvalidQOS", "its account or QOS is not valid here: it will never start"),
     (r"(QOS|Assoc)\w*(PerUser|PerAccount|Limit|Grp|Max)\w*", "a limit of your account or QOS is reached ({0})"),
 )
 
 
 def explain_wait(reason: str) -> str:
-    """Return what Slurm's reason for a pending job means, with Slurm's word for it."""
+    """Return the meaning of Slurm's reason for a pending job, with Slurm's own word."""
     for pattern, text in _WAITS:
         if re.fullmatch(pattern, reason.split(",", maxsplit=1)[0]):
             return f"{text.format(reason)} (Slurm: {reason})" if "{0}" not in text else text.format(reason)

@@ -1,4 +1,4 @@
-"""The Kubernetes API: requests with the user's kubeconfig, and what went wrong in words a user understands."""
+"""The Kubernetes API: requests with the user's kubeconfig, and errors in words that a user understands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from jobsubmit.agent.retry import PASSING_STATUSES
 from jobsubmit.errors import BackendError
 
-_TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is told within ten
+_TIMES = (3, 8)  # seconds to connect and to answer, so that a dead server is reported within ten
 _PATCH = "application/merge-patch+json"
 NOT_FOUND, CONFLICT = 404, 409
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
@@ -23,14 +23,14 @@ _Query: TypeAlias = Mapping[str, str] | None
 _Body: TypeAlias = Mapping[str, Any] | None
 
 _HINTS = {
-    401: "log in to the cluster again: `kubectl get pods` must work",
-    403: "ask for the Role of docs/backends/volcano.md",
-    404: "is Volcano installed there? `kubectl get crd jobs.batch.volcano.sh`",
+    401: "log in to the cluster again; check with `kubectl get pods`",
+    403: "ask for the Role in docs/backends/volcano.md",
+    404: "check whether Volcano is installed: `kubectl get crd jobs.batch.volcano.sh`",
 }
 
 
 class RefusedError(BackendError):
-    """The server refused a request; `status` is HTTP's."""
+    """The server refused a request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str, hint: str) -> None:
         super().__init__(message, hint, may_pass=status in PASSING_STATUSES)
@@ -38,7 +38,7 @@ class RefusedError(BackendError):
 
 
 class Kubernetes:
-    """Speak to the API server of one context (None: the kubeconfig's own, or that of the pod we run in)."""
+    """A client of the API server of one context (None: the current one of the kubeconfig, or of this pod)."""
 
     def __init__(self, context: str | None) -> None:
         self._client, self.namespace = _connected(context, os.environ.get("KUBECONFIG"))
@@ -48,7 +48,7 @@ class Kubernetes:
         return self._json("GET", path, query=query)
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """Return an object, or None where there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.get(path)
         except RefusedError as error:
@@ -57,7 +57,7 @@ class Kubernetes:
             raise
 
     def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """Create an object; with `dry_run` have the server check it as if it did."""
+        """Create an object; with `dry_run` the server only checks it."""
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         return self._json("POST", path, query=query, body=body)
 
@@ -66,7 +66,7 @@ class Kubernetes:
         self._json("PATCH", path, body=body, content=_PATCH)
 
     def delete(self, path: str, body: _Body = None) -> None:
-        """Remove an object; that there is none is fine."""
+        """Remove an object; do nothing if it does not exist."""
         try:
             self._json("DELETE", path, body=body)
         except RefusedError as error:
@@ -75,7 +75,7 @@ class Kubernetes:
 
     @contextmanager
     def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """Hold the lines of an answer, as they come."""
+        """Open a response and give its lines as they arrive."""
         response = self._request("GET", path, query, None, "application/json")
         try:
             yield _lines(response)
@@ -92,9 +92,13 @@ class Kubernetes:
         try:
             found: dict[str, Any] = json.loads(response.data or b"{}")
         except HTTPError as error:
-            raise BackendError(f"Kubernetes: the answer broke off: {error}", _REACH_HINT, may_pass=True) from error
+            raise BackendError(
+                f"Kubernetes: the connection broke during the response: {error}", _REACH_HINT, may_pass=True
+            ) from error
         except ValueError as error:
-            raise BackendError("Kubernetes: the answer is no JSON: a proxy's?", _REACH_HINT) from error
+            raise BackendError(
+                "Kubernetes: the response is not JSON (is a proxy answering instead?)", _REACH_HINT
+            ) from error
         return found
 
     def _request(self, method: str, path: str, query: _Query, body: _Body, content: str) -> Any:
@@ -122,7 +126,7 @@ class Kubernetes:
             raise BackendError(text, _REACH_HINT, may_pass=True) from error
 
 
-_REACH_HINT = "see `kubectl cluster-info`; backend.context chooses another cluster"
+_REACH_HINT = "check `kubectl cluster-info`, or set backend.context to use another cluster"
 
 
 @cache
@@ -148,7 +152,9 @@ def _connected(context: str | None, kubeconfig: str | None) -> tuple[Any, str]:
         config.load_kube_config(context=chosen["name"], client_configuration=configuration)
         return client.ApiClient(configuration), str(chosen["context"].get("namespace") or "default")
     except (config.ConfigException, OSError, TypeError, KeyError, YAMLError) as error:
-        raise BackendError(f"no way to Kubernetes: {error}", "set KUBECONFIG, or log in to the cluster") from error
+        raise BackendError(
+            f"cannot load the Kubernetes configuration: {error}", "set KUBECONFIG, or log in to the cluster"
+        ) from error
 
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -163,10 +169,12 @@ def _refused(status: int, body: Any, reason: Any) -> RefusedError:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or reason)
     with suppress(ValueError, KeyError, TypeError):
         text = json.loads(text)["message"]
-    hint = _HINTS.get(status, "correct `backend`")
+    hint = _HINTS.get(status, "correct `backend` in the job file")
+    if status in PASSING_STATUSES:
+        hint = "the cluster is busy or in trouble: run again later, or check `kubectl get --raw /readyz`"
     if status == NOT_FOUND and "namespaces" in text:
         hint = "correct backend.namespace"
-    return RefusedError(status, f"Kubernetes refuses: {text.strip()[:1000]}", hint)
+    return RefusedError(status, f"Kubernetes refuses the request: {text.strip()[:1000]}", hint)
 
 
 def _lines(response: Any) -> Iterator[bytes]:
@@ -178,6 +186,8 @@ def _lines(response: Any) -> Iterator[bytes]:
             *whole, partial = (partial + block).split(b"\n")
             yield from whole
     except HTTPError as error:
-        raise BackendError(f"Kubernetes: the answer broke off: {error}", _REACH_HINT, may_pass=True) from error
+        raise BackendError(
+            f"Kubernetes: the connection broke during the response: {error}", _REACH_HINT, may_pass=True
+        ) from error
     if partial:
         yield partial

@@ -1,4 +1,4 @@
-"""The Volcano backend: one Kubernetes object is submitted, its pods say what is."""
+"""The Volcano backend: it submits one Kubernetes object, whose pods give the status."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 
 class ConflictError(BackendError):
-    """There is such an object already."""
+    """An object of this name exists already."""
 
 
 class PostForms(Protocol):
-    """Give out forms with which anybody may put objects below a prefix, and nothing else."""
+    """A store that issues forms: with one, anybody may put objects below a prefix, and nothing else."""
 
     def post_form(self, prefix: str, expires: int) -> dict[str, Any]:
-        """Return {"url", "fields", "prefix"}; valid for `expires` seconds, and to be treated as a secret."""
+        """Return {"url", "fields", "prefix"}, valid for `expires` seconds. It must be treated as a secret."""
 
 
 class VolcanoBackend:
-    """Run each job as a Volcano job: one pod a node, started all together or not at all."""
+    """Run each job as a Volcano job: one pod per node, all started together or not at all."""
 
     layout: Layout = "archive"
     ignored_because = ""
@@ -78,7 +78,7 @@ class VolcanoBackend:
         yield from cluster_limits(plan, request)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
-        """Have the server check all three objects, without keeping them (see Backend)."""
+        """Have the server check all three objects without creating them (see Backend)."""
         spec = VolcanoBackendSpec.of(plan.backend)
         refuse_faults(plan)
         api = Kubernetes(spec.context)
@@ -116,7 +116,7 @@ class VolcanoBackend:
         return _handle(spec.context, namespace, name)
 
     def find(self, job_id: str) -> JobHandle | None:
-        """Return the handle of the job with this id, by what was asked for it (see Backend)."""
+        """Return the handle of the job with this id, found by its stored request (see Backend)."""
         asked = self.settings.job_dir(job_id) / JOB
         if not asked.exists():
             return None
@@ -131,7 +131,7 @@ class VolcanoBackend:
     # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """Return what Volcano says, made exact by what the pods told (see Backend)."""
+        """Return the status of Volcano, with details from the pods (see Backend)."""
         job = Job(handle)
         pods = job.pods()
         return parse_job_status(job.found, pods, job.why_it_waits(pods), job.collected().statuses)
@@ -142,7 +142,7 @@ class VolcanoBackend:
         return Job(handle).collected().lines(query, look)
 
     def events(self, handle: JobHandle) -> Iterator[Mapping[str, Any]]:
-        """Yield what Kubernetes noted of the job, its pod group and its pods, in order of time (see Backend)."""
+        """Yield the Kubernetes events of the job, its pod group and its pods, in order of time (see Backend)."""
         return iter(Job(handle).events())
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
@@ -168,7 +168,10 @@ class VolcanoBackend:
             return
         store, prefix = store_of(job.found)
         if store is None:
-            raise JobNotFoundError(f"{handle}: that is no job of jobsubmit's", f"kubectl delete vcjob {job.name}")
+            raise JobNotFoundError(
+                f"{handle}: jobsubmit did not submit this job",
+                f"run `kubectl delete vcjob {job.name} -n {job.namespace}`",
+            )
         for item in list(store.list(prefix)):
             store.delete(item.key)
         job.api.delete(job.path, {"propagationPolicy": "Foreground"})
@@ -189,8 +192,8 @@ def _create(
     except RefusedError as error:
         if error.status != CONFLICT:
             raise
-        text = f"--job-id {job_id} was submitted before, or its name {body['metadata']['name']} is taken"
-        raise ConflictError(text, "give another, or none") from error
+        text = f"--job-id {job_id} was already submitted, or its name {body['metadata']['name']} is taken"
+        raise ConflictError(text, "use another id, or omit it") from error
 
 
 def _loaded(request: Request, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The lines of a job: from the logs of its pods while these are there, from the pieces in the store afterwards."""
+"""The log lines of a job: from its pods while they exist, from the pieces in the store afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Source:
 
 
 class Collected:
-    """Read the lines of one job, each once, with a bounded number of connections; spools to disk what is long."""
+    """Read the lines of one job, each once, with a bounded number of connections; long logs are spooled to disk."""
 
     def __init__(
         self, api: Kubernetes, namespace: str, pods: Callable[[], list[Pod]], store: ObjectStore | None, prefix: str
@@ -57,7 +57,7 @@ class Collected:
         self.has_looked = False  # into the store
 
     def lines(self, query: LogQuery, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
-        """Yield the lines that a query chooses; while the job goes on wait for more of them."""
+        """Yield the lines that a query selects; wait for more while the job runs."""
         found = (line for line in self._all(query, goes_on) if query.wants(line))
         if query.tail is None:
             yield from found
@@ -122,7 +122,7 @@ class Collected:
                     source.since = max(source.since, moment)
                     self._take(source, text, moment, write)
         except BackendError:
-            return False  # it is not there yet, or not any more, or the line broke: the next look tells
+            return False  # it is not there yet, or not any more, or the connection broke: the next read shows
         return True
 
     def _take(self, source: _Source, text: bytes, moment: float, write: Callable[[bytes], object]) -> None:
@@ -181,7 +181,7 @@ class Collected:
                     yield gzip.decompress(self.store.get(item.key))
 
     def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, NodeStatus]:
-        """Return how the parts of nodes ended whose pods are gone, as far as they stored it."""
+        """Return how nodes ended whose pods are gone, if they stored their status."""
         if self.store is None:
             return {}
         found = {}

@@ -1,4 +1,4 @@
-"""One Volcano job as the API server has it: its pods, what was noted of it, and how it is ended."""
+"""One Volcano job on the API server: its pods, its events, and how to end it."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ _TERMINATING_SECONDS, _RESTARTING_SECONDS, _LOOK_SECONDS = 5.0, 20.0, 0.1
 
 
 class Job:
-    """One job as the server has it now. Raises JobNotFoundError."""
+    """One job in its state on the server now. Raises JobNotFoundError."""
 
     def __init__(self, handle: JobHandle) -> None:
         context, _, path = handle.path.rpartition("@")
         self.namespace, _, self.name = path.partition("/")
         if not self.name or "/" in self.name:
-            raise JobNotFoundError(f"{handle}: a handle looks like volcano://namespace/name", "see `jobsubmit list`")
+            raise JobNotFoundError(
+                f"{handle} is not a valid handle: expected volcano://namespace/name",
+                "run `jobsubmit list` to see all jobs",
+            )
         self.api = Kubernetes(context or None)
         self.path = JOBS.format(namespace=self.namespace) + f"/{self.name}"
         found = self.api.find(self.path)
         if found is None:
-            text = f"{handle}: there is no such Volcano job (any more)"
-            raise JobNotFoundError(text, f"see `kubectl get vcjob -n {self.namespace}`")
+            text = f"{handle}: the Volcano job does not exist (any more)"
+            raise JobNotFoundError(text, f"check with `kubectl get vcjob -n {self.namespace}`")
         self.found = found
 
     @property
     def phase(self) -> str:
-        """Return Volcano's word for where the job is."""
+        """Return Volcano's word for the phase of the job."""
         return str(self.found.get("status", {}).get("state", {}).get("phase", ""))
 
     def pods(self) -> list[Pod]:
-        """Return the pods that there are now."""
+        """Return the pods that exist now."""
         query = {"labelSelector": f"volcano.sh/job-name={self.name}"}
         return [Pod.of(item) for item in self._core("pods", query)["items"]]
 
@@ -54,7 +57,7 @@ class Job:
         return self.api.get(CORE.format(namespace=self.namespace) + kind, query)
 
     def why_it_waits(self, pods: Sequence[Pod]) -> tuple[str, str]:
-        """Return why there are no pods, no place for them, or why one does not start, by what was noted last."""
+        """Return why pods do not exist, cannot be scheduled or do not start, according to the last event."""
         waiting = [pod for pod in pods if not pod.has_started]
         if pods and not waiting:
             return "", ""
@@ -68,7 +71,7 @@ class Job:
         return "", ""
 
     def events(self) -> list[Mapping[str, Any]]:
-        """Return what was noted of the job, its pod group and its pods, in order of time."""
+        """Return the events of the job, its pod group and its pods, in order of time."""
         names = re.compile(rf"{re.escape(self.name)}(-.*)?")
         found = []
         for item in self._core("events")["items"]:
@@ -80,11 +83,11 @@ class Job:
         return sorted(found, key=lambda event: float(event["t"]))
 
     def collected(self) -> Collected:
-        """Return what reads the lines of the job."""
+        """Return the reader of the job's log lines."""
         return Collected(self.api, self.namespace, self.pods, *store_of(self.found))
 
     def terminate(self) -> None:
-        """Tell Volcano to end the job: deleting its pods would look like a loss to it."""
+        """Ask Volcano to end the job: it would take deleted pods for lost ones."""
         deadline = time.monotonic() + _RESTARTING_SECONDS
         while self.phase == "Restarting" and time.monotonic() < deadline:  # in which it takes no orders
             self.look_again()
@@ -103,12 +106,12 @@ class Job:
         )
 
     def look_again(self) -> None:
-        """Take what the server has now, a moment later."""
+        """Wait a moment, then read the job again."""
         time.sleep(_LOOK_SECONDS)
         self.found = self.api.get(self.path)
 
     def hurry(self, grace: float) -> None:
-        """Leave pods that are ending no more than so many seconds."""
+        """Leave the pods of an ending job at most `grace` seconds."""
         deadline = time.monotonic() + _TERMINATING_SECONDS
         while (
             not (self.api.find(self.path) or {}).get("status", {}).get("state", {}).get("phase", "").startswith("Term")
@@ -127,7 +130,7 @@ def _noted_at(event: Mapping[str, Any]) -> float:
 
 
 def reference_to(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how another object names a job."""
+    """Return the reference to a job that other objects hold."""
     meta = found["metadata"]
     return {"apiVersion": found["apiVersion"], "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
 
@@ -137,7 +140,7 @@ def log_prefix(job_id: str) -> str:
 
 
 def store_of(found: Mapping[str, Any]) -> tuple[ObjectStore | None, str]:
-    """Return the store that a job's lines are collected in, and the prefix of their keys; None if it is not ours."""
+    """Return the store that holds a job's log lines, and the prefix of their keys; None for a foreign job."""
     notes = found["metadata"].get("annotations", {})
     if STORE not in notes:
         return None, ""

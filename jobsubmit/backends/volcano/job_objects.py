@@ -1,4 +1,4 @@
-"""LaunchPlan → the objects that Kubernetes gets: a Volcano job, what its pods read, and what only they may see."""
+"""LaunchPlan → the Kubernetes objects: a Volcano job, a ConfigMap that its pods read, and a Secret."""
 
 from __future__ import annotations
 

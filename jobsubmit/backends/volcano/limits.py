@@ -1,4 +1,4 @@
-"""What a cluster cannot take, told before it is asked."""
+"""Limits of a cluster, checked before any request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LARGEST_OBJECT = 3 << 19  # that etcd takes (its --max-request-bytes, by defaul
 
 
 def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
-    """Yield what of a job has no place in a cluster, or is too large for it."""
+    """Yield what a cluster cannot run, or what is too large for it."""
     spec = VolcanoBackendSpec.of(plan.backend)
     if not (plan.image or spec.image):
         field = "backend.image" if plan.mode == "spawn" else "image"
-        yield refused(field, "is required, for Kubernetes starts containers", "name one with python and torch")
+        yield refused(field, "is required: Kubernetes runs jobs in containers", "set it to one with python and torch")
     if not plan.store.is_remote:
         hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
         yield refused("store", f"the pods cannot see the folder {plan.store.uri}", hint)
@@ -37,16 +37,18 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
         is_there = any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes)
         if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
             hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
-            yield refused(mount.field, f"{mount.name}: {mount.uri} is on no volume of the pods", hint)
+            yield refused(mount.field, f"{mount.name}: no volume of the pods contains {mount.uri}", hint)
     length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
     if length > LONGEST_HOST_LIST:
-        what = f"the names of {plan.nodes:,} nodes in a pod's environment"
-        yield limit_finding("resources.nodes", what, length, LONGEST_HOST_LIST, "characters", "about 4,100 nodes fit")
-    hint = "give long values in a file of the code directory"
+        what = f"the host names of {plan.nodes:,} nodes in a pod's environment"
+        yield limit_finding(
+            "resources.nodes", what, length, LONGEST_HOST_LIST, "characters", "use at most about 4,100 nodes"
+        )
+    hint = "put long values in a file of the code directory"
     for name, most in ((JOB, _LARGEST_OBJECT), (CONFIG_MAP, LARGEST_DATA)):
         size = _size(name, request.documents[name], most)
         if size > most:
-            yield limit_finding("env", f"the {name} that the cluster gets", size, most, "bytes", hint)
+            yield limit_finding("env", f"the {name} sent to the cluster", size, most, "bytes", hint)
 
 
 def _size(name: str, text: str, most: int) -> int:

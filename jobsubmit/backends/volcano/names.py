@@ -13,7 +13,7 @@ _DIGEST = 6
 
 
 def object_name(job_id: str, nodes: int) -> str:
-    """Return the name of a job's Kubernetes objects: the id where it is one already, else one made from it."""
+    """Return the name of a job's Kubernetes objects: the id if it is a valid name, else one derived from it."""
     name = re.sub(r"[^a-z0-9-]+", "-", job_id.lower()).strip("-")
     name = name if name[:1].isalpha() else f"j-{name}"
     if name == job_id and len(name) <= _LONGEST and host_list_length(name, nodes) <= LONGEST_HOST_LIST:
@@ -26,5 +26,5 @@ def object_name(job_id: str, nodes: int) -> str:
 
 
 def host_list_length(name: str, nodes: int) -> int:
-    """Return how long the comma list of a job's host names is: `NAME-worker-0.NAME,…`."""
+    """Return the length of the comma-separated list of a job's host names: `NAME-worker-0.NAME,…`."""
     return nodes * (2 * len(name) + len(f"-{TASK}-.,") + len(str(nodes)))

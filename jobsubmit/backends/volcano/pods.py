@@ -1,4 +1,4 @@
-"""What Kubernetes says of a job's pods, in words a user understands."""
+"""The state of a job's pods, in words that a user understands."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from jobsubmit.common.durations import parse_time
 
 # Why a container does not start, by Kubernetes' word; the reason and what it means.
 _WAITING = {
-    "ImagePullBackOff": ("IMAGE", "the image cannot be pulled: correct image, or set backend.image_pull_secrets"),
-    "ErrImagePull": ("IMAGE", "the image cannot be pulled: correct image, or set backend.image_pull_secrets"),
+    "ImagePullBackOff": ("IMAGE", "the image cannot be pulled: correct `image`, or set backend.image_pull_secrets"),
+    "ErrImagePull": ("IMAGE", "the image cannot be pulled: correct `image`, or set backend.image_pull_secrets"),
     "ErrImageNeverPull": ("IMAGE", "the image is not on the machine, and backend.image_pull_policy is Never"),
-    "InvalidImageName": ("IMAGE", "the name of the image is wrong: correct image"),
-    "CreateContainerConfigError": ("CONFIG", "a Secret or ConfigMap that it needs is not there"),
-    "CreateContainerError": ("CONTAINER", "the container cannot be made"),
+    "InvalidImageName": ("IMAGE", "the name of the image is invalid: correct `image`"),
+    "CreateContainerConfigError": ("CONFIG", "a Secret or ConfigMap that it needs does not exist"),
+    "CreateContainerError": ("CONTAINER", "the container cannot be created"),
     "RunContainerError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
     "StartError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
 }
 # Why a pod was ended from outside, by Kubernetes' word.
 _ENDED = {
-    "Evicted": ("EVICTED", "its machine ran out of something, and evicted it"),
-    "Preempted": ("PREEMPTED", "a job of higher priority took its place"),
-    "PreemptionByScheduler": ("PREEMPTED", "a job of higher priority took its place"),
+    "Evicted": ("EVICTED", "its machine ran out of a resource, and evicted it"),
+    "Preempted": ("PREEMPTED", "a job of higher priority preempted it"),
+    "PreemptionByScheduler": ("PREEMPTED", "a job of higher priority preempted it"),
     "TerminationByKubelet": ("EVICTED", "its machine ended it"),
     "DeletionByTaintManager": ("NODE_FAILED", "its machine is lost"),
     "NodeLost": ("NODE_FAILED", "its machine is lost"),
     "NodeShutdown": ("NODE_FAILED", "its machine was shut down"),
     "Terminated": ("NODE_FAILED", "its machine was shut down"),
-    "DeadlineExceeded": ("TIMEOUT", "it ran longer than it may"),
-    "UnexpectedAdmissionError": ("NODE_FAILED", "its machine could not give it what it was promised"),
-    "OutOfcpu": ("NODE_FAILED", "its machine could not give it what it was promised"),
+    "DeadlineExceeded": ("TIMEOUT", "it reached its time limit"),
+    "UnexpectedAdmissionError": ("NODE_FAILED", "its machine did not have the requested resources"),
+    "OutOf": ("NODE_FAILED", "its machine did not have the requested resources"),
 }
+_OUT_OF = re.compile(r"^OutOf.+")  # OutOfcpu, OutOfmemory, OutOfpods, OutOfnvidia.com/gpu …
 _OOM = "OOMKilled"
 _OVERDUE_SECONDS = 5.0
 _FETCH, _WORKER = "fetch", "worker"
@@ -47,7 +48,7 @@ _FETCH, _WORKER = "fetch", "worker"
 
 @dataclass(frozen=True)
 class Pod:
-    """One node of a job as Kubernetes sees it; times are in seconds since the epoch, None where not yet."""
+    """One node of a job as Kubernetes reports it; times are in seconds since the epoch, None if not known yet."""
 
     name: str
     node: int
@@ -95,35 +96,35 @@ def _why_it_waits(status: Mapping[str, Any]) -> tuple[str, str]:
             return known[0], f"{known[1]} ({waiting['reason']}: {_short(waiting.get('message', ''))})"
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return "UNSCHEDULABLE", f"no place for it yet: {_short(condition.get('message', ''))}"
+            return "UNSCHEDULABLE", f"it cannot be scheduled yet: {_short(condition.get('message', ''))}"
     return "", ""
 
 
 def noted_reason(reason: str, message: str) -> tuple[str, str] | None:
-    """Return reason and message of a note about a job, its pod group or a pod, None for one that explains nothing."""
+    """Return reason and message of an event of a job, its pod group or a pod, None if it explains nothing."""
     if reason in ("FailedMount", "FailedAttachVolume"):
         return "VOLUME", f"a volume cannot be mounted: {_short(message)}"
     if reason == "FailedCreatePodSandBox":
-        return "SANDBOX", f"its machine cannot make the pod: {_short(message)}"
+        return "SANDBOX", f"its machine cannot create the pod: {_short(message)}"
     if reason == "FailedCreate":
         said = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', message) or [message]
         text = said[0].replace('\\"', '"')
-        return "REFUSED", f"its pods are refused: {_short(text)}"
+        return "REFUSED", f"the cluster refuses its pods: {_short(text)}"
     if reason == "Unschedulable":
-        return "UNSCHEDULABLE", f"no place for it yet: {_short(message)}"
+        return "UNSCHEDULABLE", f"it cannot be scheduled yet: {_short(message)}"
     return None
 
 
 def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str]:
     """Return reason and message of a pod that something outside of the job has ended, or two empty texts."""
-    if known := _ENDED.get(status.get("reason", "")):
+    if known := _ENDED.get(_OUT_OF.sub("OutOf", status.get("reason", ""))):
         return known[0], f"{known[1]}: {_short(status.get('message', ''))}".rstrip(": ")
     for condition in status.get("conditions", ()):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            reason, text = _ENDED.get(condition.get("reason", ""), ("EVICTED", "it was taken away"))
+            reason, text = _ENDED.get(condition.get("reason", ""), ("EVICTED", "it was evicted"))
             return reason, f"{text}: {_short(condition.get('message', ''))}"
     if _is_overdue(meta):
-        return "NODE_FAILED", "its machine does not end it"
+        return "NODE_FAILED", "its machine does not remove it"
     return "", ""
 
 
@@ -183,7 +184,7 @@ def _times(meta: Mapping[str, Any], status: Mapping[str, Any], worker: Mapping[s
 
 
 def steps_of(pod: Pod, created: float | None) -> tuple[JobPhase, ...]:
-    """Return the steps of a job as its first pod went through them: Kubernetes counts whole seconds."""
+    """Return the phases of a job, from the times of its first pod: Kubernetes counts whole seconds."""
     times = pod.times
     queued = created if pod.attempt == 0 and created else times["created"]
     spans = (

@@ -1,4 +1,4 @@
-"""A Volcano job and its pods → how the job is."""
+"""A Volcano job and its pods → the status of the job."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ PHASES = {
 def parse_job_status(
     job: Mapping[str, Any], pods: Sequence[Pod], why_queued: tuple[str, str], stored: Stored
 ) -> JobStatus:
-    """Return how a job is.
+    """Return the status of a job.
 
-    `why_queued` is why a pod group has no place yet; `stored` returns by attempt and nodes how those
-    nodes ended, where their pods are gone.
+    `why_queued` is why a pod group is not scheduled yet; `stored` returns by attempt and nodes how those
+    nodes ended, if their pods are gone.
     """
     phase = str(job.get("status", {}).get("state", {}).get("phase", ""))
     notes = job["metadata"].get("annotations", {})
@@ -65,7 +65,7 @@ def parse_job_status(
         pod = lost[0]
         message = f"node {pod.node} on {pod.machine}: {pod.lost[1]}"
         if pod.is_gone:  # Volcano waits for the word of a machine that is not there
-            message += "; what is left of it runs on: jobsubmit cancel"
+            message += "; the rest of the job still runs: end it with `jobsubmit cancel`"
             return replace(base, state=State.LOST, reason=pod.lost[0], message=message)
         return replace(base, message=message)
     return _under_way(base, pods, nodes, why_queued, notes.get(UNTIL, ""))
@@ -85,7 +85,7 @@ def _under_way(base: JobStatus, pods: Sequence[Pod], nodes: int, why_queued: tup
             return replace(base, state=State.QUEUED, reason=why_queued[0], message=why_queued[1])
         return replace(base, state=State.STARTING if base.state is not State.RECOVERING else base.state)
     if until and float(until) < time.time():
-        return replace(base, reason="EXPIRED", message="the addresses of its code have expired: submit it again")
+        return replace(base, reason="EXPIRED", message="the signed addresses of its code have expired: submit it again")
     unscheduled = next((pod.waits for pod in waiting if pod.waits[0]), why_queued)
     message = unscheduled[1] or "waiting for Volcano"
     if until:
@@ -99,15 +99,17 @@ def _ended(base: JobStatus, pods: Sequence[Pod], nodes: int, stored: Stored, *, 
     if base.state is State.SUCCEEDED:
         return base
     if base.state is State.CANCELLED:
-        return replace(base, reason="ABORTED", message="somebody aborted it with Volcano's own tools")
+        return replace(base, reason="ABORTED", message="the job was aborted with Volcano's own tools")
     statuses = {pod.node: pod.status for pod in pods if pod.status}
     silent = [node for node in range(nodes) if node not in statuses]
     statuses.update(stored(base.details["attempt"], silent))
     outcome = find_outcome([with_words(status) for status in statuses.values()], nodes)
     if outcome is not None and outcome.state == "FAILED":
-        told = parse_status(outcome.as_status())
-        return replace(told, steps=base.steps, details={**base.details, **told.details})
+        reported = parse_status(outcome.as_status())
+        return replace(reported, steps=base.steps, details={**base.details, **reported.details})
     if lost := [pod for pod in pods if pod.lost[0]]:
         message = f"node {lost[0].node} on {lost[0].machine}: {lost[0].lost[1]}"
         return replace(base, reason=lost[0].lost[0], message=message)
-    return replace(base, reason="POD_LOST", message="a pod of it was removed: its machine is gone, or somebody did so")
+    return replace(
+        base, reason="POD_LOST", message="a pod of the job was removed: its machine is lost, or the pod was deleted"
+    )

@@ -1,4 +1,4 @@
-"""What a job file says about Volcano on Kubernetes."""
+"""The fields of the Volcano backend in a job file."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _mount_path(value: object) -> str:
 _KUBERNETES_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
 
-KubernetesName = Annotated[str, matching(_KUBERNETES_NAME, "must be a name of Kubernetes: a-z, 0-9, `-`, `.`")]
+KubernetesName = Annotated[str, matching(_KUBERNETES_NAME, "must be a Kubernetes name: a-z, 0-9, `-`, `.`")]
 
 
 Quantity = Annotated[
     str,
-    matching(QUANTITY, "must be a quantity of Kubernetes: `8`, `500m`, `64Gi`", int, float),
+    matching(QUANTITY, "must be a Kubernetes quantity: `8`, `500m`, `64Gi`", int, float),
     WithJsonSchema({"type": ["string", "number"], "pattern": f"^{QUANTITY}$", "minimum": 0}),
 ]
 
@@ -53,12 +53,14 @@ class TolerationSpec(FrozenModel):
     """A taint of nodes that the pods tolerate."""
 
     key: StrictStr | None = Field(
-        None, description="Key of the taint; left out with operator Exists: any.", examples=["nvidia.com/gpu"]
+        None, description="Key of the taint; left out with operator Exists: any key.", examples=["nvidia.com/gpu"]
     )
-    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the value counts.", examples=["Exists"])
+    operator: Literal["Exists", "Equal"] = Field(
+        "Equal", description="Equal: the value must be equal, too. Exists: the key is enough.", examples=["Exists"]
+    )
     value: StrictStr | None = Field(None, description="Value of the taint.", examples=["present"])
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        None, description="Left out: any.", examples=["NoSchedule"]
+        None, description="Effect of the taint; left out: any effect.", examples=["NoSchedule"]
     )
 
 
@@ -67,7 +69,7 @@ class VolumeSpec(FrozenModel):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [{"oneOf": [_one("claim"), _one("host_path")]}]})
 
-    path: MountPath = Field(description="Where the pods see it.", examples=["/data"])
+    path: MountPath = Field(description="Path of the volume in the pods.", examples=["/data"])
     claim: KubernetesName | None = Field(None, description="Name of a PersistentVolumeClaim.", examples=["datasets"])
     host_path: MountPath | None = Field(
         None, description="A folder of the machine that the pod runs on.", examples=["/mnt/data"]
@@ -77,7 +79,7 @@ class VolumeSpec(FrozenModel):
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> VolumeSpec:
         if (self.claim is None) == (self.host_path is None):
-            raise wrong("must name one of claim or host_path")
+            raise wrong("must have either claim or host_path")
         return self
 
 
@@ -89,12 +91,12 @@ class VolcanoBackendSpec(BackendSpec):
 
     kind: Literal["volcano"] = Field(description="Run as a Volcano job on Kubernetes.", examples=["volcano"])
     namespace: KubernetesName | None = Field(
-        None, description="Namespace; left out, the context's.", examples=["training"]
+        None, description="Namespace; left out, that of the context.", examples=["training"]
     )
     context: StrictStr | None = Field(
-        None, min_length=1, description="Context of the kubeconfig; left out, its own.", examples=["cluster-a"]
+        None, min_length=1, description="Context of the kubeconfig; left out, the current one.", examples=["cluster-a"]
     )
-    queue: KubernetesName | None = Field(None, description="Queue of Volcano.", examples=["research"])
+    queue: KubernetesName | None = Field(None, description="Volcano queue.", examples=["research"])
     priority_class: KubernetesName | None = Field(None, description="PriorityClass of the job.", examples=["high"])
     service_account: KubernetesName | None = Field(
         None, description="ServiceAccount of the pods.", examples=["trainer"]
@@ -102,17 +104,17 @@ class VolcanoBackendSpec(BackendSpec):
     image: StrictStr | None = Field(
         None,
         min_length=1,
-        description="Container image of jobs that name none, as those of mode spawn.",
+        description="Container image of jobs that do not set `image`, such as those of mode spawn.",
         examples=["pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime"],
     )
     image_pull_secrets: tuple[KubernetesName, ...] = Field(
-        (), description="Secrets the image is pulled with.", examples=[["registry"]]
+        (), description="Secrets that are used to pull the image.", examples=[["registry"]]
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="When the image is pulled; left out, as Kubernetes thinks fit.", examples=["IfNotPresent"]
+        None, description="When the image is pulled; left out, the default of Kubernetes.", examples=["IfNotPresent"]
     )
     node_selector: dict[StrictStr, ScalarText] = Field(
-        default_factory=dict, description="Labels the machines have.", examples=[{"gpu": "a100"}]
+        default_factory=dict, description="Labels that the machines must have.", examples=[{"gpu": "a100"}]
     )
     tolerations: tuple[TolerationSpec, ...] = Field(
         (),
@@ -121,12 +123,12 @@ class VolcanoBackendSpec(BackendSpec):
     )
     placement: Literal["spread", "pack"] | None = Field(
         None,
-        description="spread: every pod on a machine of its own; pack: as near together as fits.",
+        description="spread: every pod on its own machine; pack: on as few machines as possible.",
         examples=["spread"],
     )
     resources: dict[StrictStr, Quantity] = Field(
         default_factory=dict,
-        description="What each pod gets, as request and limit: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 8}.",
+        description="Resources of each pod, as request and limit: {cpu: 8, memory: 64Gi, nvidia.com/gpu: 8}.",
         examples=[{"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 8}],
     )
     shm_size: Quantity | None = Field(
@@ -142,13 +144,13 @@ class VolcanoBackendSpec(BackendSpec):
     )
     credentials_secret: KubernetesName | None = Field(
         None,
-        description="A Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that the pods fetch code with, instead "
-        "of signed addresses that expire.",
+        description="A Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The pods fetch the code with these "
+        "keys instead of signed addresses, which expire.",
         examples=["s3-keys"],
     )
 
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
-        """Return how many the pod's resources name (see BackendSpec)."""
+        """Return the number of GPUs in the pod's resources (see BackendSpec)."""
         counts = [count for name, count in self.resources.items() if "gpu" in name.rpartition("/")[2]]
         if counts:
             return int(counts[0]) if str(counts[0]).isdecimal() else None

@@ -1,4 +1,4 @@
-"""What a program accepts on its command line, and what it says to given words: argparse itself is asked."""
+"""What a program accepts on its command line, and which arguments it rejects: argparse itself decides."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Gap(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """What a program answers to a word."""
+    """Why a program rejects an argument."""
 
     kind: str
     text: str
@@ -82,11 +82,11 @@ _NONE = Refusal("", "", None)
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What a program accepts; with `gaps` it may accept more, and is it not `is_strict`, anything more.
+    """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
-    `parsed_at` is where words are refused. `namespaces` are the variables that hold what was parsed. Where it
-    `may_have_more`, some options are those of a library, which may have others in another version. What follows the
-    name of one of its subcommands is up to that one of `commands`.
+    `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments. With
+    `may_have_more`, some options are those of a library, which may have others in another version. The arguments after
+    the name of a subcommand belong to that entry of `commands`.
     """
 
     kind: str
@@ -147,7 +147,7 @@ class CommandLine:
         return ()
 
     def leftover(self, words: Sequence[str]) -> list[str]:
-        """Return the plain words that nothing takes."""
+        """Return the positional arguments that the program does not accept."""
         parser = self._parser(self._merged(), is_checked=False)
         try:
             return parser.parse_known_args(list(words))[1]
@@ -155,7 +155,7 @@ class CommandLine:
             return []
 
     def values(self, words: Sequence[str]) -> dict[str, Any]:
-        """Return what the program finds in its namespace, as far as that can be told."""
+        """Return the values in the namespace of the program, as far as they are known."""
         chosen, position = self.chosen(words), self.command_at(words)
         if chosen is not None and position is not None:
             own = replace(self, commands={}).values(words[:position])

@@ -31,14 +31,14 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     started = [found for found in commands if _is_started(*found, program, reached)]
     module, function = (started or commands)[0]
     if len(started) != 1 and len(commands) > 1:
-        text = "several click commands, and which of them is started cannot be seen"
+        text = "there are several click commands, and it is unclear which one is started"
         return CommandLine("click", gaps=(Gap(module.where(function), text),))
     if not _is_group(function, program, module):
         return _line_of(module, function, program, values)
     group = _line_of(module, function, program, values)
     named = {_name_of_command(*found, program, values): found for found in _subcommands(function, program, commands)}
     if "" in named or group.gaps:
-        text = f"which of its subcommands is meant ({', '.join(sorted(filter(None, named)))})"
+        text = f"it is unclear which of its subcommands is started ({', '.join(sorted(filter(None, named)))})"
         return replace(group, gaps=(*group.gaps, Gap(module.where(function), text)))
     return replace(group, commands={name: _line_of(*found, program, values) for name, found in named.items()})
 
@@ -55,7 +55,7 @@ def _line_of(module: Module, function: Function, program: Program, values: Value
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
             found = _option(decorator, name == "click.argument", module, values)
             if found is None:
-                gaps.append(Gap(module.where(decorator), "the name of an option is put together here"))
+                gaps.append(Gap(module.where(decorator), "the name of an option is computed here"))
             else:
                 options += found
         elif name == "click.version_option":
@@ -143,27 +143,29 @@ def _option(call: ast.Call, is_argument: bool, module: Module, values: Values) -
     if not names or not all(isinstance(name, str) for name in names):
         return None
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    told = {name: values.of(node, module) for name, node in given.items() if name}
+    known = {name: values.of(node, module) for name, node in given.items() if name}
     where, is_sure = module.where(call), None not in given
-    is_required = told.get("required", is_argument and "default" not in told and told.get("nargs") != -1)
+    is_required = known.get("required", is_argument and "default" not in known and known.get("nargs") != -1)
     settings: dict[str, Any] = {}
     if is_argument:
-        settings["nargs"] = "*" if told.get("nargs") == -1 else told.get("nargs", None if is_required is True else "?")
+        settings["nargs"] = (
+            "*" if known.get("nargs") == -1 else known.get("nargs", None if is_required is True else "?")
+        )
         return [Option((names[0],), where, {k: v for k, v in settings.items() if v is not None}, is_sure=is_sure)]
     flags = [name for name in names if name.startswith("-")]
     split = [part for name in flags for part in name.split("/")]
-    if len(split) > len(flags) or told.get("is_flag") or "flag_value" in told or told.get("count"):
+    if len(split) > len(flags) or known.get("is_flag") or "flag_value" in known or known.get("count"):
         return [Option((flag.strip(),), where, {"action": "store_true"}, is_sure=False) for flag in split]
     kind, choices = _type(given.get("type"), module, values)
     is_required = is_required is True and not {"envvar", "prompt"} & set(given)
-    if kind == "" and not choices and type(told.get("default")) in (int, float):
-        kind = type(told["default"]).__name__  # click takes the type from the default
+    if kind == "" and not choices and type(known.get("default")) in (int, float):
+        kind = type(known["default"]).__name__  # click takes the type from the default
     settings = {"required": is_required, **({"choices": choices} if choices else {})}
     if isinstance(given.get("type"), (ast.Tuple, ast.List)):
         settings["nargs"] = len(given["type"].elts)  # type: ignore[attr-defined]
-    if told.get("nargs", 1) != 1:
-        settings["nargs"] = told["nargs"] if isinstance(told["nargs"], int) else "?"
-    return [Option(tuple(flags), where, settings, kind, told.get("default", UNKNOWN), is_sure)]
+    if known.get("nargs", 1) != 1:
+        settings["nargs"] = known["nargs"] if isinstance(known["nargs"], int) else "?"
+    return [Option(tuple(flags), where, settings, kind, known.get("default", UNKNOWN), is_sure)]
 
 
 def _type(node: ast.AST | None, module: Module, values: Values) -> tuple[str, list[str]]:

@@ -13,28 +13,28 @@ from jobsubmit.check.program.values import Values
 
 # They read the command line by rules of their own.
 _READERS = {
-    "hydra": "hydra takes NAME=VALUE without dashes: give such words as `args`",
-    "absl": "absl.flags declares what it takes as it goes",
-    "fire": "fire makes options of whatever it is given",
-    "jsonargparse": "jsonargparse makes options of signatures",
-    "tyro": "tyro makes options of types",
+    "hydra": "hydra takes NAME=VALUE without dashes: give them in `args`",
+    "absl": "absl.flags declares its flags at run time",
+    "fire": "fire derives options from functions and classes",
+    "jsonargparse": "jsonargparse derives options from signatures",
+    "tyro": "tyro derives options from types",
     "tap": "its options are the fields of a class",
-    "simple_parsing": "simple_parsing makes options of dataclasses",
-    "configargparse": "configargparse reads files and variables, too",
-    "docopt": "docopt reads its options from a text",
-    "plac": "plac makes options of signatures",
+    "simple_parsing": "simple_parsing derives options from dataclasses",
+    "configargparse": "configargparse also reads files and variables",
+    "docopt": "docopt reads its options from the help text",
+    "plac": "plac derives options from signatures",
     "sacred": "sacred takes `with NAME=VALUE`",
-    "gin": "gin binds parameters by their names",
-    "optparse": "optparse is not looked into",
-    "getopt": "getopt is not looked into",
-    "mmengine": "mmengine has options of its own",
-    "lightning.pytorch.cli": "LightningCLI makes options of signatures",
-    "pytorch_lightning.cli": "LightningCLI makes options of signatures",
+    "gin": "gin binds parameters by name",
+    "optparse": "optparse is not checked",
+    "getopt": "getopt is not checked",
+    "mmengine": "mmengine defines its own options",
+    "lightning.pytorch.cli": "LightningCLI derives options from signatures",
+    "pytorch_lightning.cli": "LightningCLI derives options from signatures",
 }
 
 
 def find_command_line(program: Program, reached: Reached, values: Values) -> CommandLine:
-    """Return what the program accepts; with a gap where that cannot be told."""
+    """Return what the program accepts, with a gap if that is not fully known."""
     found = (
         hf_argument_parser.command_line(program, reached, values)
         or argparse.command_line(program, reached, values)

@@ -32,7 +32,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     for item in classes:
         gaps += _fields_of(program.name_of(item, module), item, module, values, options)
     if not classes:
-        gaps.append(Gap(module.where(call), "its dataclasses are not told here"))
+        gaps.append(Gap(module.where(call), "its dataclasses are not passed here"))
     sure = [
         (m, c, c.func.attr) for m, c, _ in reached.calls if isinstance(c.func, ast.Attribute) and reached.is_sure(c, m)
     ]
@@ -44,7 +44,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         where = from_file[0][0].where(from_file[0][1])
         return CommandLine("HfArgumentParser", (Option(("file",), where),), is_strict=True, parsed_at=where)
     if not parses:
-        gaps.append(Gap(module.where(call), "it is not sure that the command line is parsed"))
+        gaps.append(Gap(module.where(call), "it may not parse the command line"))
     place = parses[0] if parses else (module, call)
     rest = argument(place[1], "return_remaining_strings")
     is_strict = bool(parses) and (rest is None or values.of(rest, place[0]) is False)
@@ -74,9 +74,9 @@ def _fields_of(name: str, node: ast.AST, module: Module, values: Values, options
     if found is None or not isinstance(found[1], ast.ClassDef):
         is_class = "." in name or name[:1].isupper()
         why = (
-            f"the options of {name} are not in the code directory"
+            f"{name}, which defines options, is not in the code directory"
             if is_class
-            else "its dataclasses are chosen when it runs"
+            else "its dataclasses are chosen at run time"
         )
         yield Gap(module.where(node), why)
         return

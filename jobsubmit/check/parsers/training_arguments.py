@@ -1,6 +1,6 @@
 """The options of transformers.TrainingArguments and its kin, of versions 4.20 to 5: name → type.
 
-A version has not all of them, and a later one may have more; so what is not here is perhaps known all the same.
+No version has all of them, and a later one may have more: an option that is not listed may still be valid.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if not commands or _is_nested(program) or (len(commands) > 1 and chosen is None):
         where = commands[0][0].where(commands[0][1]) if commands else program.boot.path
         text = (
-            f"which of its commands is meant ({', '.join(sorted(named))})" if commands else "no typer command was found"
+            f"it is unclear which of its commands is started ({', '.join(sorted(named))})"
+            if commands
+            else "no typer command was found"
         )
         return CommandLine("typer", gaps=(Gap(where, text),))
     module, function = named[chosen] if chosen else commands[0]
@@ -35,7 +37,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     if chosen:
         options = (Option(("COMMAND",), module.where(function), {"choices": [chosen]}), *options)
     is_plain = own.vararg is None and own.kwarg is None
-    gaps = () if is_plain else (Gap(module.where(function), "it takes what it is not told of"),)
+    gaps = () if is_plain else (Gap(module.where(function), "it takes *args or **kwargs"),)
     return CommandLine("typer", options, is_plain, module.where(function), gaps, {"allow_abbrev": False})
 
 
@@ -80,8 +82,8 @@ def _options(arg: ast.arg, default: ast.expr | None, module: Module, values: Val
     names: tuple[str, ...] = ()
     is_required = default is None
     if isinstance(maker, ast.Call):
-        told = [values.of(item, module) for item in maker.args]
-        names = tuple(name for name in told if isinstance(name, str) and name.startswith("-"))
+        words = [values.of(item, module) for item in maker.args]
+        names = tuple(name for name in words if isinstance(name, str) and name.startswith("-"))
         if maker is default:
             first = maker.args[0] if maker.args else next((k.value for k in maker.keywords if k.arg == "default"), None)
             is_required = first is None or (isinstance(first, ast.Constant) and first.value is ...)

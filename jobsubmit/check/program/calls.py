@@ -67,7 +67,7 @@ class Callees:
         return found
 
     def named(self, node: ast.Name, module: Module, level: Reach) -> list[Callee]:
-        """Return the functions that a name means which is kept or returned: somebody may call them."""
+        """Return the functions that a stored or returned name refers to: they may be called later."""
         return self._by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
 
     def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:

@@ -205,7 +205,7 @@ class Program:
 
     @cached_property
     def attribute_stores(self) -> Mapping[str, Sequence[tuple[Module, ast.Attribute]]]:
-        """Return the places that set each attribute, of whatever object."""
+        """Return the places that set each attribute, of any object."""
         found: dict[str, list[tuple[Module, ast.Attribute]]] = {}
         for module, node in self.of(ast.Attribute):
             if not isinstance(node.ctx, ast.Load):
@@ -230,7 +230,7 @@ class Program:
 
     @cached_property
     def is_dynamic(self) -> bool:
-        """Return whether variables of modules may be set in ways that no look at them shows."""
+        """Return whether variables of modules may be set indirectly."""
         return any(name in ("exec", "globals", "setattr") for _, _, name in self.calls)
 
     @cached_property
@@ -353,7 +353,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
 
 
 def folders_of(paths: Iterable[str]) -> frozenset[str]:
-    """Return every folder that paths lie in."""
+    """Return every folder that contains one of the paths."""
     return frozenset(path[: end.start()] for path in paths for end in re.finditer("/", path))
 
 

@@ -1,4 +1,4 @@
-"""What of a program is executed: surely, perhaps, or never in this job."""
+"""Which code of a program this job executes: surely, perhaps, or never."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Flow(IntEnum):
 
 @dataclass(frozen=True)
 class Reached:
-    """Tell what is executed; `names` are those of functions that were given as arguments and called."""
+    """What is executed; `names` are those of functions that were given as arguments and called."""
 
     program: Program
     marks: Mapping[ast.AST, Reach]

@@ -1,4 +1,4 @@
-"""What an expression is worth on a node of this job, as far as it can be told without running anything."""
+"""The value of an expression on a node of this job, as far as it is known without running code."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ _TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a job tells each of its processes.
+    """What the processes of a job get from it.
 
     `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
-    None where nobody sets it; `argv` are the words after the boot file. `gpus` is per node, None where nobody knows.
+    None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
     `rank` is that of a process among all.
     """
 
@@ -121,7 +121,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Values:
-    """Tell what expressions are worth; `arguments` are parsed ones, held by variables of these `namespaces`.
+    """Evaluate expressions; `arguments` are parsed ones, held by variables of these `namespaces`.
 
     `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached.
     """
@@ -143,7 +143,7 @@ class Values:
             return UNKNOWN
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:
-        """Return whether a condition holds; None where that cannot be told."""
+        """Return whether a condition holds; None if that is not known."""
         if isinstance(node, ast.BoolOp):
             truths = [self.truth(item, module) for item in node.values]
             decisive = isinstance(node.op, ast.Or)
@@ -231,8 +231,8 @@ class Values:
             return UNKNOWN
         op, right_node = node.ops[0], node.comparators[0]
         if isinstance(op, (ast.In, ast.NotIn)) and self.program.name_of(right_node, module) == "os.environ":
-            told = self._variable(node.left, module, depth)
-            return told if told is UNKNOWN else (told is not None) is isinstance(op, ast.In)
+            value = self._variable(node.left, module, depth)
+            return value if value is UNKNOWN else (value is not None) is isinstance(op, ast.In)
         if isinstance(node.left, ast.Attribute) and node.left.attr == "grad" and isinstance(op, (ast.Is, ast.IsNot)):
             return isinstance(op, ast.IsNot)  # a parameter is taken to be trained
         left, right = self.of(node.left, module, depth), self.of(right_node, module, depth)

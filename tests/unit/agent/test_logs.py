@@ -170,7 +170,7 @@ def test_a_log_keeps_its_newest_part_and_says_so(tmp_path: Path) -> None:
     assert log.stat().st_size == 3_000_000
     assert log.stat().st_blocks * 512 < 1.2 * (1 << 20)
     lines = job.read()
-    assert lines[0].startswith("jobsubmit: ") and "bytes are gone here" in lines[0]
+    assert lines[0].startswith("jobsubmit: ") and "bytes are missing here" in lines[0]
     numbers = [int(line[:6]) for line in lines[1:]]
     assert numbers == list(range(numbers[0], 3000))
     assert 500 <= len(numbers) <= 1100

@@ -394,7 +394,7 @@ def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable
     found.attempt((1, found.begin()), (10, found.say(0, "step 1")), (11, found.end(0, 0)))
     status = found.run()
     assert status["reason"] == "HANG"
-    assert "after rank 0 had ended well" in status["message"]
+    assert "after rank 0 had ended with exit code 0" in status["message"]
     assert 310 <= found.took < 312
 
 
@@ -437,7 +437,7 @@ def test_a_fault_whose_moment_never_comes_is_noted(world: Callable[..., World]) 
     found.supervisor.faults.waiting = [fault("kill rank 3 at step 99", at_step=99)]
     found.attempt(*found.well())
     status = found.run()
-    assert status["notes"] == ["the fault `kill rank 3 at step 99` did not strike"]
+    assert status["notes"] == ["the fault `kill rank 3 at step 99` was not triggered"]
     assert (1003, signal.SIGKILL) not in found.signals
 
 

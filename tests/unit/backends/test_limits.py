@@ -40,15 +40,15 @@ def write_job(folder: Path, fields: dict[str, Any], files: int = 0) -> None:
         (
             {**SLURM, "inputs": [{"name": "data", "uri": "s3://bucket/d"}]},
             0,
-            ("inputs", "data: s3://bucket/d cannot be brought", "jobsubmit download"),
+            ("inputs", "data: s3://bucket/d is in a bucket", "jobsubmit download"),
         ),
-        ({**VOLCANO, "image": None}, 0, ("image", "is required", "name one with python and torch")),
+        ({**VOLCANO, "image": None}, 0, ("image", "is required", "set it to one with python and torch")),
         ({**VOLCANO, "store": {"uri": "store"}}, 0, ("store", "cannot see the folder", "s3://bucket/prefix")),
-        ({**VOLCANO, "checkpoint_dir": "kept"}, 0, ("checkpoint_dir", "on no volume", "backend.volumes")),
+        ({**VOLCANO, "checkpoint_dir": "kept"}, 0, ("checkpoint_dir", "no volume of the pods", "backend.volumes")),
         (
             {**VOLCANO, "resources": {"nodes": 6000}},
             0,
-            ("resources.nodes", "6,000 nodes", "limit is 115,000", "4,100 nodes fit"),
+            ("resources.nodes", "6,000 nodes", "limit is 115,000", "at most about 4,100 nodes"),
         ),
         ({**VOLCANO, "layout": "tree"}, 2700, ("layout", "2,701 files", "1,048,576", "layout: archive")),
         (
@@ -133,7 +133,7 @@ def test_the_longest_argument_is_the_kernels() -> None:
 
 def test_a_doubt_about_code_can_be_overruled_and_says_how(jobsubmit: Command, tmp_path: Path) -> None:
     write_job(tmp_path, {"boot_file": "gone.py"})
-    assert "if that is wrong about your code: --no-check" in jobsubmit("create", "job.yaml", code=3).stderr
+    assert "if the check is wrong about your code, use --no-check" in jobsubmit("create", "job.yaml", code=3).stderr
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_slurm_job_that_pins_what_it_runs_in_is_warned_of(
         said = jobsubmit(*command).stderr
         assert "warning: " in said
         assert f"{field}: the Slurm backend starts no containers" in said
-        assert f"not in {name}" in said
+        assert f"the software of its nodes, not {name}" in said
         assert f"note: {field}" not in said
 
 

@@ -32,7 +32,7 @@ def test_a_supervisor_may_take_a_moment_to_end_after_its_job(state: str, may_be_
         if may_be_deleted:
             LocalBackend(settings).delete(HANDLE)
         else:
-            with pytest.raises(BackendError, match="still runs"):
+            with pytest.raises(BackendError, match="is still running"):
                 LocalBackend(settings).delete(HANDLE)
         release.join()
 

@@ -88,8 +88,8 @@ def test_a_job_file_says_where(home: Path) -> None:
     ("environment", "fields", "text"),
     [
         ({}, {}, "there are no credentials for ModelArts"),
-        ({**ENVIRONMENT, "HUAWEICLOUD_SDK_PROJECT_ID": ""}, {}, "the id of the project is not known"),
-        ({**ENVIRONMENT, "HUAWEICLOUD_SDK_REGION": ""}, {}, "the region is not known"),
+        ({**ENVIRONMENT, "HUAWEICLOUD_SDK_PROJECT_ID": ""}, {}, "the project id is not set"),
+        ({**ENVIRONMENT, "HUAWEICLOUD_SDK_REGION": ""}, {}, "the region is not set"),
         (ENVIRONMENT, {"profile": "nobody"}, "there is no profile nobody"),
     ],
 )

@@ -97,21 +97,21 @@ def test_faults_hours_and_channels(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "framework": ({"mode": "spawn"}, "framework  a job of mode spawn runs in a preset framework"),
     "image": ({"mode": "torchrun"}, "image  a job of mode torchrun runs in an image"),
-    "flag": ({**SPAWN, "hyperparameters": {"amp": {"flag": True}}}, "no bare switch"),
+    "flag": ({**SPAWN, "hyperparameters": {"amp": {"flag": True}}}, "not a switch without a value"),
     "long name": ({**SPAWN, "hyperparameters": {"a.b": 1}}, "1 to 64 letters"),
     "folder store": ({**TORCHRUN, "store": {"uri": "here"}}, "the platform cannot see"),
-    "archive": ({**TORCHRUN, "layout": "archive"}, "takes a directory, no archive"),
+    "archive": ({**TORCHRUN, "layout": "archive"}, "needs a directory, not an archive"),
     "folder input": ({**TORCHRUN, "inputs": [{"name": "d", "uri": "/data"}]}, "d: the platform cannot see /data"),
-    "elastic": ({**TORCHRUN, "resources": {"nodes": "1:2"}}, "no elastic jobs"),
+    "elastic": ({**TORCHRUN, "resources": {"nodes": "1:2"}}, "does not support elastic jobs"),
     "restarts": ({**TORCHRUN, "restarts": 4}, "4 times, and the limit is 3"),
     "restart after a code": (
         {**TORCHRUN, "restarts": {"max": 1, "on": ["exit:75"]}},
-        "the platform cannot tell exit:75 from any other failure",
+        "the platform does not distinguish exit:75 from other failures",
     ),
     "timeout": ({**TORCHRUN, "timeout": "4d"}, "96 hours, and the limit is 72"),
     "variables": ({**TORCHRUN, "env": {f"V{n}": "1" for n in range(101)}}, "103 variables, and the limit is 100"),
     "long value": ({**TORCHRUN, "env": {"V": "x" * 4097}}, "4,097 characters, and the limit is 4,096"),
-    "requirements": ({**SPAWN, "requirements": "r.txt"}, "no start script of ours runs"),
+    "requirements": ({**SPAWN, "requirements": "r.txt"}, "does not run the start script of jobsubmit"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import time
@@ -129,8 +130,8 @@ def test_words_of_slurm(word: str, state: State, reason: str, slurm: Clients, ba
     ("reason", "text"),
     [
         ("Resources", "waiting for free nodes"),
-        ("Priority", "other jobs come first"),
-        ("JobHeldUser", "you hold it back"),
+        ("Priority", "other jobs have higher priority"),
+        ("JobHeldUser", "you hold the job"),
         ("QOSMaxJobsPerUserLimit", "a limit of your account or QOS is reached (QOSMaxJobsPerUserLimit)"),
         ("ReqNodeNotAvail,_UnavailableNodes:n1", "down, drained or reserved"),
         ("SomethingNew", "Slurm's reason: SomethingNew"),
@@ -172,7 +173,7 @@ def test_of_a_job_that_slurm_ended_its_own_reason_counts(slurm: Clients, backend
     slurm.job("TIMEOUT")
     node_said(slurm, 1, failed(1, 10.5))
     status = backend.status(HANDLE)
-    assert (status.reason, status.message) == ("TIMEOUT", "Slurm ended it at its time limit")
+    assert (status.reason, status.message) == ("TIMEOUT", "Slurm ended the job at its time limit")
 
 
 def test_only_the_last_attempt_decides(slurm: Clients, backend: SlurmBackend) -> None:
@@ -190,7 +191,7 @@ def test_a_requeued_job_is_recovering(slurm: Clients, backend: SlurmBackend) -> 
     slurm.job("PENDING", "BeginTime", restarts=2)
     status = backend.status(HANDLE)
     assert status.state is State.RECOVERING
-    assert status.message.startswith("restart 2: its time to begin has not come")
+    assert status.message.startswith("restart 2: its begin time is in the future")
 
 
 def test_a_job_that_failed_before_its_nodes_began_is_explained_by_its_log(
@@ -269,7 +270,7 @@ def test_the_document_goes_to_sbatch_as_it_was_shown(slurm: Clients, backend: Sl
     assert str(backend.submit(submitted(backend, tmp_path), delivery())) == "slurm://test/815"
     assert slurm.sent == "#!/bin/bash\n"
     assert (tmp_path / "a-job").is_dir()
-    with pytest.raises(BackendError, match="was submitted before"):
+    with pytest.raises(BackendError, match="was already submitted"):
         backend.submit(submitted(backend, tmp_path), delivery())
 
 
@@ -279,12 +280,23 @@ def test_a_job_whose_number_was_lost_on_the_way_is_found(slurm: Clients, backend
     assert str(backend.submit(submitted(backend, tmp_path), delivery())) == "slurm://test/815"
 
 
-def test_a_refused_job_leaves_nothing(slurm: Clients, backend: SlurmBackend, tmp_path: Path) -> None:
-    slurm.answers["sbatch"] = 1, "sbatch: error: invalid partition specified: nosuch"
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("invalid partition specified: nosuch", "backend.partition"),
+        ("Invalid account or account/partition combination specified", "backend.account"),
+        ("Invalid qos specification", "backend.qos"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "backend.time"),
+    ],
+)
+def test_a_refused_job_leaves_nothing(
+    said: str, field: str, slurm: Clients, backend: SlurmBackend, tmp_path: Path
+) -> None:
+    slurm.answers["sbatch"] = 1, f"sbatch: error: {said}"
     slurm.answers["squeue"] = 0, ""
-    with pytest.raises(BackendError, match="Slurm refuses the job: invalid partition") as refused:
+    with pytest.raises(BackendError, match=re.escape(f"Slurm refuses the job: {said}")) as refused:
         backend.submit(submitted(backend, tmp_path), delivery())
-    assert "backend.partition" in refused.value.hint
+    assert field in refused.value.hint
     assert not (tmp_path / "a-job").exists()
 
 

@@ -124,7 +124,7 @@ def test_why_a_gang_has_no_place() -> None:
     waiting = pod(0, {}, machine="", conditions=[unscheduled])
     found = status(job("Pending"), waiting)
     assert (found.state, found.reason) == (State.QUEUED, "UNSCHEDULABLE")
-    assert found.message == "no place for it yet: 0/2 nodes: Insufficient cpu"
+    assert found.message == "it cannot be scheduled yet: 0/2 nodes: Insufficient cpu"
     until = str(int(time.time()) + 3600)
     assert "its code can be fetched until" in status(job("Pending", {UNTIL: until}), waiting).message
     late = status(job("Pending", {UNTIL: "1000"}), waiting)
@@ -135,13 +135,13 @@ def test_why_a_gang_has_no_place() -> None:
     ("reason", "message", "expected"),
     [
         ("FailedMount", 'MountVolume.SetUp failed: "x"', ("VOLUME", "a volume cannot be mounted")),
-        ("FailedCreatePodSandBox", "no ip", ("SANDBOX", "its machine cannot make the pod: no ip")),
+        ("FailedCreatePodSandBox", "no ip", ("SANDBOX", "its machine cannot create the pod: no ip")),
         (
             "FailedCreate",
             'Error: [{"Message:"pods \\"j-worker-0\\" is forbidden: exceeded quota"}]',
-            ("REFUSED", 'its pods are refused: pods "j-worker-0" is forbidden: exceeded quota'),
+            ("REFUSED", 'the cluster refuses its pods: pods "j-worker-0" is forbidden: exceeded quota'),
         ),
-        ("Unschedulable", "2/2 tasks in gang unschedulable", ("UNSCHEDULABLE", "no place for it yet")),
+        ("Unschedulable", "2/2 tasks in gang unschedulable", ("UNSCHEDULABLE", "it cannot be scheduled yet")),
     ],
 )
 def test_what_is_noted_of_a_job_explains_it(reason: str, message: str, expected: tuple[str, str]) -> None:
@@ -217,6 +217,9 @@ def test_code_that_could_not_be_fetched() -> None:
     [
         ({"reason": "Evicted", "message": "low on memory"}, "EVICTED"),
         ({"reason": "Preempting"}, "POD_LOST"),
+        ({"reason": "OutOfcpu"}, "NODE_FAILED"),
+        ({"reason": "OutOfmemory"}, "NODE_FAILED"),
+        ({"reason": "OutOfnvidia.com/gpu"}, "NODE_FAILED"),
         (
             {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
             "PREEMPTED",

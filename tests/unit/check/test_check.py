@@ -195,4 +195,4 @@ def test_accelerate_on_cpus_is_warned_of(call: str, is_warned: bool, tmp_path: P
     spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(tmp_path), "boot_file": "train.py"}
     spec |= {"resources": {"nodes": 2, "nproc_per_node": 2}}
     found = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(tmp_path))
-    assert any("train for itself" in finding.text for finding in found) == is_warned
+    assert any("would train alone" in finding.text for finding in found) == is_warned

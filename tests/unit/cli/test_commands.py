@@ -100,7 +100,7 @@ def test_help_is_quick_to_load_and_tells_what_to_type_next(args: list[str], tmp_
     assert done.returncode == 0
     loaded = done.stderr.rpartition("LOADED")[2].split()
     assert not {"boto3", "botocore", "torch", "kubernetes"} & set(loaded)
-    assert "See also: jobsubmit" in done.stdout or "Begin with: jobsubmit" in done.stdout
+    assert "See also: jobsubmit" in done.stdout or "Get started: jobsubmit" in done.stdout
 
 
 def test_render_without_a_file_takes_job_yaml_then_the_starter(jobsubmit: Command, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_validate_finds_what_the_code_lacks(jobsubmit: Command, tmp_path: Path) 
     assert "job.yaml:3  code_dir: " in jobsubmit("validate", code=2).stderr
     for boot, message in (
         ("nowhere.py", "job.yaml:4  boot_file: nowhere.py is not in"),
-        ("nowhere.py", "there is broken.py, other.py"),
-        ("broken.py", "broken.py:1  is not Python"),
+        ("nowhere.py", "such as broken.py, other.py"),
+        ("broken.py", "broken.py:1  is not valid Python"),
         ("hidden.py", "hidden.py is ignored by .jobignore"),
     ):
         (tmp_path / "job.yaml").write_text(text.format(boot))
@@ -181,7 +181,7 @@ def test_what_the_backend_ignores_is_said_once(jobsubmit: Command) -> None:
 def test_init_writes_a_job_that_is_valid(mode: str, jobsubmit: Command, tmp_path: Path) -> None:
     assert jobsubmit("init", "demo", "--mode", mode).stdout == "demo/job.yaml\n"
     jobsubmit("validate", "demo/job.yaml")
-    assert "exists already" in jobsubmit("init", "demo", code=2).stderr
+    assert "already exists" in jobsubmit("init", "demo", code=2).stderr
     assert jobsubmit("render", "demo/job.yaml").stdout == jobsubmit("render", starter_job(mode)).stdout
 
 
@@ -195,7 +195,7 @@ def test_init_keeps_the_users_own_code(jobsubmit: Command, tmp_path: Path) -> No
     assert jobsubmit.json("validate", "job.yaml")["valid"]
     (tmp_path / "code/torch_ddp.py").write_text("mine, too\n")
     (tmp_path / "job.yaml").unlink()
-    assert "exists already, and is another file" in jobsubmit("init", "--with-code", code=2).stderr
+    assert "already exists, and differs from the sample" in jobsubmit("init", "--with-code", code=2).stderr
 
 
 def test_schema_is_json(jobsubmit: Command) -> None:
@@ -240,7 +240,7 @@ def test_upload_refuses_what_is_no_store(jobsubmit: Command, tmp_path: Path) -> 
     (tmp_path / "src/a.py").touch()
     assert "unknown scheme `gs://`" in jobsubmit("upload", "src", "gs://bucket/code", code=2).stderr
     assert (
-        "a folder has none of the server's options"
+        "a folder takes no server options"
         in jobsubmit("upload", "src", "out", "--endpoint-url", "http://x", code=2).stderr
     )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["src"]
@@ -275,7 +275,8 @@ def test_an_empty_name_is_no_job(command: str, jobsubmit: Command) -> None:
 
 def test_a_dry_run_checks_the_id_too(jobsubmit: Command) -> None:
     assert (
-        "must be letters" in jobsubmit("create", starter_job("spawn"), "--dry-run", "--job-id", "../x", code=2).stderr
+        "must be at most 80 letters"
+        in jobsubmit("create", starter_job("spawn"), "--dry-run", "--job-id", "../x", code=2).stderr
     )
 
 
@@ -355,7 +356,7 @@ def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
     job_file = jobsubmit("help", "job-file").stdout.splitlines()
     for fields in jobsubmit.json("schema")["$defs"]["TorchrunSpec"]["properties"]:
         assert f"  {fields}" in job_file
-    assert "has not finished in time" in jobsubmit("help", "101").stdout
+    assert "did not finish in time" in jobsubmit("help", "101").stdout
     assert "MA_NUM_HOSTS" in jobsubmit("help", "environment").stdout
     assert "Pause before the first restart" in jobsubmit("help", "restarts").stdout
     assert jobsubmit("help", "backend.slurm.partition").stdout.splitlines()[0] == "  partition"

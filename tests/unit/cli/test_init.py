@@ -292,8 +292,8 @@ def test_code_that_is_not_recognised_gets_no_sample(jobsubmit: Command, tmp_path
     (tmp_path / "notes.txt").touch()
     done = jobsubmit("init", code=2)
     assert "no file in" in done.stderr
-    assert "looked for torch.distributed" in done.stderr
-    assert "scripts that could be started: fit.py" in done.stderr
+    assert "searched for torch.distributed" in done.stderr
+    assert "scripts that you could start: fit.py" in done.stderr
     assert '--from "python fit.py"' in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"fit.py", "notes.txt"}
     jobsubmit("init", "--with-code")
@@ -342,7 +342,7 @@ def test_a_project_is_looked_at(case: str, mode: str, jobsubmit: Command, tmp_pa
     assert (job["mode"], job["boot_file"], job["code_dir"]) == (mode, "train.py", ".")
     assert not (tmp_path / "project" / "code").exists()
     other = jobsubmit("init", "project", code=2)
-    assert "exists already" in other.stderr
+    assert "already exists" in other.stderr
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -27,7 +27,10 @@ def test_what_a_launcher_says_when_it_is_told_to_end_is_one_line(told: list[str]
     noise = [*told, *TRACEBACK, ERROR, *BETWEEN, *TRACEBACK, LAST] if told else [*TRACEBACK, LAST]
     found = shown(["before", *noise, "after"])
     assert found[0] == "before"
-    assert found[1] == f"jobsubmit: the launcher of this node was told to end; {len(noise)} lines of it are not shown"
+    assert (
+        found[1]
+        == f"jobsubmit: the launcher of this node was stopped by a signal; {len(noise)} of its lines are not shown"
+    )
     assert found[2:] == ["after"]
     assert shown(noise, folded=False) == noise
     assert shown(noise, rank=3) == noise
@@ -40,7 +43,7 @@ def test_other_tracebacks_are_shown_whole() -> None:
 
 def test_a_launcher_that_ends_amid_its_words_is_folded_too() -> None:
     assert shown([TOLD, *TRACEBACK]) == [
-        "jobsubmit: the launcher of this node was told to end; 4 lines of it are not shown"
+        "jobsubmit: the launcher of this node was stopped by a signal; 4 of its lines are not shown"
     ]
 
 

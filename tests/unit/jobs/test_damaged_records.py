@@ -100,9 +100,9 @@ def test_nothing_crashes_whatever_became_of_a_file(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "damaged"),
-        (b'{"id": "failed-aaaaaa", "na', "damaged"),
-        (b"[]", "no JSON object"),
+        (b"", "cannot be used"),
+        (b'{"id": "failed-aaaaaa", "na', "cannot be used"),
+        (b"[]", "not a JSON object"),
         (b'{"format": 2}', "newer version"),
         (b'{"id": "failed-aaaaaa"}', "`name` is missing"),
         (None, "is missing"),
@@ -178,7 +178,7 @@ def test_half_a_sign_in_a_record_hides_no_job(state: Path, jobsubmit: Command) -
 def test_a_damaged_job_of_an_engine_cannot_be_cancelled_and_says_so(state: Path, jobsubmit: Command) -> None:
     (state / "jobs/failed-aaaaaa/lock").unlink()
     (state / "jobs/failed-aaaaaa/record.json").write_text("{")
-    assert "where it runs is not known" in jobsubmit("cancel", "failed-aaaaaa", code=2).stderr
+    assert "cannot find out where failed-aaaaaa runs" in jobsubmit("cancel", "failed-aaaaaa", code=2).stderr
 
 
 def test_a_machine_that_is_silent_for_an_hour_is_not_waited_for(state: Path, jobsubmit: Command) -> None:
@@ -189,7 +189,7 @@ def test_a_machine_that_is_silent_for_an_hour_is_not_waited_for(state: Path, job
     (state / "ended-jobs.json").unlink(missing_ok=True)
     os.utime(state / "jobs/failed-aaaaaa/lock", (1_700_000_000, 1_700_000_000))
     found = jobsubmit("wait", "failed-aaaaaa", code=101)
-    assert "gpu7, which has given no sign of life since 2023-11-14" in found.stdout
+    assert "gpu7, whose last heartbeat was at 2023-11-14" in found.stdout
     jobsubmit("delete", "failed-aaaaaa", code=2)
     jobsubmit("delete", "--force", "failed-aaaaaa")
 

@@ -48,7 +48,7 @@ def test_a_file_that_was_left_out_is_named_with_its_rule(path: str, files: JobDi
 def test_a_file_of_this_machine_leads_to_inputs(files: JobDirectory) -> None:
     line = f"FileNotFoundError: [Errno 2] No such file or directory: '{files.left_out}'"
     told = explain_what_is_missing(failure(line), RECORD, files)
-    assert told.meaning == f"{files.left_out} is on this machine, and not on the nodes"
+    assert told.meaning == f"{files.left_out} exists on this machine, but not on the nodes"
     assert "inputs" in told.hint
     assert explain_what_is_missing(failure(line), replace(RECORD, backend="local"), files).meaning == ""
 

@@ -93,7 +93,7 @@ def test_one_bucket_cannot_overlap() -> None:
     (found,) = measure_syncs(told)
     assert found.overlap is None
     assert found.spreads["exposed"] == found.spreads["communication"]
-    assert any("one bucket, so nothing can overlap" in note for note in notes(told, (found,)))
+    assert any("one bucket, so communication cannot overlap" in note for note in notes(told, (found,)))
 
 
 def test_a_line_that_was_cut_off_and_steps_that_one_rank_lacks_do_no_harm() -> None:
@@ -234,7 +234,7 @@ def test_two_jobs_compare() -> None:
     assert found.ratios["forward"] == (1.0, 1.0, 1.0)
     shown = {row[0]: row[1:] for row in ratio_rows(found)}
     assert shown["step"] == ("10 ms", "20 ms", "2.00", "2.00 to 2.00")
-    with pytest.raises(UsageError, match="c: no step of it was timed"):
+    with pytest.raises(UsageError, match="c: no step was timed"):
         compare(first, report_of("c", []))
 
 
@@ -301,7 +301,7 @@ def test_a_job_that_was_not_timed_says_how_to(jobsubmit: Command, tmp_path: Path
     )
     jobsubmit("create", "--follow", "--no-check", "--job-id", "plain-1")
     done = jobsubmit("report", "plain-1", "--html", "out.html")
-    assert "submit it with --profile-sync" in done.stdout
+    assert "submit the job with --profile-sync" in done.stdout
     assert "upload" in done.stdout
     assert "Phases" in (tmp_path / "out.html").read_text()
     assert jobsubmit.json("report", "plain-1")["syncs"] == []
@@ -333,13 +333,13 @@ def test_the_page_of_a_failed_job_says_who_failed_why_and_from_what() -> None:
     )
     page = render_page([found], version="1")
     for text in (
-        "Last words of rank 3",
+        "Last lines of rank 3",
         "code/train.py&#34;, line 7",
         "ValueError: &lt;bad&gt;",
         "the data is bad",
         "mend it",
         "ranks 0, 2",
-        "c0ffee, and 1 path not in it",
+        "c0ffee, with 1 uncommitted path",
         "name: a",
         "stacks of rank 3",
         "Thread 0x1",

@@ -63,7 +63,7 @@ def test_the_command_of_somebody_elses_image_is_kept(tmp_path: Path) -> None:
 def test_a_file_of_ma_cli(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "ma.yaml").write_text(MA_CLI)
     done = jobsubmit("import", "ma.yaml")
-    assert "uid: has no counterpart here" in done.stderr
+    assert "uid: dropped, it has no equivalent" in done.stderr
     fields = YAML(typ="safe").load(done.stdout)
     assert fields == {
         "name": "resnet-50",

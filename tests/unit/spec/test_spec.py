@@ -130,8 +130,8 @@ def test_another_kind_of_backend_leaves_all_of_the_old_one_behind(tmp_path: Path
     loaded = load(file, [Override("--backend", ("backend", "kind"), "local")])
     assert loaded.spec.backend == load(write(tmp_path, file.read_text().partition("backend")[0])).spec.backend
     assert [note.partition("  ")[2] for note in loaded.notes] == [
-        "backend.partition: dropped, it is of slurm",
-        "backend.python: dropped, it is of slurm",
+        "backend.partition: dropped, it belongs to slurm",
+        "backend.python: dropped, it belongs to slurm",
     ]
     kept = load(write(tmp_path, file.read_text() + backend), [Override("--backend", ("backend", "kind"), "slurm")])
     assert kept.notes == ()
@@ -299,7 +299,7 @@ def test_an_override_repairs_what_the_file_has_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["hyperparameters.color=#fff", "hyperparameters.m=a #b"])
 def test_a_comment_in_an_assignment_is_not_dropped_in_silence(text: str) -> None:
-    with pytest.raises(SpecError, match="begins a comment"):
+    with pytest.raises(SpecError, match="starts a comment"):
         Override.from_assignment(text)
     quoted = Override.from_assignment("hyperparameters.color='#fff'")
     assert quoted.value == "#fff"
@@ -335,10 +335,10 @@ def test_what_is_nested_deeply_is_refused_at_once(text: str, tmp_path: Path) -> 
 
 def test_a_job_file_may_be_a_pipe_and_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_READ_SECONDS", 0.3)
-    with pytest.raises(SpecError, match="bytes long"):
+    with pytest.raises(SpecError, match="is larger than"):
         load(Path("/dev/zero"))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SpecError, match="nobody has written to it"):
+    with pytest.raises(SpecError, match="nothing was written to it"):
         load(tmp_path / "pipe")
     (tmp_path / "code").mkdir()
     text = "name: j\nmode: torchrun\nimage: i\ncode_dir: code\nboot_file: a.py\n"

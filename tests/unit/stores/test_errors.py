@@ -70,7 +70,7 @@ def test_a_dead_proxy_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "text", "said", "hint"),
     [
         ("UnauthorizedSSOTokenError", "The SSO session has expired", "has expired", "aws sso login --profile mine"),
-        ("SSOTokenLoadError", "Token for x does not exist", "was never begun", "aws sso login --profile mine"),
+        ("SSOTokenLoadError", "Token for x does not exist", "was never started", "aws sso login --profile mine"),
         (
             "ClientError",
             "An error occurred (AccessDenied) when calling the AssumeRole operation: User is not authorized",
@@ -80,11 +80,11 @@ def test_a_dead_proxy_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "CredentialRetrievalError",
             "Error when retrieving credentials from custom-process: no vault",
-            "from a program, which failed: no vault",
+            "the program that provides the keys of the AWS profile mine failed: no vault",
             "credential_process",
         ),
-        ("EOFError", "", "asks for an MFA code", "aws sts assume-role"),
-        ("InfiniteLoopConfigError", "Infinite loop", "gives no keys: Infinite loop", "configuration file"),
+        ("EOFError", "", "requires an MFA code", "aws sts assume-role"),
+        ("InfiniteLoopConfigError", "Infinite loop", "provides no keys: Infinite loop", "configuration file"),
         ("NoCredentialsError", "Unable to locate credentials", "there are no credentials", "AWS_ACCESS_KEY_ID"),
     ],
 )
@@ -98,8 +98,8 @@ def test_what_keeps_a_profile_from_giving_keys(name: str, text: str, said: str, 
     ("settings", "said"),
     [
         ("sso_start_url = https://x.example.com\nsso_region = r\nsso_account_id = 1\nsso_role_name = x", "SSO session"),
-        ("credential_process = /nowhere/at/all", "gets its keys from a program, which failed"),
-        ("role_arn = arn:aws:iam::1:role/x\nsource_profile = mine", "gives no keys: Infinite loop"),
+        ("credential_process = /nowhere/at/all", "the program that provides the keys of the AWS profile mine failed"),
+        ("role_arn = arn:aws:iam::1:role/x\nsource_profile = mine", "provides no keys: Infinite loop"),
     ],
 )
 def test_profiles_as_boto3_fails_on_them(

@@ -184,14 +184,14 @@ def test_a_machine_that_slept_has_lost_its_lease(store: MemoryStore, clock: Cloc
     clock.sleep(0)
     put(store)  # somebody took over meanwhile
     place.renew()
-    with pytest.raises(StoreError, match="another upload has overtaken this one"):
+    with pytest.raises(StoreError, match="another upload has taken over"):
         place.require()
 
 
 @pytest.mark.parametrize("theirs", [b"", MANIFEST, b"anything"])
 def test_who_was_overtaken_replaces_nothing(theirs: bytes, store: MemoryStore, place: HeldLease) -> None:
     store.objects[KEY] = theirs
-    with pytest.raises(StoreError, match="overtaken"):
+    with pytest.raises(StoreError, match="another upload has taken over"):
         place.end_with(MANIFEST + b" ")
     assert store.objects[KEY] == theirs
 
@@ -240,7 +240,7 @@ def test_what_is_no_claim(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b'{"files": []}', b"1"])
 def test_what_is_not_ours_is_left_alone(data: bytes) -> None:
-    with pytest.raises(StoreError, match="this is something else"):
+    with pytest.raises(StoreError, match="is not a manifest of jobsubmit"):
         require_ours(CODE, Stored(data, "tag"))
 
 

@@ -86,7 +86,7 @@ def test_what_was_promised_is_fetched(store: Path, tmp_path: Path) -> None:
     ("files", "why"),
     [
         ([entry(size=3)], "more than the 3 bytes"),
-        ([entry(size=-1)], "has -1 bytes"),
+        ([entry(size=-1)], "invalid size of -1 bytes"),
         ([entry(size=10**18)], "bytes"),
         ([entry(size=10**15)], "has"),
         ([{**entry(), "size": 1.5}], "1.5 bytes"),
@@ -154,7 +154,7 @@ def test_a_full_disk_is_known_before_anything_is_fetched(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: _Usage())
     said = fetched(tmp_path, order(store, manifest(entry())))
     assert f"it needs {len(CODE)} bytes" in said
-    assert "has 5 left" in said
+    assert "has only 5 left" in said
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_newer_manifest_is_refused_and_never_overwritten(jobsubmit: Command, s
 def test_a_download_takes_no_byte_more_than_promised(jobsubmit: Command, store: Path, tmp_path: Path) -> None:
     (store / "code.manifest.json").write_text(json.dumps(manifest(entry())))
     (store / "code" / "a.py").write_bytes(CODE * 10)
-    assert "bytes that were promised" in jobsubmit("download", store / "code", "back", code=4).stderr
+    assert "bytes that were expected" in jobsubmit("download", store / "code", "back", code=4).stderr
     assert not (tmp_path / "back" / "a.py").exists()
 
 
 @pytest.mark.parametrize("most", [0, 4])
 def test_a_folder_store_gives_no_more_than_asked_for(most: int, store: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="promised"):
+    with pytest.raises(StoreError, match="expected"):
         FolderStore(store).get_to("code/a.py", tmp_path / "file", most)
     assert (tmp_path / "file").stat().st_size <= most
 
@@ -215,7 +215,7 @@ def test_what_is_no_manifest_by_its_size_is_not_read(
     with (store / "code.manifest.json").open("wb") as stream:
         stream.truncate(1 << 33)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert "bytes that were promised" in jobsubmit("download", store / "code", "back", code=4).stderr
+    assert "bytes that were expected" in jobsubmit("download", store / "code", "back", code=4).stderr
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 800_000
 
 

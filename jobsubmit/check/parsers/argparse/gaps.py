@@ -1,4 +1,4 @@
-"""What cannot be told about the parsers of a program, and why."""
+"""What cannot be determined about the parsers of a program, and why."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PARSER_NAMES = ("parser", "argparser", "arg_parser", "_parser")
 
 
 def gaps(search: Search) -> Iterator[Gap]:
-    """Yield the places at which it cannot be told what is accepted, each with the reason."""
+    """Yield the places where the accepted arguments cannot be determined, each with the reason."""
     if not search.creations:
         module, call, _ = search.parses[0]
-        yield Gap(module.where(call), "the parser comes from elsewhere")
+        yield Gap(module.where(call), "the parser is created by code that is not checked")
     yield from _of_argv(search)
     for module, call in search.adds:
         if not search.has_plain_name(call, module) and search.loops(call, module) is None:
-            yield Gap(module.where(call), "the name of an option is put together here")
+            yield Gap(module.where(call), "the name of an option is computed here")
     for module, call, name in search.calls:
         if name not in KNOWN_ADDERS and _is_given_away(search, call, name, module):
             yield Gap(module.where(call), f"{name or 'a function'} may add options")
@@ -33,9 +33,9 @@ def gaps(search: Search) -> Iterator[Gap]:
         yield from _of_parser(search, module, call)
         settings = {keyword.arg for keyword in call.keywords}
         if _reads_words_from_files(search, call, module):
-            yield Gap(module.where(call), "it reads words from files")
+            yield Gap(module.where(call), "it reads arguments from files")
         if "prefix_chars" in settings and len(search.creations) > 1:
-            yield Gap(module.where(call), "one of its parsers has prefixes of its own")
+            yield Gap(module.where(call), "one of its parsers sets prefix_chars")
 
 
 def _reads_words_from_files(search: Search, call: ast.Call, module: Module) -> bool:
@@ -123,7 +123,7 @@ def _foreign(search: Search, call: ast.Call, module: Module) -> str:
             is_ours = search.program.definition(name) is not None or _is_inner(node, module)
             is_method = isinstance(node.func, ast.Attribute) and not _is_package(node.func, module)
             if not is_ours and not is_method and not search.makes_parser(name) and name not in KNOWN_ADDERS:
-                return f"{name or 'something else'} makes the parser"
+                return f"{name or 'an unknown function'} creates the parser"
     return ""
 
 
@@ -140,12 +140,12 @@ def _of_parser(search: Search, module: Module, call: ast.Call) -> Iterator[Gap]:
         own = [item.name for item in found[1].body if isinstance(item, ast.FunctionDef) and item.name != "__init__"]
         changed = [name for name in own if name in (*STRICT, *LENIENT, *ADDS, "_get_option_tuples", "error")]
         if changed:
-            yield Gap(module.where(call), f"its class has a {changed[0]} of its own")
+            yield Gap(module.where(call), f"its class overrides {changed[0]}")
     for keyword in call.keywords:
         if keyword.arg == "parents":
             yield from _of_parents(search, keyword.value, module)
         if keyword.arg is None:
-            yield Gap(module.where(call), "the parser's settings are not literal")
+            yield Gap(module.where(call), "the parser's settings are computed")
 
 
 def _of_parents(search: Search, node: ast.AST, module: Module) -> Iterator[Gap]:
@@ -154,9 +154,9 @@ def _of_parents(search: Search, node: ast.AST, module: Module) -> Iterator[Gap]:
         if isinstance(item, ast.Call):
             name = search.program.name_of(item.func, module)
             if search.program.definition(name) is None and not search.makes_parser(name):
-                yield Gap(module.where(item), f"{name or 'something else'} makes a parent of the parser")
+                yield Gap(module.where(item), f"{name or 'an unknown function'} creates a parent parser")
         elif not isinstance(item, ast.Name) or item.id not in search.parser_names(module):
-            yield Gap(module.where(item), "a parent of the parser comes from elsewhere")
+            yield Gap(module.where(item), "a parent parser is created by code that is not checked")
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:

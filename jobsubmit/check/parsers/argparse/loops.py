@@ -1,4 +1,4 @@
-"""Options that a loop adds: one for each entry of a sequence or a mapping that is written down."""
+"""Options that a loop adds: one for each entry of a literal sequence or mapping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pass:
 
 
 def passes(values: Values, call: ast.Call, module: Module) -> list[Pass] | None:
-    """Return each pass of the loop around a call that comes to it; None where they are not written down."""
+    """Return each pass of the loop around a call that reaches it; None if the entries are not literal."""
     loop = next((node for node in module.above(call) if isinstance(node, (ast.For, ast.FunctionDef, ast.Lambda))), None)
     if not isinstance(loop, ast.For):
         return None

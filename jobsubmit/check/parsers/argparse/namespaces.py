@@ -11,7 +11,7 @@ _CHANGERS = {"set_defaults", "__dict__"}
 
 
 def namespaces(search: Search) -> Iterator[str]:
-    """Yield the variables that hold the parsed arguments, unless somebody writes to them in hidden ways."""
+    """Yield the variables that hold the parsed arguments, unless the program changes them indirectly."""
     if _CHANGERS & {node.attr for _, node in search.program.of(ast.Attribute)}:
         return
     for module, call, name in search.calls:

@@ -28,7 +28,9 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     of_argv = [(module, call, how) for module, call, how in search.parses if _is_argv(search, call, module)]
     if not of_argv:
         module, call = search.parses[0][:2] if search.parses else search.creations[0]
-        return CommandLine("argparse", gaps=(Gap(module.where(call), "it does not parse the command line as it is"),))
+        return CommandLine(
+            "argparse", gaps=(Gap(module.where(call), "it parses something other than the command line"),)
+        )
     sure = [(module, call) for module, call, how in of_argv if how in STRICT and search.reached.is_sure(call, module)]
     module, call = sure[0] if sure else of_argv[0][:2]
     line = CommandLine(
@@ -48,7 +50,9 @@ def _with_commands(line: CommandLine, search: Search) -> CommandLine:
     own = () if found is None else tuple(options(search, found.adds))
     if found is None or any(option.is_positional for option in own):
         module, call = search.subparsers[0]
-        return replace(line, gaps=(Gap(module.where(call), "which options each of its subcommands has"), *line.gaps))
+        return replace(
+            line, gaps=(Gap(module.where(call), "it is unclear which options belong to which subcommand"), *line.gaps)
+        )
     commands = {
         name: replace(line, options=tuple(options(search, command.adds)))
         for command in found.commands

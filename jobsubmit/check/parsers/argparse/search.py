@@ -1,4 +1,4 @@
-"""The parsers of a program: where they are made, are given options, and parse."""
+"""The parsers of a program: where they are created, get options, and parse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARSER_SETTINGS = ("allow_abbrev", "prefix_chars", "add_help")
 
 
 class Search:
-    """The calls of a program that make a parser, and tell what they are for."""
+    """The calls of a program that create parsers and use them."""
 
     def __init__(self, program: Program, reached: Reached, values: Values) -> None:
         self.program, self.reached, self.values = program, reached, values
@@ -103,7 +103,7 @@ class Search:
         return bool(names) and all(isinstance(name, str) for name in names)
 
     def loops(self, call: ast.Call, module: Module) -> list[Pass] | None:
-        """Return each pass of a loop in which a call adds an option; None where it stands in none that is known."""
+        """Return each pass of a loop in which a call adds an option; None if it is in no loop that is known."""
         if self.has_plain_name(call, module):
             return None
         found = passes(self.values, call, module)
@@ -135,7 +135,7 @@ class Search:
         return self.methods("add_subparsers")
 
     def methods(self, name: str) -> Sequence[tuple[Module, ast.Call]]:
-        """Return the calls of a method, of whatever object."""
+        """Return the calls of a method, of any object."""
         return [
             (module, call)
             for module, call, _ in self.calls

@@ -126,5 +126,5 @@ class HandmadeBackend:
 
     def _folder(self, handle: JobHandle) -> SharedFolder:
         if not self._path(handle).is_dir():
-            raise JobNotFoundError(f"{handle}: there is no such job", "`jobsubmit list` shows all")
+            raise JobNotFoundError(f"{handle}: there is no such job", "run `jobsubmit list` to see all jobs")
         return SharedFolder(self._path(handle))
