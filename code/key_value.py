@@ -11,7 +11,7 @@ from torch_ddp import finish
 
 
 def shared_store():
-    """Return a store that rank 0 keeps at a free port, which it tells the others."""
+    """Return a store that rank 0 keeps at a free port, which it announces to the others."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     host, store, place = os.environ["MASTER_ADDR"], None, [None]
     if rank == 0:

@@ -14,9 +14,9 @@ from torch_ddp import add_arguments, finish, pick_device, train
 
 
 def processes_of_this_node():
-    """Return how many processes this node runs: what it is told, else one per GPU, else one."""
-    told = os.environ.get("NPROC_PER_NODE") or os.environ.get("MA_NUM_GPUS") or "0"
-    return int(told) or torch.cuda.device_count() or 1
+    """Return how many processes this node runs: the number it is given, else one per GPU, else one."""
+    given = os.environ.get("NPROC_PER_NODE") or os.environ.get("MA_NUM_GPUS") or "0"
+    return int(given) or torch.cuda.device_count() or 1
 
 
 def worker(local_rank, nproc, args):

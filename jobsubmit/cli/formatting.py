@@ -116,12 +116,12 @@ def _with_reason(state: str, reason: str) -> str:
 def recovery_text(recovery: Recovery) -> str:
     """Return one line about the cost of a restart or a lost node."""
     cause = f" (fault: {recovery.fault})" if recovery.fault else ""
-    told = [f"detected after {recovery.detected_at - recovery.struck_at:.1f} s"]
+    facts = [f"detected after {recovery.detected_at - recovery.struck_at:.1f} s"]
     if recovery.back_at is not None:
-        told.append(f"training again after {recovery.back_at - recovery.struck_at:.1f} s")
+        facts.append(f"training again after {recovery.back_at - recovery.struck_at:.1f} s")
     if recovery.steps_lost is not None:
-        told.append(f"{recovery.steps_lost} steps repeated")
-    return f"{recovery.what}{cause}: {', '.join(told)}"
+        facts.append(f"{recovery.steps_lost} steps repeated")
+    return f"{recovery.what}{cause}: {', '.join(facts)}"
 
 
 def exit_code(status: JobStatus, *, propagate: bool = False) -> int:

@@ -143,12 +143,12 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
 
 def say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:
     """Return a function that reports why a job waits, once per reason and only after a while."""
-    told: list[str] = []
+    shown: list[str] = []
 
     def on_wait(status: JobStatus, seconds: float) -> None:
         reason = status.message or status.reason or "the backend gives no reason"
-        if seconds >= _PENDING_SECONDS and reason not in told:
-            told.append(reason)
+        if seconds >= _PENDING_SECONDS and reason not in shown:
+            shown.append(reason)
             out.talk(f"{record.id} has been {status.state.value} for {seconds:.0f} s: {reason}")
 
     return on_wait

@@ -101,8 +101,8 @@ def describe(job: JobName) -> None:
     directory = settings.job_dir(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
     files = console.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
-    told = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
-    ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in told}
+    starts = [event for event in following.events(record, settings) if event["event"] == "rank_start"]
+    ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in starts}
     if out.json:
         own = {"directory": str(directory), "files": files, "ranks": ranks, "rerun_of": record.rerun_of or None}
         out.document({**formatting.job_document(record, now), **own})

@@ -30,7 +30,7 @@ _TORCHRUN = (
     'exec python -m torch.distributed.run --nnodes="$NNODES" --node_rank="$NODE_RANK" '
     '--nproc_per_node="$NPROC_PER_NODE" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
 )
-# What a scheduler tells each of its tasks, by what torch's launcher tells its processes.
+# The variable of a scheduler for each variable of torch's launcher.
 _TASKS: Mapping[str, Mapping[str, str]] = {
     "srun": {
         "SLURM_PROCID": "RANK",

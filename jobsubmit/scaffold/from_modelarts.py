@@ -139,8 +139,8 @@ def _words(command: str, *, has_more: bool) -> list[str]:
 def _mode(algorithm: Mapping[str, Any]) -> str:
     """Return the mode of a job in an image; only one of ours says it."""
     with suppress(ValueError, AttributeError):
-        told = json.loads((algorithm.get("environments") or {}).get(AGENT_REQUEST) or "{}")
-        return str(told["mode"]) if told.get("mode") in MODES else "torchrun"
+        request = json.loads((algorithm.get("environments") or {}).get(AGENT_REQUEST) or "{}")
+        return str(request["mode"]) if request.get("mode") in MODES else "torchrun"
     return "torchrun"
 
 

@@ -60,14 +60,14 @@ class StepParser:
 
     def look(self, sources: Iterable[tuple[int, int | None]]) -> bool:
         """Read what was written since the last call; return whether it has a step. `sources` are (node, rank)."""
-        told = False
+        has_steps = False
         for node, rank in sources:
             for stream in STREAMS:
                 data = self._new_lines(self.files.log_of(node, rank, stream))
-                told = (bool(data) and self._take_steps(rank, data)) or told
+                has_steps = (bool(data) and self._take_steps(rank, data)) or has_steps
                 if data and self.bad_loss is None:
                     self._look_at_loss(node, rank, data)
-        return (self.word == len(_WORDS) and self._look_at_timing()) or told
+        return (self.word == len(_WORDS) and self._look_at_timing()) or has_steps
 
     def _look_at_timing(self) -> bool:
         """Take the number of the last step that was timed; return whether there is a new one."""

@@ -69,8 +69,8 @@ def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
         failure = report_failure(job, ProcessFailure(node, None, fetcher.returncode, time.time()))
         raise Outcome("FAILED", FETCH_FAILED, "node %d could not fetch the code" % node, failure)
     assert fetcher.stdout
-    with fetcher.stdout as told:
-        return str(json.load(told)["script"])
+    with fetcher.stdout as pipe:
+        return str(json.load(pipe)["script"])
 
 
 def prove_script(job: Job, node: int) -> str:

@@ -66,24 +66,24 @@ def _watch(model: Any, recorder: Recorder) -> None:
     device = next(model.parameters()).device.type
     rate = _SAMPLE_RATES.get(device, max(_SAMPLE_RATES.values()))
     model._set_ddp_runtime_logging_sample_rate(rate)
-    told = _told(model.logger)
+    logged = _logged(model.logger)
     series = recorder.new_series(
         what="ddp",
-        name=told["module_name"],
-        bytes=told["total_parameter_size_bytes"],
-        buckets=_sizes(told["bucket_sizes"]),
-        backend=told["backend_name"],
-        world=told["world_size"],
+        name=logged["module_name"],
+        bytes=logged["total_parameter_size_bytes"],
+        buckets=_sizes(logged["bucket_sizes"]),
+        backend=logged["backend_name"],
+        world=logged["world_size"],
         ranks=_ranks(model.process_group),
         device=device,
         sampled=rate,
-        buffers=bool(told["broadcast_buffers"]) and any(True for _ in model.buffers()),
+        buffers=bool(logged["broadcast_buffers"]) and any(True for _ in model.buffers()),
     )
     _Logger.keep_uncompiled()
     model.logger = _Logger(model, model.logger, series, device)
 
 
-def _told(logger: Any) -> dict[str, Any]:
+def _logged(logger: Any) -> dict[str, Any]:
     data = logger._get_ddp_logging_data()
     return {**data.strs_map, **data.ints_map}
 
@@ -157,22 +157,22 @@ class _Logger:
         now = time.perf_counter_ns()
         if self.buckets:
             self.buckets.begin_step(self._step)
-        told = self._logger._get_ddp_logging_data().ints_map
+        logged = self._logger._get_ddp_logging_data().ints_map
         if self._step == 0:
             self._measured_ns = now
-        elif told["iteration"] != self._sampled:
-            self._sampled = told["iteration"]
-            if told["has_rebuilt_buckets"] and not self._has_rebuilt:
+        elif logged["iteration"] != self._sampled:
+            self._sampled = logged["iteration"]
+            if logged["has_rebuilt_buckets"] and not self._has_rebuilt:
                 self._note_buckets()
-            times = [told[name] // 1000 for name in _TIMES]
+            times = [logged[name] // 1000 for name in _TIMES]
             steps = self._step - self._measured_step
             step = (now - self._measured_ns) // 1000 // steps
             self._measured_ns, self._measured_step = now, self._step
-            if told["backward_compute_time"] and told["backward_comm_time"]:  # else it had no backward of its own
+            if logged["backward_compute_time"] and logged["backward_comm_time"]:  # else it had no backward of its own
                 self._series.row(self._step, step, *times)
         self._step += 1
 
     def _note_buckets(self) -> None:
         self._has_rebuilt = True
-        sizes = _sizes(str(_told(self._logger)["rebuilt_bucket_sizes"]))
+        sizes = _sizes(str(_logged(self._logger)["rebuilt_bucket_sizes"]))
         self._series.recorder.event("buckets", series=self._series.number, sizes=sizes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .recorder import Recorder
 
-_MOST_SAVES = 1000  # of which a file tells
+_MOST_SAVES = 1000  # in a file
 
 
 class Marks:

@@ -400,7 +400,7 @@ def _value_of(target: ast.Name, module: Module) -> ast.expr | None:
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value may be reckoned with: what a program makes large, it shall make large itself."""
+    """Return whether a value is small enough to compute here."""
     if isinstance(value, (str, PurePosixPath)):
         return len(str(value)) < _LONGEST_TEXT
     return value is None or (isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER)
