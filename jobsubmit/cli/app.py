@@ -125,4 +125,6 @@ def run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except TyperException as error:
         command = f"{arguments[0]} " if arguments and arguments[0] in COMMANDS else ""
-        raise UsageError(error.format_message(), f"run `jobsubmit {command}--help` for usage") from error
+        raise UsageError(
+            error.format_message().replace("Value error, ", ""), f"run `jobsubmit {command}--help` for usage"
+        ) from error

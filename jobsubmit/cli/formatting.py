@@ -97,11 +97,13 @@ def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
             out.styled(stream, ("  │ ", "red"), short_paths(line))
     if failure.victims:
         ranks = ", ".join(map(str, failure.victims))
-        show(f"  ended as a result: rank{'s' if len(failure.victims) > 1 else ''} {ranks}")
+        show(
+            f"  ended as a result: ranks {ranks}" if len(failure.victims) > 1 else f"  ended as a result: rank {ranks}"
+        )
     if failure.meaning:
         show("  meaning: ", (failure.meaning, "bold"))
         show(f"  hint: {failure.hint}")
-    show(f"  full log: jobsubmit logs {record.id} --{failure.quoted}")
+    show("  full log: ", f"jobsubmit logs {record.id} --{failure.quoted}")
 
 
 def _show_message(stream: TextIO, *parts: str | tuple[str, str]) -> None:

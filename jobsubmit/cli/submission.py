@@ -86,9 +86,7 @@ def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, prop
         state = following.status(submission.record, settings).state.value
         out.talk(f"already submitted with this key: {submission.record.id}, {submission.record.created_at}, is {state}")
     if submission.summary.skipped:
-        files = console.counted(submission.summary.skipped, "file")
-        is_or_are = "is" if submission.summary.skipped == 1 else "are"
-        out.talk(f"code unchanged: {files} {is_or_are} in the store already")
+        out.talk(f"code unchanged: {console.counted(submission.summary.skipped, 'file')} already in the store")
     if submission.summary.copied:
         out.talk(
             f"{console.counted(submission.summary.copied, 'large file')} copied from the last upload, within the store"

@@ -18,7 +18,8 @@ _LOCALE = Path(__file__).parents[1] / "locale"
 _CATALOGUES = {"zh": "zh_CN"}
 _STRING = re.compile(r'(msgid_plural|msgid|msgstr(?:\[0\])?)? ?"(.*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_JOINTS = ("  ", ": ", "; ", ", ", ". ")  # between the parts of a message that has no template as a whole
+_JOINT = r"^ +| {2,}|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts of a message
+_NUMBER = re.compile(r"[\d,]+(?= )")
 
 
 class Template(NamedTuple):
@@ -64,35 +65,65 @@ def parse_template(text: str) -> Template:
     return Template(tuple(texts), tuple(names))
 
 
-class Catalogue:
-    """The translations of one language."""
+class _Reading(NamedTuple):
+    """A translation of a message, or of a part of it, and how many letters of the English it accounts for."""
 
-    def __init__(self, messages: Mapping[str, str]) -> None:
-        pairs = [(parse_template(message), parse_template(text)) for message, text in messages.items()]
-        self.exact = {message.texts[0]: text for message, text in pairs if not message.names}
-        self.templates = sorted((pair for pair in pairs if pair[0].names), key=lambda pair: -pair[0].letters)
+    letters: int
+    text: str
+
+
+class Catalogue:
+    """The translations of one language: `messages` have one form, `counted` (`{number} files`) begin with a number."""
+
+    def __init__(self, messages: Mapping[str, str], counted: Mapping[str, str] | None = None) -> None:
+        pairs = [(parse_template(_bare(message)), parse_template(_bare(text))) for message, text in messages.items()]
+        self.exact = {message.texts[0]: text.texts[0] for message, text in pairs if not message.names}
+        self.templates = [pair for pair in pairs if pair[0].names]
+        self.counted = {parse_template(key).texts[1]: parse_template(text) for key, text in (counted or {}).items()}
+        self.readings: dict[str, _Reading] = {}
 
     def translate(self, message: str) -> str | None:
-        """Return the translation of a message; of its parts, if it has none as a whole; None if nothing of it has."""
-        stripped = message.strip()
-        if not stripped:
-            return None
-        if (known := self._known(stripped)) is not None:
-            return message.replace(stripped, known)
-        for joint in filter(stripped.__contains__, _JOINTS):
-            parts = [(part, self._known(part)) for part in stripped.split(joint)]
-            if any(known for _, known in parts):
-                shown = joint.join(known or self.translate(part) or part for part, known in parts)
-                return message.replace(stripped, shown)
-        return None
+        """Return the translation of a message, or of the parts that have one; None if nothing of it has."""
+        found = self._read(message)
+        return found.text if found.letters else None
 
-    def _known(self, message: str) -> str | None:
+    def _read(self, message: str) -> _Reading:
+        """Return the reading that accounts for most of a message."""
+        if message not in self.readings:
+            self.readings[message] = _Reading(0, message)  # a part that is all of it has nothing to add
+            self.readings[message] = max(
+                (_Reading(0, message), *self._from_parts(message), *self._from_templates(message)),
+                key=lambda reading: reading.letters,
+            )
+        return self.readings[message]
+
+    def _from_templates(self, message: str) -> Iterator[_Reading]:
         if message in self.exact:
-            return self.exact[message].texts[0]
+            yield _Reading(len(message), self.exact[message])
+        if (number := _NUMBER.match(message)) and (text := self.counted.get(message[number.end() :])):
+            yield _Reading(len(message), text.filled({text.names[0]: number[0]}))
         for template, translation in self.templates:
-            if (values := template.values_in(message)) is not None:
-                return translation.filled({name: self.translate(value) or value for name, value in values.items()})
-        return None
+            if values := template.values_in(message):
+                read = {name: self._read(value) for name, value in values.items()}
+                text_of = {name: reading.text for name, reading in read.items()}
+                letters = template.letters + sum(reading.letters for reading in read.values())
+                yield _Reading(letters, translation.filled(text_of))
+
+    def _from_parts(self, message: str) -> Iterator[_Reading]:
+        for joint in re.finditer(_JOINT, message):
+            head, tail = self._read(message[: joint.start()]), self._read(message[joint.end() :])
+            yield _Reading(head.letters + tail.letters, f"{head.text}{joint[0]}{tail.text}")
+        for space in re.finditer(" ", message):
+            tail_text = message[space.end() :]
+            if tail_text in self.exact:
+                head = self._read(message[: space.start()])
+                yield _Reading(head.letters + len(tail_text), f"{head.text} {self.exact[tail_text]}")
+
+
+def _bare(text: str) -> str:
+    """Return a message without what joins it to one before or after."""
+    text = text.strip().strip(":;,?\uff1f").strip()
+    return text[1:-1] if text[:1] in "(\uff08" and text[-1:] in ")\uff09" else text
 
 
 def translate(message: str) -> str:
@@ -113,11 +144,13 @@ def _catalogue(chosen: str) -> Catalogue | None:
     if chosen not in _CATALOGUES:
         return None
     file = _LOCALE / _CATALOGUES[chosen] / "LC_MESSAGES/jobsubmit.po"
-    return Catalogue(dict(read_catalogue(file.read_text(encoding="utf-8"))))
+    return read_catalogue(file.read_text(encoding="utf-8"))
 
 
-def read_catalogue(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each translated message of a catalogue (the text of a .po file) with its translation, plurals apart."""
+def read_catalogue(text: str) -> Catalogue:
+    """Return the catalogue that is the text of a .po file."""
+    messages: dict[str, str] = {}
+    counted: dict[str, str] = {}
     for entry in text.split("\n\n"):
         strings: dict[str, str] = {}
         name = ""
@@ -127,8 +160,11 @@ def read_catalogue(text: str) -> Iterator[tuple[str, str]]:
                 strings[name] = strings.get(name, "") + _ESCAPED.sub(_escaped, found[2])
         translation = strings.get("msgstr") or strings.get("msgstr[0]")
         if translation and strings["msgid"] and "\n#, fuzzy" not in f"\n{entry}":
-            for message in filter(None, (strings["msgid"], strings.get("msgid_plural"))):
-                yield message, translation
+            plural = strings.get("msgid_plural")
+            (counted if plural else messages).update(
+                dict.fromkeys((strings["msgid"], plural or strings["msgid"]), translation)
+            )
+    return Catalogue(messages, counted)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -239,6 +239,7 @@ def _sentence(details: ErrorDetails) -> str:
         "string_type": "must be text: quote it",
         "string_unicode": "must not contain a lone surrogate (half of a character)",
         "string_too_short": "must not be empty",
+        "too_short": "must not be empty",
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
         "dict_type": "must be a mapping of `name: value` lines",

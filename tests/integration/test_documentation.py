@@ -4,52 +4,237 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import job_dir
 from documentation import ROOT, Block, blocks_of, commands_of, fits, pages
+from engine import Engine, engine_of
+from minio_server import Server
+from modelarts_server import Service
+from ruamel.yaml import YAML
 
-RUN_HERE = ("", "needs torch")
-
-
-def runs(block: Block) -> bool:
-    return block.kind == "console" and block.needs in RUN_HERE
-
-
-PAGES = [page for page in pages() if page.parent != ROOT and any(map(runs, blocks_of(page)))]
-
-
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_what_a_page_shows(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page run in one folder, in their order."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for block in blocks_of(page):
-        if block.file:
-            file = folder / block.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block.text)
-        elif runs(block):
-            run(block, folder)
+RECORDS = ROOT / "tests/corpus/records/2026-11-22"
+_FOLLOW_SECONDS = 45  # then a command that follows a waiting job is interrupted
+# What a page shows instead of a name that is another one each time; a group is that name in what a command prints.
+STAND_INS = {
+    "slurm://hpc/4711": r"^(slurm://\S+)$",
+    "2720c463b70c": r"# ── digest ([0-9a-f]{12})",
+    "DIGEST -": r'^  "digest": "(\w+)"',
+    "JOB": r'^  "id": "([\w-]+)"',
+}
+DDP = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print("step 1 loss 0.5", flush=True)
+dist.destroy_process_group()
+"""
 
 
-def run(block: Block, folder: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for command in commands_of(block):
-        done = subprocess.run(
-            ["bash", "-c", command.text],
-            cwd=folder,
+def pages_with(*needs: str) -> list[Any]:
+    """Return the pages with a console block of some kind, as parameters of a test."""
+    found = [
+        page for page in pages() if any(block.kind == "console" and block.needs in needs for block in blocks_of(page))
+    ]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in found]
+
+
+class Reader:
+    """Type what a page shows, in one folder; `fields` are put into each job file of the page."""
+
+    def __init__(self, folder: Path, fields: dict[str, Any] | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.fields = folder, fields or {}
+        self.names: dict[str, str] = {}  # for each stand-in that was met
+
+    def write(self, block: Block) -> None:
+        """Write the file that a block shows."""
+        file = self.folder / block.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text)
+        if self.fields and block.kind == "yaml":
+            self.fit(file)
+
+    def fit(self, file: Path) -> None:
+        """Let a job file fit what the test has: its cluster, its store, few processes."""
+        job = YAML(typ="safe").load(file)
+        job["resources"] = {"nodes": min(job["resources"]["nodes"], 2), "nproc_per_node": 2}
+        for name in ("checkpoint_dir", "restarts", "timeout", "setup", "requirements"):
+            job.pop(name, None)
+        with file.open("w") as stream:
+            YAML(typ="safe").dump({**job, **self.fields}, stream)
+
+    def run(self, block: Block) -> None:
+        """Run the commands of a block, and compare what they print."""
+        for command in commands_of(block):
+            text, shown = command.text, command.output
+            for name, real in self.names.items():
+                text = text.replace(name, real)
+            for name in STAND_INS:
+                shown = shown.replace(name, "…")
+            if text.startswith("cd "):
+                self.folder /= text.removeprefix("cd ")
+                continue
+            printed = self.output_of(text)
+            assert fits(printed, shown), f"{block.where}: {command.text}\n{printed}"
+            for name, pattern in STAND_INS.items():
+                if found := re.search(pattern, printed, re.MULTILINE):
+                    self.names.setdefault(name, found[1] + (" -" if name.endswith(" -") else ""))
+
+    def output_of(self, text: str) -> str:
+        """Return what a command prints to both streams; one that follows a waiting job gets Ctrl-C after a while."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        with subprocess.Popen(
+            ["bash", "-c", f"exec {text}" if text.startswith("jobsubmit logs -f") else text],
+            cwd=self.folder,
             env={**os.environ, "PATH": path, "COLUMNS": "100"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
-        )
-        assert fits(done.stdout, command.output), f"{block.where}: {command.text}\n{done.stdout}"
+        ) as process:
+            try:
+                return process.communicate(timeout=_FOLLOW_SECONDS if "logs -f" in text else 180)[0]
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT if "logs -f" in text else signal.SIGKILL)
+                return process.communicate(timeout=30)[0]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("page", [page for page in pages_with("", "needs torch") if page.id != "README.md"])
+def test_what_a_page_shows(page: Path, tmp_path: Path) -> None:
+    """All blocks of a page run in one folder, in their order."""
+    reader = Reader(tmp_path / "folder")
+    if page.name == "for-assistants.md":
+        (reader.folder / "train.py").write_text(DDP)
+    for block in blocks_of(page):
+        if block.file:
+            reader.write(block)
+        elif block.kind == "console" and block.needs in ("", "needs torch"):
+            reader.run(block)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("page", pages_with("needs a project"))
+def test_what_a_page_shows_of_a_project(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "folder")
+    (reader.folder / "my-project").mkdir()
+    (reader.folder / "my-project/train.py").write_text(f"import sys\nassert '--lr=0.1' in sys.argv\n{DDP}")
+    run_all(page, reader, "needs a project")
+
+
+@pytest.mark.parametrize("backend", ["local", pytest.param("slurm", marks=pytest.mark.needs("slurm"))])
+def test_what_a_page_shows_of_earlier_jobs(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    engine_of(backend, request)
+    shutil.copytree(RECORDS / backend, os.environ["JOBSUBMIT_STATE_DIR"])
+    (page,) = (page.values[0] for page in pages_with(f"needs records of {backend}"))
+    run_all(page, Reader(tmp_path / "folder"), f"needs records of {backend}")
+
+
+@pytest.mark.needs("minio")
+@pytest.mark.parametrize("page", pages_with("needs a bucket"))
+def test_what_a_page_shows_of_a_bucket(page: Path, named_bucket: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "folder")
+    for number in range(5000):
+        file = reader.folder / f"data/{number % 50}/{number}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(number.to_bytes(4, "big") * 2000)
+    run_all(page, reader, "needs a bucket")
+
+
+@pytest.mark.needs("slurm", "torch", "minio")
+@pytest.mark.parametrize("page", pages_with("needs slurm"))
+def test_what_a_page_shows_on_slurm(page: Path, on_slurm: Engine, named_bucket: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "folder", {"backend": {"kind": "slurm"}, "store": {"uri": str(tmp_path / "store")}})
+    if page.name == "waiting.md":
+        write_waiting_job(reader, {"kind": "slurm", "extra_sbatch": ["--hold"]})
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "module").write_text("#!/bin/sh\n")
+    (programs / "module").chmod(0o755)
+    os.environ["PATH"] = f"{os.environ['PATH']}:{programs}"
+    run_all(page, reader, "needs slurm")
+    for job in (Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs").iterdir():
+        reader.output_of(f"jobsubmit cancel {job.name}")
+
+
+@pytest.mark.needs("volcano", "torch", "minio")
+@pytest.mark.parametrize("page", pages_with("needs kubernetes"))
+def test_what_a_page_shows_on_kubernetes(page: Path, on_volcano: Engine, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "folder", on_volcano.fields)
+    if page.name == "waiting.md":
+        backend = {**on_volcano.fields["backend"], "resources": {"cpu": "400"}}
+        write_waiting_job(reader, backend)
+        wait_for_reason("resnet-1", reader)
+    run_all(page, reader, "needs kubernetes")
+    for job in (Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs").iterdir():
+        reader.output_of(f"jobsubmit cancel {job.name}")
+
+
+@pytest.mark.needs("torch", "minio")
+@pytest.mark.parametrize("page", pages_with("needs modelarts"))
+def test_what_a_page_shows_on_modelarts(page: Path, on_modelarts: Engine, modelarts: Service, tmp_path: Path) -> None:
+    fields = {**on_modelarts.fields, "backend": {**on_modelarts.fields["backend"], "flavor": "cpu.2"}}
+    run_all(page, Reader(tmp_path / "folder", fields), "needs modelarts")
+
+
+@pytest.fixture
+def named_bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Make the buckets that pages name, and let commands find their server."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    client = boto3.client("s3", region_name="us-east-1")
+    for name in ("bucket", "my-bucket"):
+        client.create_bucket(Bucket=name)
+    client.close()
+    yield "my-bucket"
+
+
+def run_all(page: Path, reader: Reader, needs: str) -> None:
+    """Write the files of a page and the sample that it uses, then run its blocks of a kind."""
+    for block in blocks_of(page):
+        if block.file:
+            reader.write(block)
+        elif block.kind == "console" and not block.needs and block.text.startswith("$ jobsubmit init demo\n"):
+            reader.run(block)
+    for block in blocks_of(page):
+        if block.kind == "console" and block.needs == needs:
+            reader.run(block)
+
+
+def write_waiting_job(reader: Reader, backend: dict[str, Any]) -> None:
+    (reader.folder / "code").mkdir()
+    (reader.folder / "code/train.py").write_text(DDP)
+    job: dict[str, Any] = {
+        "name": "resnet",
+        "mode": "torchrun",
+        "image": "x",
+        "code_dir": "code",
+        "boot_file": "train.py",
+    }
+    job |= {"resources": {"nodes": 2, "nproc_per_node": 1}, **reader.fields, "backend": backend}
+    with (reader.folder / "job.yaml").open("w") as stream:
+        YAML(typ="safe").dump(job, stream)
+    printed = reader.output_of("jobsubmit create job.yaml --detach --job-id resnet-1")
+    assert job_dir("resnet-1").exists(), printed
+
+
+def wait_for_reason(job: str, reader: Reader) -> None:
+    """Return once the platform says why a job waits."""
+    for _ in range(30):
+        if "UNSCHEDULABLE" in reader.output_of(f"jobsubmit status {job}"):
+            return
+    raise AssertionError("it does not wait")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="needs the extra docs: `make docs`")

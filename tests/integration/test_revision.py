@@ -84,7 +84,7 @@ def test_the_same_code_in_another_commit_is_not_sent_again(job: Path, jobsubmit:
     before = (manifest.read_bytes(), manifest.stat().st_mtime_ns)
     new = commit(job)
     done = jobsubmit("create", "project/job.yaml", "--require-clean", "--job-id", "second")
-    assert "code unchanged: 2 files are in the store already" in done.stderr
+    assert "code unchanged: 2 files already in the store" in done.stderr
     assert stored(job, ".manifest.json") == [manifest]
     assert (manifest.read_bytes(), manifest.stat().st_mtime_ns) == before
     kept = {"commit": new, "branch": "main", "uncommitted": [], "diff_sha256": ""}

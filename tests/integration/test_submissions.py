@@ -63,4 +63,4 @@ def test_two_identical_submissions_upload_once(jobsubmit: Command) -> None:
     first = jobsubmit("create", starter_job("torchrun"), *flags)
     second = jobsubmit("create", starter_job("torchrun"), *flags)
     assert "code unchanged" not in first.stderr
-    assert f"code unchanged: {len(scan(SAMPLE_CODE).files)} files are in the store already" in second.stderr
+    assert f"code unchanged: {len(scan(SAMPLE_CODE).files)} files already in the store" in second.stderr

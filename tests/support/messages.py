@@ -14,14 +14,25 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "jobsubmit"
 CATALOGUES = sorted((PACKAGE / "locale").glob("*/LC_MESSAGES/jobsubmit.po"))
-_PROSE = re.compile(r"[A-Za-z]{2,}\W* (?:\S+ )*\W*[a-z]{2,}")
+_PROSE = re.compile(r"(?:[A-Za-z]{2,}|\ba)\W* (?:\S+ )*\W*[a-z]{2,}")
+_WORD = re.compile(r"(?:^|(?<=[ (]))(?:[a-z]{4,}|run|see|set|use|add)(?=[ ,;)]|: |:?$)")
 _VALUE = re.compile(r"%(?:\.\d+)?[sdrf]|\{\w*\}")
 # Comments, lines that nodes print, programs, and regular expressions.
-_NO_MESSAGE = re.compile(r"#|jobsubmit: |--\{|\s*import |from \w+\||.*(?:\(\?|\\d)")
+_NO_MESSAGE = re.compile(
+    r"#|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
+    r"|\s*import \w+(?:\.\w+)*[,;|]"
+    r"|\[[A-Z][a-z]\]|pip install |most recent|Traceback|During handling|The above exc|create job.yaml|\{TORCHRUN\}"
+    r"|.*(?:\(\?|\\d|\(\.\*|\[\^)"
+)
+# Torch's texts, a table of options, names.
+_NO_MESSAGES_IN = ("agent/rank_reporter.py", "agent/sigv4.py", "check/parsers/training_arguments.py", "__init__.py")
 _QUOTED = re.compile(r"`[^`]*`")
 # Shown in English only: help, examples, and descriptions of fields, which the reference pages hold too.
 _HELP_CALLS = {"Option", "Argument", "Field", "Command", "Typer", "add_argument", "ArgumentParser", "compile"}
 _HELP_FILES = {"cli/commands.py", "cli/topics.py", "cli/help.py", "spec/json_schema.py", "agent/node_contract.py"}
+
+
+LABELS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning")
 
 
 class Text(NamedTuple):
@@ -43,16 +54,19 @@ def texts() -> Iterator[Text]:
 
 def messages() -> dict[tuple[str, str], list[str]]:
     """Return the texts that are translated (template, plural) with their places."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {(label, ""): ["cli/console.py:1"] for label in LABELS}
     for text in texts():
-        if not (text.is_help or text.template.endswith("\n") or _NO_MESSAGE.match(text.template)):
+        is_other = text.where.startswith(_NO_MESSAGES_IN) or _NO_MESSAGE.match(text.template)
+        if not (text.is_help or is_other or text.template.endswith("\n")):
             for line in filter(_is_prose, map(str.strip, text.template.split("\n"))):
                 found.setdefault((line, text.plural), []).append(text.where)
     return found
 
 
 def _is_prose(template: str) -> bool:
-    return _PROSE.search(_QUOTED.sub("xx", template)) is not None
+    """Return whether a text has words for people beside its values: two, or a long one."""
+    own = _VALUE.sub("\0", _QUOTED.sub("\0", template))
+    return _PROSE.search(own) is not None or ("\0" in own and _WORD.search(own) is not None)
 
 
 def _texts_below(node: ast.AST, file: str, is_help: bool) -> Iterator[Text]:
@@ -69,9 +83,10 @@ def _texts_below(node: ast.AST, file: str, is_help: bool) -> Iterator[Text]:
     if template is not None:
         if _is_prose(template):
             yield Text(_named(template), "", f"{file}:{getattr(node, 'lineno', 0)}", is_help)
-        return
+        if isinstance(node, ast.Constant):
+            return
     for child in ast.iter_child_nodes(node):
-        if not _is_docstring(child):
+        if not (_is_docstring(child) or (template is not None and _string(child) is not None)):
             yield from _texts_below(child, file, is_help)
 
 
@@ -81,17 +96,18 @@ def _is_docstring(node: ast.AST) -> bool:
 
 def _template(node: ast.AST) -> str | None:
     """Return a string as a template, whatever builds it: f-string, `+`, `%` or format; None for what is no string."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value if re.search(r"\{\d\}", node.value) else _escaped(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_value(part) if _string(part) is None else _escaped(str(_string(part))) for part in node.values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _template(node.left), _template(node.right)
-        if left is None and right is None:
-            return None
-        return (_value(node.left) if left is None else left) + (_value(node.right) if right is None else right)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and (text := _string(node.left)) is not None:
-        return _VALUE.sub("{value}", text)
+    match node:
+        case ast.Constant(value=str(text)):
+            return text if re.search(r"(?<![{$])\{(?:\d|[a-z]+)\}", text) else _escaped(text)
+        case ast.JoinedStr(values=parts):
+            return "".join(_value(part) if _string(part) is None else _escaped(str(_string(part))) for part in parts)
+        case ast.BinOp(op=ast.Add()):
+            sides = [(side, _template(side)) for side in (node.left, node.right)]
+            return None if sides[0][1] is sides[1][1] is None else "".join(t or _value(side) for side, t in sides)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return re.sub(r"\{[^{}]*\}", "{value}", text)
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return _VALUE.sub("{value}", text)
     return None
 
 
@@ -127,6 +143,16 @@ def _named(template: str) -> str:
     return re.sub(r"(?<!\{)\{(\w+)\}", number, template)
 
 
+def translations(file: Path) -> dict[str, str]:
+    """Return what is translated in a catalogue, plurals under both forms."""
+    from babel.messages import pofile
+
+    with file.open("rb") as stream:
+        found = [(one.id, one.string) for one in pofile.read_po(stream, abort_invalid=True) if one.id]
+    pairs = [(ids if isinstance(ids, tuple) else (ids,), text) for ids, text in found]
+    return {str(one): text if isinstance(text, str) else text[0] for ids, text in pairs for one in ids if text}
+
+
 def update(file: Path) -> None:
     """Bring a catalogue up to date: keep what is translated, add what is new, drop what is gone."""
     from babel.messages import pofile
@@ -134,18 +160,15 @@ def update(file: Path) -> None:
 
     with file.open("rb") as stream:
         old = pofile.read_po(stream)
-    new = Catalog(locale=old.locale, project="jobsubmit", header_comment=old.header_comment, fuzzy=False)
-    new.mime_headers = old.mime_headers
+    new = Catalog(old.locale, header_comment=old.header_comment, project="jobsubmit", version="", fuzzy=False)
+    new.creation_date, new.revision_date = old.creation_date, old.revision_date
     for (template, plural), places in messages().items():
         known = old.get(template)
-        names = [place.rpartition(":")[0] for place in places]
-        new.add(
-            (template, plural) if plural else template,
-            known.string if known else ("" if not plural else ("",)),
-            locations=[(name, 0) for name in sorted(set(names))],
-        )
+        names = sorted({place.rpartition(":")[0] for place in places})
+        text = known.string if known else ("",) if plural else ""
+        new.add((template, plural) if plural else template, text, locations=[(name, 0) for name in names])
     with file.open("wb") as stream:
-        pofile.write_po(stream, new, width=0, omit_header=False, sort_output=False)
+        pofile.write_po(stream, new, width=0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.resources import SAMPLE_CODE
+from jobsubmit.common.translation import translate
 from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.scaffold.samples import Sample, list_samples
@@ -196,3 +198,18 @@ def test_accelerate_on_cpus_is_warned_of(call: str, is_warned: bool, tmp_path: P
     spec |= {"resources": {"nodes": 2, "nproc_per_node": 2}}
     found = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(tmp_path))
     assert any("would train alone" in finding.text for finding in found) == is_warned
+
+
+# What Python and argparse themselves say of a program is quoted as it is.
+QUOTED = re.compile(r"invalid \w+ value: |ignored explicit argument|is not valid Python|invalid choice: ")
+ENGLISH = re.compile(r"(?<![\w./=:-])[a-z]{3,}(?: [a-z]{2,}){3}(?![\w/=:-])")
+
+
+def test_every_finding_is_there_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only its template: what was built from it is recognized, with all parts."""
+    monkeypatch.setenv("JOBSUBMIT_LANG", "zh")
+    texts = {text for case in CASES for found in findings(case["name"]) for text in (found.text, found.hint)}
+    ours = {text for text in texts if text and not QUOTED.search(text)}
+    left = {text: ENGLISH.findall(re.sub(r"`[^`]*`|'[^']*'", "", translate(text))) for text in ours}
+    assert not {text: words for text, words in left.items() if words or translate(text) == text}
+    assert len(ours) > 250
