@@ -145,7 +145,7 @@ def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]
     return [
         (
             step.title + (f" (restart {step.attempt})" if step.attempt else ""),
-            f"{step.start - origin:.2f} s",
+            f"{max(0.0, step.start - origin):.2f} s",
             f"{step.end - step.start:.2f} s" if step.end else unfinished,
         )
         for step in steps

@@ -9,7 +9,7 @@ fail() {
   exit 78
 }
 
-# The platform's words (ModelArts, Volcano) become the launcher's, once.
+# Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.
 : "${MA_JOB_DIR:?is not set; the platform sets it to the folder that holds the code}"
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
@@ -43,7 +43,7 @@ fi
 jobsubmit_code="${MA_JOB_DIR}"/code
 cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 
-# The job file gives a start command of its own; the variables above tell it where it runs.
+# Run the command of the job file. The variables above describe the job and this node.
 jobsubmit_start=(
   bash 'run it.sh'
   x

@@ -9,7 +9,7 @@ fail() {
   exit 78
 }
 
-# The platform's words (ModelArts, Volcano) become the launcher's, once.
+# Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.
 : "${MA_JOB_DIR:?is not set; the platform sets it to the folder that holds the code}"
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
@@ -43,14 +43,14 @@ fi
 jobsubmit_code="${MA_JOB_DIR}"/code
 cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 
-# Where data and checkpoints are on this node.
+# The directories of data and checkpoints on this node.
 : "${JOBSUBMIT_INPUT_data_url:?is not set; the backend sets it to a directory of this node}"
 : "${JOBSUBMIT_INPUT_DATA:?is not set; the backend sets it to a directory of this node}"
 export DATA="${JOBSUBMIT_INPUT_DATA}"
 : "${JOBSUBMIT_OUTPUT_train_url:?is not set; the backend sets it to a directory of this node}"
 : "${JOBSUBMIT_CHECKPOINT_DIR:?is not set; the backend sets it to a directory of this node}"
 
-# The packages of the job, beside those that are there, and once: a restart finds them.
+# Install the packages of the job once, in addition to those of the node. A restart reuses them.
 jobsubmit_packages="${MA_JOB_DIR}/packages"
 if [[ ! -e ${jobsubmit_packages}/complete ]]; then
   printf 'jobsubmit: node %s installs %s\n' "${NODE_RANK}" requirements.txt
@@ -71,7 +71,7 @@ PATH="${jobsubmit_packages}/bin:${PATH}"
 jobsubmit_boot="${jobsubmit_code}"/train.py
 [[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
 # Rendezvous c10d: 'the number of nodes may change, which static does not support'.
-# One node hosts the store and no other may think it does; without a store of their own, late nodes hang.
+# Only node 0 hosts the key-value store; ranks use a store of their own, or nodes that start late would hang.
 jobsubmit_is_host=$((NODE_RANK == 0 ? 1 : 0))
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE-1}"
 jobsubmit_start=(
@@ -83,7 +83,7 @@ jobsubmit_start=(
   "--rdzv_id=${RDZV_ID}"
   --rdzv_backend=c10d
   "--rdzv_endpoint=${MASTER_ADDR}:${MASTER_PORT}"
-  # A node that is lost is noticed after 3 s of silence; one that may come is waited for for 5 s.
+  # A lost node is detected after 3 s of silence. A node that may still join gets 5 s.
   "--rdzv_conf=is_host=${jobsubmit_is_host},join_timeout=900,last_call_timeout=5,keep_alive_interval=1"
   "--local_addr=${NODE_ADDR}"
   "${jobsubmit_boot}"
@@ -92,7 +92,7 @@ jobsubmit_start=(
   --lr=0.1
   last
 )
-# The boot file gets the directory of its checkpoints as an argument, if it declares that one.
+# Pass the checkpoint directory as an argument, if the boot file declares that argument.
 jobsubmit_declared=$(grep -v '^[[:space:]]*#' "${jobsubmit_boot}" | grep -o -e '["'"'"']--checkpoint[-_]dir["'"'"']' | tr -d "\"'") || true
 jobsubmit_declared=${jobsubmit_declared%%$'\n'*}
 [[ -z ${jobsubmit_declared} ]] || jobsubmit_start+=("${jobsubmit_declared}=""${JOBSUBMIT_CHECKPOINT_DIR}")

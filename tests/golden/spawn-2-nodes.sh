@@ -9,7 +9,7 @@ fail() {
   exit 78
 }
 
-# The platform's words (ModelArts, Volcano) become the launcher's, once.
+# Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.
 : "${MA_JOB_DIR:?is not set; the platform sets it to the folder that holds the code}"
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
@@ -45,12 +45,12 @@ cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 
 jobsubmit_boot="${jobsubmit_code}"/train.py
 [[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
-# Preset framework: the boot file starts its own processes (mp.spawn); this is what the platform runs on each node.
+# Preset framework: the boot file starts its own processes (mp.spawn). The platform runs this on each node.
 jobsubmit_start=(
   python "${jobsubmit_boot}"
   --lr=0.1
   "--init_method=tcp://${MASTER_ADDR}:${MASTER_PORT}"
-  # With several nodes the platform appends these two; both count nodes, not processes.
+  # With several nodes, the platform appends these two arguments. Both count nodes, not processes.
   "--world_size=${NNODES}"
   "--rank=${NODE_RANK}"
 )

@@ -9,7 +9,7 @@ fail() {
   exit 78
 }
 
-# The platform's words (ModelArts, Volcano) become the launcher's, once.
+# Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.
 : "${MA_JOB_DIR:?is not set; the platform sets it to the folder that holds the code}"
 : "${MA_NUM_HOSTS:?is not set; the platform sets it to the number of nodes}"
 : "${VC_TASK_INDEX:?is not set; the platform sets it to the index of this node}"
@@ -46,7 +46,7 @@ cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 jobsubmit_boot="${jobsubmit_code}"/train.py
 [[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
 # Rendezvous c10d: 'documented by the platform for torch 2.9'.
-# One node hosts the store and no other may think it does; without a store of their own, late nodes hang.
+# Only node 0 hosts the key-value store; ranks use a store of their own, or nodes that start late would hang.
 jobsubmit_is_host=$((NODE_RANK == 0 ? 1 : 0))
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE-1}"
 jobsubmit_start=(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,10 @@ def test_what_a_page_shows_of_a_project(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["local", pytest.param("slurm", marks=pytest.mark.needs("slurm"))])
 def test_what_a_page_shows_of_earlier_jobs(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     engine_of(backend, request)
-    shutil.copytree(RECORDS / backend, os.environ["JOBSUBMIT_STATE_DIR"])
+    state = Path(os.environ["JOBSUBMIT_STATE_DIR"])
+    shutil.copytree(RECORDS / backend, state)
+    for note in state.glob("slurm-jobs/*"):  # where the folder of a job is
+        note.write_text(str(state / "slurm" / Path(note.read_text()).name))
     (page,) = (page.values[0] for page in pages_with(f"needs records of {backend}"))
     run_all(page, Reader(tmp_path / "folder"), f"needs records of {backend}")
 
@@ -167,7 +171,7 @@ def test_what_a_page_shows_on_slurm(page: Path, on_slurm: Engine, named_bucket: 
 
 @pytest.mark.needs("volcano", "torch", "minio")
 @pytest.mark.parametrize("page", pages_with("needs kubernetes"))
-def test_what_a_page_shows_on_kubernetes(page: Path, on_volcano: Engine, tmp_path: Path) -> None:
+def test_what_a_page_shows_on_volcano(page: Path, on_volcano: Engine, tmp_path: Path) -> None:
     reader = Reader(tmp_path / "folder", on_volcano.fields)
     if page.name == "waiting.md":
         backend = {**on_volcano.fields["backend"], "resources": {"cpu": "400"}}
@@ -195,7 +199,8 @@ def named_bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
     client = boto3.client("s3", region_name="us-east-1")
     for name in ("bucket", "my-bucket"):
-        client.create_bucket(Bucket=name)
+        with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=name)
     client.close()
     yield "my-bucket"
 
@@ -206,7 +211,7 @@ def run_all(page: Path, reader: Reader, needs: str) -> None:
         if block.file:
             reader.write(block)
         elif block.kind == "console" and not block.needs and block.text.startswith("$ jobsubmit init demo\n"):
-            reader.run(block)
+            reader.output_of("jobsubmit init demo")
     for block in blocks_of(page):
         if block.kind == "console" and block.needs == needs:
             reader.run(block)
