@@ -223,7 +223,6 @@ def write_waiting_job(reader: Reader, backend: dict[str, Any]) -> None:
     job: dict[str, Any] = {
         "name": "resnet",
         "mode": "torchrun",
-        "image": "x",
         "code_dir": "code",
         "boot_file": "train.py",
     }
