@@ -125,8 +125,9 @@ def _entries(entries: Mapping[str, str]) -> Iterator[str]:
 
 
 _READ = {
-    "JOBSUBMIT_STATE_DIR": "folder of jobs, logs and caches; default: the user's state folder",
-    "JOBSUBMIT_CONFIG": "configuration file with the default store and backend",
+    "JOBSUBMIT_STATE_DIR": "folder of jobs, logs and caches; default on Linux: ~/.local/state/jobsubmit",
+    "JOBSUBMIT_CONFIG": "configuration file with defaults; default on Linux: ~/.config/jobsubmit/config.yaml",
+    "JOBSUBMIT_LANG": "language of messages, zh or en; default: the locale (LC_ALL, LC_MESSAGES, LANG)",
     "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN": "credentials for a bucket, as botocore reads them",
     "AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3": "profile, region and server of a bucket",
     "AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "CA certificates for verifying the server",

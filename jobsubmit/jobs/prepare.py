@@ -26,7 +26,7 @@ from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.config import Settings
-from jobsubmit.errors import CheckError, Problem, SpecError
+from jobsubmit.errors import CheckError, Problem, SpecError, UsageError
 from jobsubmit.jobs.records import job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
@@ -109,7 +109,12 @@ def prepare(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()
 
 
 def _require_expected(prepared: Prepared, expected: str) -> None:
-    if expected and (len(expected) < _SHORTEST_DIGEST or not prepared.digest.startswith(expected)):
+    if expected and len(expected) < _SHORTEST_DIGEST:
+        raise UsageError(
+            f"--expect {expected}: must be a digest, or its first {_SHORTEST_DIGEST} characters or more",
+            "run `create --dry-run`, which prints the digest in its last line",
+        )
+    if expected and not prepared.digest.startswith(expected):
         text = f"--expect {expected}: this submission has the digest {prepared.digest}"
         raise CheckError(text, "run `create --dry-run` to see what would be submitted, and its digest")
 

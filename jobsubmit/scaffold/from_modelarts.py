@@ -202,6 +202,10 @@ def _notes(body: Mapping[str, Any]) -> Iterator[str]:
         yield "command: kept unchanged; set boot_file instead to let jobsubmit write the launcher command"
     if algorithm.get("id") or algorithm.get("subscription_id"):
         yield "algorithm.id: dropped, an algorithm of the platform has no equivalent in a job file"
+    for kind in ("inputs", "outputs"):
+        for channel in algorithm.get(kind) or []:
+            if not _place(channel):
+                yield f"{kind}: {channel.get('name')}: dropped, it is not in OBS"
     for part in ("tasks", "endpoints", "ftjob_config"):
         if body.get(part):
             yield f"{part}: dropped, it has no equivalent in a job file"

@@ -41,6 +41,15 @@ def test_it_renders_what_the_checkout_renders(installed: Path, tmp_path: Path) -
         assert run(installed, "render", "--mode", mode, cwd=tmp_path) == here.stdout
 
 
+def test_it_holds_the_page_for_assistants_and_speaks_chinese(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "# For programs and coding assistants" in run(installed, "docs", "--for-assistants", cwd=tmp_path)
+    monkeypatch.setenv("JOBSUBMIT_LANG", "zh")
+    (tmp_path / "job.yaml").write_text("name: w\ncommand: python -V\ncode_dir: .\n")
+    assert "有效" in run(installed, "validate", "job.yaml", cwd=tmp_path)
+
+
 def test_type_checkers_see_its_types(installed: Path) -> None:
     assert list(installed.parents[1].glob("lib/*/site-packages/jobsubmit/py.typed"))
 

@@ -377,6 +377,6 @@ def test_only_what_a_dry_run_showed_is_submitted(jobsubmit: Command, tmp_path: P
         refused = jobsubmit(*dry, "--expect", digest, *change, code=3).stderr
         assert "this submission has the digest" in refused
         assert digest not in refused.partition("has the digest")[2]
-    jobsubmit(*dry, "--expect", digest[:11], code=3)  # too short to mean one
+    assert "first 12 characters" in jobsubmit(*dry, "--expect", digest[:11], code=2).stderr
     (tmp_path / "code/train.py").write_text("print('other')\n")
     jobsubmit(*dry, "--expect", digest, code=3)

@@ -91,3 +91,16 @@ def test_what_is_no_job_is_refused(jobsubmit: Command, tmp_path: Path) -> None:
             or "training job" in jobsubmit("import", "x.json", code=2).stderr
         )
     jobsubmit("import", "none.json", code=2)
+
+
+def test_data_that_is_not_in_obs_is_named() -> None:
+    body = {
+        "metadata": {"name": "x"},
+        "algorithm": {
+            "code_dir": "/bucket/code/",
+            "boot_file": "/bucket/code/train.py",
+            "inputs": [{"name": "data", "remote": {"dataset": {"id": "1"}}}],
+        },
+    }
+    draft = draft_from_modelarts(body)
+    assert "inputs: data: dropped, it is not in OBS" in draft.notes
