@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PARTS_AT_ONCE = 3
+_REPLACEMENT = "\ufffd"  # what some servers list instead of a character that XML cannot hold
 _OF_CREDENTIALS = ("AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken", "GetSessionToken")
 
 
@@ -90,6 +91,11 @@ class S3Control:
             found = page.get("Contents", [])
             for item in found:
                 last = item["Key"]
+                if _REPLACEMENT in last and self.head(last, base) is None:
+                    raise StoreError(
+                        f"s3://{self.bucket}/{last}: the server does not list the control characters in this name",
+                        "rename the object, without control characters",
+                    )
                 yield ObjectInfo(last[len(base) :], item["Size"], item.get("ETag", "").strip('"'))
             is_more = bool(found) and page.get("IsTruncated", False)
 

@@ -20,6 +20,7 @@ _HINTS = {
     "AccessDenied": "the access key has no permission for this: check the bucket's policy and store.profile",
     "403": "the access key has no permission for this, or the bucket is not yours: check store.uri and store.profile",
     "InvalidAccessKeyId": "the server does not know this access key: check the credentials and store.endpoint_url",
+    "XAdminUserNotFound": "the server does not know this access key: check the credentials and store.endpoint_url",
     "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
     "ExpiredToken": "the session token has expired: get a new one",
     "InvalidTokenId": "the server does not know this session token: get a new one",

@@ -20,7 +20,7 @@ from obs import Domain
 from tiers import slow
 
 from jobsubmit.common.store_address import Addressing, StoreAddress
-from jobsubmit.errors import BundleError, StoreError
+from jobsubmit.errors import BundleError, StoreError, StoreRefusedError
 from jobsubmit.stores.opening import open_store
 from jobsubmit.stores.protocol import ObjectStore
 from jobsubmit.stores.s3_retry import Limits
@@ -191,9 +191,11 @@ def test_control_characters_are_kept_or_refused_but_never_changed(store: ObjectS
     for name in ("line\nbreak", "return\r", "bell\x07"):
         try:
             store.put(name, b"x", sha(b"x"))
-        except StoreError:
+            listed = [info.key for info in store.list(name[:3])]
+        except StoreError as refused:
+            assert "control characters" in str(refused) or isinstance(refused, StoreRefusedError)
             continue
-        assert [info.key for info in store.list(name[:3])] == [name]
+        assert listed == [name]
 
 
 @pytest.mark.needs("minio")
@@ -239,9 +241,8 @@ class TestS3:
         assert "SignatureDoesNotMatch" in error.message
         assert "wrong-secret" not in error.message + error.hint
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-        assert (
-            "InvalidAccessKeyId" in self.refusal(lambda: self.open(f"s3://{s3[0]}", s3[1]).put("k", b"", HEX)).message
-        )
+        error = self.refusal(lambda: self.open(f"s3://{s3[0]}", s3[1]).put("k", b"", HEX))
+        assert "does not know this access key" in error.hint
 
     def test_nobody_listens(self, s3: tuple[str, Server]) -> None:
         dead = StoreAddress(uri=f"s3://{s3[0]}", endpoint_url="http://127.0.0.1:9")
