@@ -161,7 +161,7 @@ def _clock(address: StoreAddress, endpoint: str) -> Iterator[Line]:
         return
     skew = abs(time.time() - parsedate_to_datetime(date).timestamp())
     verdict: Verdict = "ok" if skew < _SKEW_WARNED else "warn" if skew < _SKEW_REFUSED else "fail"
-    step = "" if verdict == "ok" else "set this machine's clock (ntp): beyond 15 minutes every request is refused"
+    step = "" if verdict == "ok" else "set this machine's clock (NTP): requests are refused if it is 15 minutes off"
     yield Line("clock", verdict, f"differs from the store's clock by {skew:.0f} s", step)
 
 

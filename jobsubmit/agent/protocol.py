@@ -217,10 +217,14 @@ class Evidence(TypedDict, total=False):
     is_victim: bool | None
     is_leader: bool | None
     t: Time | None
+    kinds: list[str]
 
 
 class Failure(TypedDict):
-    """The process that failed first. `last_lines` are those of `quoted`; `words` are more of them, to diagnose it."""
+    """The process that failed first. `last_lines` are those of `quoted`; `words` are more of them, to diagnose it.
+
+    `victims` are the ranks that failed as a result, `alike` those that failed by themselves in the same way.
+    """
 
     node: int
     rank: int | None
@@ -231,6 +235,7 @@ class Failure(TypedDict):
     last_lines: list[str]
     words: NotRequired[list[str]]
     victims: NotRequired[list[int]]
+    alike: NotRequired[list[int]]
     evidence: NotRequired[Evidence]
 
 

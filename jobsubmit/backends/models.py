@@ -60,7 +60,8 @@ class Failure:
     """The process that failed first, with an exit code or a signal; `rank` is None if it is unknown.
 
     `last_lines` are the last lines of `quoted`: of the rank, or of its node if the rank printed nothing. `meaning` and
-    `hint` explain them, if known. `victims` are the ranks that failed because of it.
+    `hint` explain them, if known. `victims` are the ranks that failed because of it, `alike`
+    those that failed by themselves with the same kind of exception.
     """
 
     node: int
@@ -73,6 +74,7 @@ class Failure:
     meaning: str = ""
     hint: str = ""
     victims: tuple[int, ...] = ()
+    alike: tuple[int, ...] = ()
 
     @property
     def shell_code(self) -> int:

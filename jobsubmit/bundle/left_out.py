@@ -27,7 +27,7 @@ def left_out_notes(bundle: Bundle) -> Iterator[str]:
     dangling = [left.path for left in bundle.left_out if left.reason == DANGLING]
     if dangling:
         more = f" and {len(dangling) - _SHOWN:,} more" if len(dangling) > _SHOWN else ""
-        yield f"not uploaded: {', '.join(dangling[:_SHOWN])}{more}: a link that leads to nothing"
+        yield f"not uploaded: {', '.join(dangling[:_SHOWN])}{more}: a broken link"
 
 
 def _rule_text(rule: str) -> str:

@@ -12,7 +12,7 @@ from jobsubmit.bundle.git import Revision
 from jobsubmit.common.file_reading import changed_error
 
 NOT_REGULAR = "not a regular file"
-DANGLING = "a link that leads to nothing"
+DANGLING = "a broken link"
 
 Stamp: TypeAlias = str
 # Path → itself, stamp and digest.

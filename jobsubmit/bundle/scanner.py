@@ -187,7 +187,7 @@ class _Scanner:
         above = (*folder.above, folder.real)
         real = os.path.realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
         if is_link and real in above:
-            raise BundleError(f"the link {path} leads back to a folder above it", "remove it or ignore it")
+            raise BundleError(f"the link {path} points back to a folder above it", "remove it or ignore it")
         return _Folder(entry.path, f"{path}/", folder.rules, real, above)
 
     def _is_own_file(self, entry: os.DirEntry[str]) -> bool:
@@ -202,7 +202,7 @@ class _Scanner:
         target = os.path.realpath(entry.path)
         if os.path.commonpath([target, self.real_root]) != self.real_root:
             raise BundleError(
-                f"the link {path} leads out of the code directory, to {target}",
+                f"the link {path} points outside the code directory, to {target}",
                 "copy the file in, or add the link to .jobignore",
             )
 

@@ -73,7 +73,7 @@ def _each_for_itself(code: Code) -> Iterator[Finding]:
         elif not _is_training_arguments(code, call, name, module):
             continue
         elif name == _HF_PARSER:
-            hint = "give use_cpu: {flag: true} in `hyperparameters`"
+            hint = "set use_cpu: {flag: true} in `hyperparameters`"
         yield Finding(
             "warning",
             "no-init",

@@ -72,7 +72,7 @@ def _nccl(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     hint = 'use "gloo" on CPUs: backend = "nccl" if torch.cuda.is_available() else "gloo"'
     if backend is UNKNOWN and isinstance(node, ast.Name):
         backend, level = _only_text(code, module, node.id), "warning"
-        hint = f"if the command line can set it, give {node.id}: gloo in `hyperparameters`; otherwise {hint}"
+        hint = f"if it is an argument of the script, set {node.id}: gloo in `hyperparameters`; otherwise {hint}"
     if code.facts.gpus == 0 and str(backend).lower() == "nccl":
         yield Finding(
             level, "nccl-on-cpu", module.where(call), "backend nccl needs GPUs, but these nodes have none", hint

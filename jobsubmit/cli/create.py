@@ -130,7 +130,7 @@ def run(
     demands = submission.demands_of(
         job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
     )
-    loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes)
+    loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
     loaded = replace(loaded, notes=draft.notes)
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)
 

@@ -99,6 +99,8 @@ class FailureDocument(_Document):
     hint: str
     victims: list[int]
     """The ranks that failed because of it."""
+    alike: list[int]
+    """The ranks that failed by themselves, with the same kind of exception."""
 
 
 class JobDocument(_Document):

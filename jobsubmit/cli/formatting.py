@@ -11,6 +11,7 @@ from jobsubmit.cli.console import out, readable, without_steering
 from jobsubmit.common.code_paths import short_paths
 from jobsubmit.common.translation import translate
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
+from jobsubmit.jobs.monitor import phases_of
 from jobsubmit.jobs.records import JobRecord
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def job_document(record: JobRecord, status: JobStatus) -> dict[str, Any]:
         "message": status.message,
         "code": {"uri": record.code, "digest": record.digest, "git": record.revision},
         "script_sha256": record.script_sha256,
-        "steps": [asdict(step) for step in (*record.steps, *status.steps)],
+        "steps": [asdict(step) for step in phases_of(record, status)],
         "recoveries": [asdict(recovery) for recovery in status.recoveries],
         "failure": asdict(status.failure) if status.failure else None,
         "details": dict(status.details),
@@ -95,6 +96,9 @@ def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
         show(f"  stack of {failure.quoted}:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             out.styled(stream, ("  │ ", "red"), short_paths(line))
+    if failure.alike:
+        ranks = ", ".join(map(str, failure.alike))
+        show(f"  the same failure: ranks {ranks}" if len(failure.alike) > 1 else f"  the same failure: rank {ranks}")
     if failure.victims:
         ranks = ", ".join(map(str, failure.victims))
         show(
@@ -139,13 +143,13 @@ def exit_code(status: JobStatus, *, propagate: bool = False) -> int:
 
 def step_rows(record: JobRecord, status: JobStatus) -> list[tuple[str, str, str]]:
     """Return (title, offset, duration) of each phase so far, in seconds as text."""
-    steps = (*record.steps, *status.steps)
+    steps = phases_of(record, status)
     origin = steps[0].start if steps else 0.0
     unfinished = "unfinished" if status.state.is_final else "…"
     return [
         (
             step.title + (f" (restart {step.attempt})" if step.attempt else ""),
-            f"{max(0.0, step.start - origin):.2f} s",
+            f"{step.start - origin:.2f} s",
             f"{step.end - step.start:.2f} s" if step.end else unfinished,
         )
         for step in steps

@@ -22,7 +22,7 @@ def init(
     command: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="COMMAND", help='From a command line: "torchrun --nproc_per_node=8 train.py …".'
+            "--from", metavar="COMMAND", help='Convert this command line: "torchrun --nproc_per_node=8 train.py …".'
         ),
     ] = None,
     sample: Annotated[

@@ -107,13 +107,13 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
 def delete(
     jobs: JobNames,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if its record is damaged, or its state cannot be read.")
+        bool, typer.Option("--force", help="Delete a job even if its record is damaged or its state cannot be read.")
     ] = False,
 ) -> None:
     """Delete jobs that have ended: their logs and records on this machine.
 
-    The code in the store, and what the jobs wrote elsewhere, is kept. --force
-    never deletes a job that runs on this machine.
+    Keeps the code in the store, and the outputs and checkpoints of the jobs.
+    --force never deletes a job that runs on this machine.
     """
     settings = load_settings()
     records = [JobRecords(settings).find(job) for job in jobs]

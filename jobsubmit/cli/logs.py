@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -23,6 +25,7 @@ from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.records import JobRecord, find_job
 
+_SILENT_SECONDS = 60.0
 _PENDING_SECONDS = 30.0
 
 
@@ -53,9 +56,10 @@ def logs(
     """Print the output of nodes and ranks in chronological order.
 
     Each line starts with its node or rank; with -o json, each is a document.
-    The time of a line is when it was seen in its file, to 0.1 s. A progress
-    bar that redraws its line is shown once a second. At least the newest 512
-    MB of each stream are kept; a line marks where older output is missing.
+    The time of a line is when jobsubmit saw it in the log file, to a tenth of
+    a second. A progress bar that redraws its line is shown once a second. At
+    least the newest 512 MB of each stream are kept; a line marks where older
+    output is missing.
     """
     record, settings = find_job(job)
     if node is not None and node >= record.nodes and not record.damage:
@@ -66,6 +70,7 @@ def logs(
         with ExitStack() as open_files:
             show = _writer(download, open_files, timestamps) if download else _printer(timestamps, raw=raw)
             found = following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record))
+            found = say_when_silent(found, record) if follow else found
             is_exact = raw or out.json or download or not (follow or sys.stdout.isatty())
             for line in found if is_exact else lines_to_show(found, folded=follow):
                 show(line)
@@ -139,6 +144,27 @@ def _writer(folder: Path, open_files: ExitStack, timestamps: bool) -> Callable[[
         files[name].write((f"{line_time(line.time)} " if timestamps else "") + line.text + "\n")
 
     return write
+
+
+def say_when_silent(lines: Iterable[LogLine], record: JobRecord, seconds: float = _SILENT_SECONDS) -> Iterator[LogLine]:
+    """Yield the lines of a job that runs; report once per silence that there was no output for a while."""
+    last, was_said, has_ended = time.monotonic(), False, threading.Event()
+
+    def watch() -> None:
+        nonlocal was_said
+        while not has_ended.wait(seconds / 60):
+            if not was_said and time.monotonic() - last >= seconds:
+                was_said = True
+                hint = "how hangs are detected: jobsubmit help hang_after"
+                out.talk(f"no output for {seconds:.0f} s: see jobsubmit status {record.id}; {hint}")
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        for line in lines:
+            last, was_said = time.monotonic(), False
+            yield line
+    finally:
+        has_ended.set()
 
 
 def say_why_it_waits(record: JobRecord) -> Callable[[JobStatus, float], None]:

@@ -108,7 +108,11 @@ Propagate: TypeAlias = Annotated[
 ]
 Since: TypeAlias = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only newer than 90s, 30m, 12h, 2d, or a time like 2026-11-21T12:00."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only what is newer than 90s, 30m, 12h or 2d, or than a time like 2026-11-21T12:00.",
+    ),
 ]
 
 

@@ -51,7 +51,7 @@ def report(
     `profile: sync` in the job file). The report then shows forward, backward
     and communication time, how much communication is not hidden behind
     computation, and which rank makes the others wait. With a second job, it
-    shows the ratio of the two, and its spread.
+    shows the ratio of their times, with a 95% interval.
     """
     from jobsubmit.report import report as build
 

@@ -15,7 +15,7 @@ from jobsubmit.backends.models import JobStatus
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
-from jobsubmit.cli.logs import line_time, say_why_it_waits
+from jobsubmit.cli.logs import line_time, say_when_silent, say_why_it_waits
 from jobsubmit.cli.options import JobName, Propagate, RunningJob, seconds
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
@@ -31,7 +31,7 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         lines = following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record))
-        for line in lines_to_show(lines, folded=True):
+        for line in lines_to_show(say_when_silent(lines, record), folded=True):
             out.line(formatting.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
@@ -139,9 +139,13 @@ def events(job: JobName) -> None:
         if out.json:
             out.data(json.dumps({**event, "t": line_time(event["t"])}, ensure_ascii=False))
         else:
-            fields = {name: str(value) for name, value in event.items() if name not in ("t", "event")}
+            fields = {name: _plain(value) for name, value in event.items() if name not in ("t", "event")}
             shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in fields.items() if value)
             out.data(f"{line_time(event['t'])} {event['event']} {shown}".rstrip())
+
+
+def _plain(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def wait(

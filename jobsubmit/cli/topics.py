@@ -55,6 +55,8 @@ def help_(
 def _explained(topic: str) -> Iterator[str]:
     if topic in TOPICS:
         yield from TOPICS[topic][1]()
+    elif topic in _MODES:
+        yield from _entries({topic: _MODES[topic]})
     elif topic in COMMANDS:
         yield from (COMMANDS[topic].about, "", *COMMANDS[topic].epilog())
     elif topic.isdecimal() and int(topic) in EXIT_CODES:
@@ -76,20 +78,40 @@ def _job_file() -> Iterator[str]:
 def _field(name: str) -> Iterator[str]:
     from jobsubmit.spec.field_list import field_lists
 
-    section, _, field = name.rpartition(".")
     lists = field_lists()
-    if field in lists.get(section, {}):
-        yield from _entries({field: lists[section][field]})
-    if name in lists:
-        yield from ("", f"{name}:")
-        yield from _entries(lists[name])
+    whole = {
+        f"{section}.{field}" if section else field: (section, field) for section in lists for field in lists[section]
+    }
+    names = [name] if name in whole else [known for known in whole if known.endswith(f".{name}")]
+    for known in names:
+        section, field = whole[known]
+        yield from _entries({known: lists[section][field]})
+    for known in (section for section in lists if section in (*names, name) and section):
+        yield from ("", f"{known}:")
+        yield from _entries(lists[known])
+
+
+def _modes() -> Iterator[str]:
+    yield "mode: … in the job file, or --mode. Without one, `command` is started as it is."
+    yield from _entries(_MODES)
+
+
+_MODES = {
+    "spawn": "Preset framework (an image of the platform). Each node runs `python boot_file`, which starts its "
+    "processes with mp.spawn. It reads its place from --init_method, --world_size and --rank; these count nodes.",
+    "launch": "Custom image (yours). Each node runs torch.distributed.launch --use_env. Each process reads RANK, "
+    "LOCAL_RANK and WORLD_SIZE; with `local_rank: argument` it gets --local_rank or --local-rank, too.",
+    "torchrun": "Custom image (yours). Each node runs torch.distributed.run. Each process reads RANK, LOCAL_RANK and "
+    "WORLD_SIZE.",
+    "command": "Your own command on each node. It reads NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT.",
+}
 
 
 def _exit_codes() -> Iterator[str]:
     yield from (f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES.items())
     yield from (
         "",
-        "With --propagate-exit-code, a failed job exits as the process that failed first (128+N: signal N).",
+        "With --propagate-exit-code, a failed job gives the code of the process that failed first (128+N: signal N).",
     )
 
 
@@ -100,12 +122,14 @@ def _environment() -> Iterator[str]:
     yield from _entries(_READ)
     for source, title in (
         (contract.PLATFORM, "Set on every node, as ModelArts and Volcano do:"),
+        (contract.SCRIPT, "Set on every node by the start script:"),
         (contract.JOBSUBMIT, "Set on every node by jobsubmit:"),
         (contract.LAUNCHER, "Set by the launcher for each process:"),
     ):
         yield from ("", title)
-        own = (variable for variable in contract.TABLE if variable.given_by == source)
+        own = (variable for variable in contract.TABLE if variable.given_by == source and variable.meaning)
         yield from _entries({v: v.meaning for v in own if not v.meaning.startswith("of the agent")})
+    yield from ("", "Which process sees which value: jobsubmit render JOB_FILE --expand")
 
 
 def _backends() -> Iterator[str]:
@@ -130,13 +154,16 @@ _READ = {
     "JOBSUBMIT_LANG": "language of messages, zh or en; default: the locale (LC_ALL, LC_MESSAGES, LANG)",
     "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN": "credentials for a bucket, as botocore reads them",
     "AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3": "profile, region and server of a bucket",
+    "HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK, HUAWEICLOUD_SDK_PROJECT_ID": "credentials and project for ModelArts",
+    "JOBSUBMIT_LOG_LIMIT": "maximum size of a log of the local backend, in bytes",
     "AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "CA certificates for verifying the server",
     "HTTP_PROXY, HTTPS_PROXY, NO_PROXY": "proxies for all requests",
-    "NO_COLOR, COLUMNS": "no colours; the width of the output",
+    "NO_COLOR, COLUMNS": "turns colours off; sets the width of the output",
 }
 TOPICS: Mapping[str, tuple[str, Callable[[], Iterator[str]]]] = {
     "job-file": ("every field of a job file", _job_file),
     "backends": ("the fields of each backend", _backends),
+    "modes": ("how each mode starts training, and where your script finds its rank", _modes),
     "environment": ("variables that jobsubmit reads, and those that a node's processes see", _environment),
     "exit-codes": ("what each exit code means", _exit_codes),
 }

@@ -79,11 +79,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("uri", metavar="URI", help=_URI_HELP)
         parser.add_argument("--archive", action="store_true", help="write one compressed object, URI.tar.gz")
         parser.add_argument(
-            "--delete", action="store_true", help="delete objects that are not in DIR, or ignored in it"
+            "--delete", action="store_true", help="delete objects whose files are not in DIR, or are ignored"
         )
         parser.add_argument("--recheck", action="store_true", help="check every object, not only the manifest")
         parser.add_argument(
-            "--force", action="store_true", help="replace an object that has the manifest's name but is not one"
+            "--force",
+            action="store_true",
+            help="replace the object at the manifest's address even if it is not a manifest",
         )
         parser.add_argument("--dry-run", action="store_true", help="show what would be sent and removed")
     else:

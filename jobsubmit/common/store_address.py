@@ -10,7 +10,7 @@ Addressing: TypeAlias = Literal["auto", "virtual", "path"]
 
 BUCKET = r"[a-z0-9][a-z0-9._-]{1,62}"
 SIGNED = re.compile(r"[?&](X-Amz-|X-Obs-|AWSAccessKeyId|AccessKeyId|Signature)", re.IGNORECASE)
-_NO_SIGNATURE = "must not hold a signature: give the credentials by AWS_… variables or a profile"
+_NO_SIGNATURE = "must not contain a signature: set credentials in AWS_… variables or a profile"
 
 
 class StoreAddress(NamedTuple):
@@ -73,5 +73,5 @@ def endpoint_problem(text: str) -> str:
     if SIGNED.search(text):
         return _NO_SIGNATURE
     if "@" in address.netloc:
-        return "must not hold a user name or password: give the keys by AWS_… variables or a profile"
+        return "must not contain a user name or password: set keys in AWS_… variables or a profile"
     return ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
+from jobsubmit.backends.models import EVERYTHING, JobHandle, JobPhase, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.registry import open_backend
 from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.config import Settings
@@ -93,6 +93,20 @@ def logs(
         return iter(())
     backend = open_backend(record.backend, settings)
     return backend.logs(JobHandle.parse(record.handle), query, follow=follow)
+
+
+def phases_of(record: JobRecord, status: JobStatus) -> tuple[JobPhase, ...]:
+    """Return the phases of a job: those of its submission, then those of the backend, which begin after it.
+
+    Slurm reports whole seconds, rounded down.
+    """
+    submitted = max((phase.end for phase in record.steps if phase.end), default=0.0)
+    starts = [max(phase.start, submitted) for phase in status.steps]
+    later = [
+        replace(phase, start=start, end=phase.end and max(phase.end, start))
+        for phase, start in zip(status.steps, starts, strict=True)
+    ]
+    return (*record.steps, *later)
 
 
 def events(record: JobRecord, settings: Settings) -> Iterator[Mapping[str, Any]]:

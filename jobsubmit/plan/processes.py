@@ -68,7 +68,7 @@ def expand(plan: LaunchPlan, only: int | None = None) -> Expansion:
     nodes = range(plan.nodes) if only is None else [only]
     notes = []
     if plan.rdzv and plan.rdzv.backend == "c10d" and plan.nodes > 1:
-        notes.append("c10d assigns ranks by the text order of node addresses: shown as if the nodes had this order")
+        notes.append("c10d assigns ranks in the text order of node addresses: this output assumes that order")
     if plan.nproc_per_node is None:
         notes.append("resources.nproc_per_node is not set: one process is shown, a node starts one per accelerator")
     if plan.min_nodes < plan.nodes:

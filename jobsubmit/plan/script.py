@@ -77,7 +77,7 @@ class _Folders(jinja2.FileSystemLoader):
             if not file.is_file():
                 continue
             if not file.resolve().is_relative_to(folder.resolve()):
-                raise jinja2.TemplateRuntimeError(f"{file} is a link that leads out of the templates folder")
+                raise jinja2.TemplateRuntimeError(f"{file} is a link that points outside the templates folder")
             if file.stat().st_size > _LARGEST_TEMPLATE:
                 raise jinja2.TemplateRuntimeError(f"{file} is larger than {_LARGEST_TEMPLATE:,} bytes")
         return super().get_source(environment, template)

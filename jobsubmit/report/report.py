@@ -31,7 +31,7 @@ def report(record: JobRecord, settings: Settings) -> Report:
     return Report(
         record,
         status,
-        find_phases((*record.steps, *status.steps), measured, _ended(status)),
+        find_phases(monitor.phases_of(record, status), measured, _ended(status)),
         find_marks(status),
         found,
         tuple(notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final)),
@@ -135,7 +135,7 @@ def _sync_notes(sync: Sync) -> Iterator[str]:
     elif is_ddp and len(sync.buckets) == 1:
         yield f"{name}: all gradients fit into one bucket, so communication cannot overlap: all of it is exposed"
     if sync.has_buffers:
-        yield f"{name}: rank 0 sends its buffers (for example those of BatchNorm) in each forward, which includes this"
+        yield f"{name}: rank 0 sends its buffers (such as those of BatchNorm) during forward, which includes that time"
     if sync.accumulates:
         yield (
             f"{name}: gradients are accumulated (no_sync): a step lasts from one synchronisation to the next; forward "

@@ -154,7 +154,7 @@ def _by_its_own_names(program: Program) -> tuple[Program, dict[str, Any], str] |
 
 
 def _by_plain_command(program: Program) -> tuple[Program, dict[str, Any], str]:
-    reason = "it calls mp.spawn, and accepts none of the arguments with which nodes find each other"
+    reason = "it calls mp.spawn, but accepts none of the arguments that nodes need to find each other"
     return program, {"command": f"python {program.boot.path}"}, reason
 
 

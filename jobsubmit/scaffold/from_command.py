@@ -160,7 +160,7 @@ def _of_launcher(launch: Launch) -> list[str]:
     left = [name for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED, *kept)]
     notes = [f"--{name} of the launcher: dropped" for name in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
-        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, the backend sets them")
+        notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, set by the backend")
     if launch.nproc is None:
         notes.append("nproc_per_node is not set: each node starts one process per accelerator")
     return notes

@@ -39,7 +39,7 @@ def plain_text(value: object) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise wrong("must not contain a lone surrogate (half of a character)")
     if "\0" in value:
-        raise wrong("must not contain a NUL character: no command line or environment can carry it")
+        raise wrong("must not contain a NUL character: arguments and environment variables cannot contain one")
     return value
 
 
@@ -126,7 +126,7 @@ def _code_dir(value: object) -> str:
     if separator and not re.fullmatch(rf"{BUCKET}(/[^/]+)+/?", rest):
         raise wrong(f"must name a folder in a bucket: `{scheme}://bucket/folder`")
     if separator and SIGNED.search(rest):
-        raise wrong("must not hold a signature: give the credentials by AWS_… variables or a profile")
+        raise wrong("must not contain a signature: set credentials in AWS_… variables or a profile")
     if separator and {".", "..", "start.sh"} & set(rest.rstrip("/").split("/")):
         raise wrong("must not contain a folder named `.`, `..` or `start.sh`")
     return text

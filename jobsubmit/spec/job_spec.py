@@ -51,7 +51,8 @@ class ResourcesSpec(FrozenModel):
     nproc_per_node: StrictInt | None = Field(
         None,
         ge=1,
-        description="Training processes per node; default: one per accelerator of the node (MA_NUM_GPUS).",
+        description="Training processes per node; default: one per accelerator of the node (MA_NUM_GPUS). It does not "
+        "request GPUs: the backend has a field for that.",
         examples=[8],
     )
     flavor: StrictStr | None = Field(
@@ -230,7 +231,7 @@ class _CommonSpec(FrozenModel):
         description="Name of the job; each submission gets a suffix of its own.", examples=["resnet50"]
     )
     code_dir: CodeDir = Field(
-        description="Directory to upload, relative to the job file; or s3://… / obs://… of code uploaded already.",
+        description="Directory to upload, relative to the job file; or the address of uploaded code: s3://… or obs://….",
         examples=["src", "s3://bucket/code/src"],
     )
     hyperparameters: dict[HyperparameterName, Hyperparameter] = Field(
@@ -246,7 +247,8 @@ class _CommonSpec(FrozenModel):
     )
     secrets: dict[EnvName, SecretRef] = Field(
         default_factory=dict,
-        description="Environment variables read from yours at submission (`env:NAME`); they are written to no file.",
+        description="Environment variables whose values jobsubmit reads from yours at submission (`env:NAME`) and "
+        "never stores.",
         examples=[{"WANDB_API_KEY": "env:WANDB_API_KEY"}],
     )
     resources: ResourcesSpec = Field(
@@ -261,7 +263,7 @@ class _CommonSpec(FrozenModel):
     )
     templates: Location | None = Field(
         None,
-        description="Folder with templates of your own, which replace shipped ones of the same name.",
+        description="Folder with your own templates, which replace the built-in ones of the same name.",
         examples=["my-templates"],
     )
     timeout: Timeout | None = Field(
@@ -282,7 +284,7 @@ class _CommonSpec(FrozenModel):
     )
     allow_secrets: tuple[Location, ...] = Field(
         (),
-        description="Patterns, as in .gitignore, of files that are uploaded although they look like keys.",
+        description="Patterns, as in .gitignore, of files to upload even if they seem to contain secrets.",
         examples=[["tests/*.pem"]],
     )
     inputs: tuple[InputSpec, ...] = Field(
@@ -338,7 +340,9 @@ class SpawnSpec(_CommonSpec):
 
     mode: Literal["spawn"] = Field(description="Preset framework; the boot file calls mp.spawn.", examples=["spawn"])
     boot_file: RelativeFile = Field(
-        description="Python file that is started on each node, relative to code_dir.", examples=["main.py"]
+        description="Python file that is started once per node, relative to code_dir. It starts the training "
+        "processes.",
+        examples=["main.py"],
     )
     framework: FrameworkSpec | None = Field(
         None,
@@ -380,7 +384,7 @@ class _ImageSpec(_ContainerSpec):
 
     boot_file: RelativeFile | None = Field(
         None,
-        description="Python file that the launcher starts once per process, relative to code_dir.",
+        description="Python file to start, relative to code_dir: once per node in mode spawn, else once per process.",
         examples=["train.py"],
     )
     command: Command | None = Field(

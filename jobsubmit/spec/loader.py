@@ -94,10 +94,10 @@ def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None
 
 
 def load_mapping(
-    values: Mapping[str, Any], overrides: Sequence[Override] = (), directory: Path | str = "."
+    values: Mapping[str, Any], overrides: Sequence[Override] = (), directory: Path | str = ".", source: str = "job"
 ) -> LoadedSpec:
-    """Validate a job written as a Python mapping; raise SpecError with every problem in it."""
-    document = Document("job", values=dict(values))
+    """Validate a job written as a Python mapping; raise SpecError with every problem in it, found in `source`."""
+    document = Document(source, values=dict(values))
     for override in overrides:
         _apply(document, override)
     spec = _validated(document, Path(directory).absolute())

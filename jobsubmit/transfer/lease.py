@@ -83,7 +83,7 @@ def wait_for_expiry(
         return found
     progress.say(
         f"process {claim.pid} on {claim.host} is uploading to {code.uri}: "
-        f"waiting until it ends, or has not renewed its lease for {SILENCE_SECONDS} s"
+        f"waiting until it ends, or until its lease expires ({SILENCE_SECONDS} s without renewal)"
     )
     seen = _now()
     while found and (claim := read_lease(found.data)) and not claim.is_over and _now() - seen < SILENCE_SECONDS:

@@ -303,7 +303,7 @@ def test_a_secret_that_is_too_long_is_told_before(
 ) -> None:
     job = write(**code(tmp_path, "echo x\n"), secrets={"KEY": "env:LONG"})
     done = jobsubmit("create", job, env={"LONG": "s" * 5000}, code=5)
-    assert "secrets.KEY: 5,000 characters, and the limit of ModelArts is 4,096" in done.stderr
+    assert "secrets.KEY: 5,000 characters, but the limit of ModelArts is 4,096" in done.stderr
     assert bucket.objects() == {}
 
 

@@ -40,8 +40,8 @@ def test_three_nodes_then_two_then_three(jobsubmit: Command, tmp_path: Path) -> 
     worlds = [found[step][1] for step in sorted(found)]
     assert [world for index, world in enumerate(worlds) if index == 0 or worlds[index - 1] != world] == [3, 2, 3]
     lost, back = jobsubmit.json("status", job)["recoveries"]
-    assert lost["what"] == "node 2 lost, continued with 2"
-    assert back["what"] == "node 2 came back, continued with 3"
+    assert lost["what"] == "node 2 lost, continued with 2 in total"
+    assert back["what"] == "node 2 came back, continued with 3 in total"
     assert lost["fault"] == "kill node 2 at step 20"
     for recovery in (lost, back):
         assert 0 < recovery["back_at"] - recovery["struck_at"] < 60

@@ -97,7 +97,7 @@ def test_a_script_of_transformers_trainer(jobsubmit: Command, tmp_path: Path) ->
     )
     jobsubmit("init", "--from", f"torchrun --nnodes 2 --nproc_per_node 2 {words}")
     told = jobsubmit("validate", "job.yaml").stderr  # each process would train alone
-    assert "give use_cpu: {flag: true} in `hyperparameters`" in told
+    assert "set use_cpu: {flag: true} in `hyperparameters`" in told
     flag = ("--set", "hyperparameters.use_cpu={flag: true}")
     done = jobsubmit("create", "job.yaml", *flag, "--follow", timeout=240)
     assert done.stderr.count("step 3 of 4 processes") == 4, done.stderr

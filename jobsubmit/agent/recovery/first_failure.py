@@ -44,6 +44,11 @@ class ProcessFailure:
         self.node, self.rank, self.code, self.t = node, rank, code, t
         self.crashed_by: int | None = None  # a signal while it shut down
         self.is_victim = self.is_leader = self.was_told = False
+        self.kinds: list[str] = []  # of its exception and those behind it
+
+    def is_like(self, first: ProcessFailure) -> bool:
+        """Return whether this failed by itself in the same way as the first failure: not as a result of it."""
+        return bool(self.kinds) and self.kinds == first.kinds and not (self.is_victim or first.is_victim)
 
     def order(self) -> tuple[bool, bool, bool, float]:
         """Return a key by which the most likely cause comes first."""
@@ -140,6 +145,7 @@ class RankTable:
         status = rank.exit["code"] if rank.exit else None
         failure.crashed_by = -status if status in _SHUTDOWN_CRASHES and code > 0 else None
         failure.is_victim = bool(rank.exception and rank.exception.get("is_victim"))
+        failure.kinds = list(rank.exception.get("kinds", ())) if rank.exception else []
         failure.was_told = self._was_told(code, signs[0]["t"])
         return failure
 

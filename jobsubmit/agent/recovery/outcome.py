@@ -51,8 +51,14 @@ def _failed(failed: list[NodeStatus]) -> Outcome:
     first, *others = sorted(failed, key=_order)
     failure = first.get("failure")
     if failure is not None:
-        victims = {rank for status in others for rank in _ranks(status.get("failure"))}
-        failure = {**failure, "victims": sorted(victims.union(failure.get("victims", ())))}
+        victims, alike = set(failure.get("victims", ())), set(failure.get("alike", ()))
+        for status in others:
+            other = status.get("failure")
+            if other is not None:
+                like = [rank for rank in (other["rank"], *other.get("alike", ())) if rank is not None]
+                (alike if _are_alike(failure, other) else victims).update(like)
+                victims.update(other.get("victims", ()))
+        failure = {**failure, "victims": sorted(victims), "alike": sorted(alike)}
     return Outcome("FAILED", first["reason"], first["message"], failure)
 
 
@@ -65,10 +71,11 @@ def _order(status: NodeStatus) -> tuple[bool, bool, bool, float]:
     return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
 
 
-def _ranks(failure: Failure | None) -> list[int]:
-    if failure is None:
-        return []
-    return [rank for rank in (failure["rank"], *failure.get("victims", ())) if rank is not None]
+def _are_alike(first: Failure, other: Failure) -> bool:
+    """Return whether both failed by themselves, with the same kind of exception."""
+    one, two = first.get("evidence", {}), other.get("evidence", {})
+    is_result = one.get("is_victim") or two.get("is_victim")
+    return bool(one.get("kinds")) and one.get("kinds") == two.get("kinds") and not is_result
 
 
 def shell_code(outcome: Outcome) -> int:

@@ -43,6 +43,7 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
             "is_victim": first.is_victim,
             "is_leader": first.is_leader,
             "t": first.t,
+            "kinds": first.kinds,
         },
     }
 

@@ -281,7 +281,8 @@ class Attempt:
             failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
             return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)
-        failure["victims"] = sorted(other.rank for other in others if other.rank is not None)
+        failure["victims"] = sorted(o.rank for o in others if o.rank is not None and not o.is_like(first))
+        failure["alike"] = sorted(o.rank for o in others if o.rank is not None and o.is_like(first))
         reason = "EXIT_CODE" if first.code > 0 else "SIGNAL"
         if first.rank is None and first.code == SETUP_FAILED and not self.table.ranks_of(first.node):
             reason, failure["message"] = "SETUP_FAILED", "node %d could not be set up" % first.node

@@ -26,7 +26,8 @@ class LocalBackendSpec(BackendSpec):
     python: PythonProgram | None = Field(
         None,
         description="Python that runs the training: the path of the program, or of a virtual environment's folder. "
-        "Left out: the active virtual environment's, else the one that runs jobsubmit.",
+        "Left out: that of the active environment, else the one that runs jobsubmit if it has torch, else "
+        "the first `python` on PATH.",
         examples=["/opt/envs/train/bin/python3.11", "../.venv"],
     )
 

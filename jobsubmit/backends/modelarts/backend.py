@@ -217,7 +217,7 @@ def _refuse_long_secrets(plan: LaunchPlan) -> None:
     for name, source in plan.secrets:
         size = len(os.environ.get(source, ""))
         if size > LONGEST_VALUE:
-            text = f"secrets.{name}: {size:,} characters, and the limit of ModelArts is {LONGEST_VALUE:,}"
+            text = f"secrets.{name}: {size:,} characters, but the limit of ModelArts is {LONGEST_VALUE:,}"
             raise BackendError(text, "keep it in a file that the nodes see")
 
 

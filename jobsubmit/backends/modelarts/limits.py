@@ -99,7 +99,7 @@ def _bundle_limits(bundle: Bundle) -> Iterator[Finding]:
         text = f"the code has {number:,} {unit}; the platform's documentation has two limits, {usual:,} and {most:,}"
         level: Level = "error" if number > most else "warning"
         yield Finding(
-            level, BUNDLE_LIMIT, "code_dir", text, "exclude what is not code by .jobignore; use inputs for data"
+            level, BUNDLE_LIMIT, "code_dir", text, "exclude files other than code with .jobignore; use inputs for data"
         )
 
 
@@ -123,5 +123,5 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
         hint = "set backend.fault_tolerance: {hang_retry: true}"
         yield Finding("warning", "limit", "hang_after", "the platform detects hangs in its own way", hint)
     if plan.profile:
-        text = "the measurements of its ranks cannot be read back, so its steps are not timed"
+        text = "the platform returns no measurements of ranks, so steps are not timed"
         yield Finding("warning", "limit", "profile", text, "profile it on another backend")

@@ -28,13 +28,14 @@ class FaultToleranceSpec(FrozenModel):
         None,
         ge=1,
         le=3,
-        description="How often to restart after a hardware fault. The platform then also tests the machines first.",
+        description="Maximum number of restarts after a hardware fault. The platform then also tests the machines "
+        "before the job starts.",
         examples=[3],
     )
     unconditional_retry: StrictBool = Field(
-        False, description="Restart after any other failure, too, as often as `retry` says.", examples=[True]
+        False, description="Also restart after any other failure, up to `retry` times.", examples=[True]
     )
-    hang_retry: StrictBool = Field(False, description="Restart when the job hangs, too.", examples=[True])
+    hang_retry: StrictBool = Field(False, description="Also restart a job that hangs.", examples=[True])
 
 
 class ModelArtsBackendSpec(BackendSpec):
@@ -93,7 +94,7 @@ class ModelArtsBackendSpec(BackendSpec):
     )
     annotations: dict[StrictStr, ScalarText] = Field(
         default_factory=dict,
-        description="More annotations of the job, with the names of the platform's documentation.",
+        description="Further annotations of the job, named as in the platform's documentation.",
         examples=[{"fault-tolerance/job-retry-num": "3"}],
     )
     boot_file_of_image: StrictBool = Field(

@@ -20,7 +20,7 @@ _SHORTEST_SIGNATURE = 330  # characters of a signed address after its path: algo
 
 def limit_finding(where: str, what: str, number: int, most: int, unit: str, hint: str) -> Finding:
     """Return the error for a number above a limit of the platform."""
-    return refused(where, f"{what}: {number:,} {unit}, and the limit is {most:,}", hint)
+    return refused(where, f"{what}: {number:,} {unit}, but the limit is {most:,}", hint)
 
 
 def refused(where: str, text: str, hint: str) -> Finding:
@@ -67,5 +67,5 @@ def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Fin
     address = len(code.uri) + (_SHORTEST_SIGNATURE if code.uri.startswith(REMOTE_SCHEMES) else 0)
     size = sum(2 * len(file.path) + address for file in bundle.files)
     if size > most:
-        what = f"the addresses of {len(bundle.files):,} files: {size:,} characters, and the limit is {most:,}"
+        what = f"the addresses of {len(bundle.files):,} files: {size:,} characters, but the limit is {most:,}"
         yield Finding("error", BUNDLE_LIMIT, "layout", what, "use layout: archive: nodes then fetch one file")

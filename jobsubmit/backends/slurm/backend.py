@@ -208,7 +208,7 @@ class SlurmBackend:
                 folder = place
         if folder is None and (job is None or not job.is_ours):
             raise JobNotFoundError(
-                f"{handle}: Slurm has no such job from jobsubmit", "run `squeue --me` to see your jobs"
+                f"{handle}: Slurm has no such job, or jobsubmit did not submit it", "run `squeue --me` to see your jobs"
             )
         return job, SharedFolder(folder, LOG) if folder else None
 

@@ -39,7 +39,7 @@ class Job:
         self.path = JOBS.format(namespace=self.namespace) + f"/{self.name}"
         found = self.api.find(self.path)
         if found is None:
-            text = f"{handle}: the Volcano job does not exist (any more)"
+            text = f"{handle}: the Volcano job does not exist, or was deleted"
             raise JobNotFoundError(text, f"check with `kubectl get vcjob -n {self.namespace}`")
         self.found = found
 

@@ -31,7 +31,7 @@ _ENDED = {
     "Evicted": ("EVICTED", "its machine ran out of a resource, and evicted it"),
     "Preempted": ("PREEMPTED", "a job of higher priority preempted it"),
     "PreemptionByScheduler": ("PREEMPTED", "a job of higher priority preempted it"),
-    "TerminationByKubelet": ("EVICTED", "its machine ended it"),
+    "TerminationByKubelet": ("EVICTED", "the kubelet of its machine terminated it"),
     "DeletionByTaintManager": ("NODE_FAILED", "its machine is lost"),
     "NodeLost": ("NODE_FAILED", "its machine is lost"),
     "NodeShutdown": ("NODE_FAILED", "its machine was shut down"),
@@ -124,7 +124,7 @@ def _why_it_is_lost(meta: Mapping[str, Any], status: Mapping[str, Any]) -> tuple
             reason, text = _ENDED.get(condition.get("reason", ""), ("EVICTED", "it was evicted"))
             return reason, f"{text}: {_short(condition.get('message', ''))}"
     if _is_overdue(meta):
-        return "NODE_FAILED", "its machine does not remove it"
+        return "NODE_FAILED", "its machine did not delete it in time"
     return "", ""
 
 

@@ -274,3 +274,25 @@ def test_a_secret_is_struck_out_as_a_part_of_an_address_too(tmp_path: Path) -> N
     job = Job(str(tmp_path), assignment({"nodes": 1}, {"TOKEN": secret}))
     line = f"GET http://me:{quote(secret, safe='')}@host/{quote(secret)}?q={quote_plus(secret)} {secret}"
     assert job.without_secrets(line) == "GET http://me:<TOKEN>@host/<TOKEN>?q=<TOKEN> <TOKEN>"
+
+
+def test_ranks_that_fail_by_themselves_in_the_same_way_are_no_results() -> None:
+    def missing(rank: int, t: float) -> Event:
+        return {
+            "event": "rank_exception",
+            "pid": 100 + rank,
+            "kinds": ["FileNotFoundError"],
+            "is_victim": False,
+            "t": t,
+        }
+
+    one, two, three = gang(
+        missing(3, 1.0),
+        missing(0, 1.1),
+        raised(1, 1.2, victim=True),
+        ended(3, 1, 1.3),
+        ended(0, 1, 1.3),
+        ended(1, 1, 1.4),
+    ).failures()
+    assert (one.rank, two.rank, two.is_like(one)) == (3, 0, True)
+    assert (three.rank, three.is_like(one)) == (1, False)

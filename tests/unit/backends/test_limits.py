@@ -104,7 +104,7 @@ def test_bundle_tells_its_limits_and_no_others(jobsubmit: Command, tmp_path: Pat
     assert "2,701 files" in limit["text"]
     assert told["secrets"] == []
     done = jobsubmit("bundle", "job.yaml", code=3)
-    assert "and the limit is 1,048,576" in done.stderr
+    assert "but the limit is 1,048,576" in done.stderr
     assert "image" not in done.stderr
     assert jobsubmit.json("bundle", "job.yaml", "--set", "layout=archive")["limits"] == []
 
@@ -112,7 +112,7 @@ def test_bundle_tells_its_limits_and_no_others(jobsubmit: Command, tmp_path: Pat
 def test_a_secret_that_is_too_long_is_told_before_anything_is_sent(jobsubmit: Command, tmp_path: Path) -> None:
     write_job(tmp_path, {"secrets": {"TOKEN": "env:BIG"}, **{"store": {"uri": "store"}}})
     done = jobsubmit("create", "job.yaml", "--no-check", code=3, env={"BIG": "x" * 131_066})
-    assert "secrets.TOKEN  one argument or variable: 131,073 bytes, and the limit is 131,072" in done.stderr
+    assert "secrets.TOKEN  one argument or variable: 131,073 bytes, but the limit is 131,072" in done.stderr
     assert "xxx" not in done.stderr
     assert not (tmp_path / "store").exists()
 

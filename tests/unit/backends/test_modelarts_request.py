@@ -103,14 +103,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "archive": ({**TORCHRUN, "layout": "archive"}, "needs a directory, not an archive"),
     "folder input": ({**TORCHRUN, "inputs": [{"name": "d", "uri": "/data"}]}, "d: the platform cannot see /data"),
     "elastic": ({**TORCHRUN, "resources": {"nodes": "1:2"}}, "does not support elastic jobs"),
-    "restarts": ({**TORCHRUN, "restarts": 4}, "4 times, and the limit is 3"),
+    "restarts": ({**TORCHRUN, "restarts": 4}, "4 times, but the limit is 3"),
     "restart after a code": (
         {**TORCHRUN, "restarts": {"max": 1, "on": ["exit:75"]}},
         "the platform does not distinguish exit:75 from other failures",
     ),
-    "timeout": ({**TORCHRUN, "timeout": "4d"}, "96 hours, and the limit is 72"),
-    "variables": ({**TORCHRUN, "env": {f"V{n}": "1" for n in range(101)}}, "103 variables, and the limit is 100"),
-    "long value": ({**TORCHRUN, "env": {"V": "x" * 4097}}, "4,097 characters, and the limit is 4,096"),
+    "timeout": ({**TORCHRUN, "timeout": "4d"}, "96 hours, but the limit is 72"),
+    "variables": ({**TORCHRUN, "env": {f"V{n}": "1" for n in range(101)}}, "103 variables, but the limit is 100"),
+    "long value": ({**TORCHRUN, "env": {"V": "x" * 4097}}, "4,097 characters, but the limit is 4,096"),
     "requirements": ({**SPAWN, "requirements": "r.txt"}, "does not run the start script of jobsubmit"),
 }
 

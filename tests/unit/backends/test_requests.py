@@ -243,6 +243,10 @@ def test_nodes_together_name_the_cause_and_not_its_victims() -> None:
     assert outcome is not None
     assert outcome.failure is not None
     assert (outcome.message, outcome.failure["victims"]) == ("node 1", [0])
+    alike = find_outcome([failed(0, 0, 5.0, kinds=["OSError"]), failed(1, 3, 2.0, kinds=["OSError"])], 2)
+    assert alike is not None
+    assert alike.failure is not None
+    assert (alike.failure["victims"], alike.failure["alike"]) == ([], [0])
     later = find_outcome([failed(0, 0, 5.0), failed(1, 3, 2.0)], 2)
     assert later is not None
     assert later.message == "node 1"

@@ -352,14 +352,14 @@ def test_every_help_ends_with_examples_and_related_commands(name: str, jobsubmit
 
 def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
     topics = [line.split()[0] for line in jobsubmit("help").stdout.splitlines()[1:]]
-    assert topics == ["job-file", "backends", "environment", "exit-codes"]
+    assert topics == ["job-file", "backends", "modes", "environment", "exit-codes"]
     job_file = jobsubmit("help", "job-file").stdout.splitlines()
     for fields in jobsubmit.json("schema")["$defs"]["TorchrunSpec"]["properties"]:
         assert f"  {fields}" in job_file
-    assert "did not finish in time" in jobsubmit("help", "101").stdout
+    assert "stopped waiting" in jobsubmit("help", "101").stdout
     assert "MA_NUM_HOSTS" in jobsubmit("help", "environment").stdout
     assert "Pause before the first restart" in jobsubmit("help", "restarts").stdout
-    assert jobsubmit("help", "backend.slurm.partition").stdout.splitlines()[0] == "  partition"
+    assert jobsubmit("help", "backend.slurm.partition").stdout.splitlines()[0] == "  backend.slurm.partition"
     assert "  partition" in jobsubmit("help", "backends").stdout.splitlines()
     assert jobsubmit("help", "wait").stdout == jobsubmit("wait", "--help").stdout
     assert "did you mean `restarts`?" in jobsubmit("help", "restart", code=2).stderr

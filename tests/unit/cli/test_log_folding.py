@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from jobsubmit.backends.models import LogLine
 from jobsubmit.cli.log_folding import lines_to_show
+from jobsubmit.cli.logs import say_when_silent
 
 TOLD = "W1123 08:42:49.310 3366 torch/distributed/elastic/agent/server/api.py:752] Received 15 death signal, shutting"
 OLD_TOLD = (
@@ -14,6 +20,7 @@ OLD_TOLD = (
 TRACEBACK = ["Traceback (most recent call last):", '  File "x.py", line 1', "    main()"]
 LAST = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 3366 got signal: 15"
 ERROR = "torch.distributed.DistNetworkError: Failed to recv"
+HOW = " (`jobsubmit logs` shows all)"
 BETWEEN = ["", "During handling of the above exception, another exception occurred:", ""]
 
 
@@ -27,10 +34,7 @@ def test_what_a_launcher_says_when_it_is_told_to_end_is_one_line(told: list[str]
     noise = [*told, *TRACEBACK, ERROR, *BETWEEN, *TRACEBACK, LAST] if told else [*TRACEBACK, LAST]
     found = shown(["before", *noise, "after"])
     assert found[0] == "before"
-    assert (
-        found[1]
-        == f"jobsubmit: the launcher of this node was stopped by a signal; {len(noise)} of its lines are not shown"
-    )
+    assert found[1] == f"jobsubmit: the launcher of this node was stopped; {len(noise)} of its lines are not shown{HOW}"
     assert found[2:] == ["after"]
     assert shown(noise, folded=False) == noise
     assert shown(noise, rank=3) == noise
@@ -43,7 +47,7 @@ def test_other_tracebacks_are_shown_whole() -> None:
 
 def test_a_launcher_that_ends_amid_its_words_is_folded_too() -> None:
     assert shown([TOLD, *TRACEBACK]) == [
-        "jobsubmit: the launcher of this node was stopped by a signal; 4 of its lines are not shown"
+        f"jobsubmit: the launcher of this node was stopped; 4 of its lines are not shown{HOW}"
     ]
 
 
@@ -53,3 +57,22 @@ def test_paths_begin_at_the_code_directory() -> None:
         '  File "code/sub/train.py", line 7, in <module>',
         "see /nodes/ and code/x",
     ]
+
+
+def test_several_tracebacks_of_one_stop_are_one_line() -> None:
+    noise = [TOLD, *TRACEBACK, LAST, "", *BETWEEN, *TRACEBACK, LAST, ""]
+    count = f"{len(noise)} of its lines are"
+    expected = f"jobsubmit: the launcher of this node was stopped; {count} not shown{HOW}"
+    assert shown([*noise, "after", *BETWEEN]) == [expected, "after", *BETWEEN]
+
+
+def test_a_job_that_is_silent_while_it_is_followed_is_mentioned_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def lines() -> Iterator[LogLine]:
+        yield LogLine(0, 0, "stdout", 0.0, "step 1")
+        time.sleep(0.4)
+        yield LogLine(0, 0, "stdout", 0.0, "step 2")
+
+    record: Any = SimpleNamespace(id="job-1")
+    assert len(list(say_when_silent(lines(), record, seconds=0.1))) == 2
+    time.sleep(0.3)
+    assert capsys.readouterr().err.count("no output for") == 1

@@ -64,5 +64,5 @@ def test_any_other_file_has_a_meaning_too(files: JobDirectory) -> None:
 def test_what_is_left_out_is_one_line_with_the_largest_first(tmp_path: Path, files: JobDirectory) -> None:
     assert list(left_out_notes(scan(tmp_path / "mine"))) == [
         "not uploaded: 2 files, 3 MB: data/train.bin (3 MB, .gitignore line 2), data/val.bin (1 kB, .gitignore line 2)",
-        "not uploaded: link: a link that leads to nothing",
+        "not uploaded: link: a broken link",
     ]

@@ -188,17 +188,17 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "password in the endpoint": (
         GOOD + "store: {uri: 's3://bucket/x', endpoint_url: 'http://me:pass@host:9000'}\n",
         5,
-        "must not hold a user name or password",
+        "must not contain a user name or password",
     ),
     "signature in the store": (
         GOOD + "store: {uri: 's3://bucket/x?X-Amz-Signature=abc'}\n",
         5,
-        "must not hold a signature",
+        "must not contain a signature",
     ),
     "signature in the endpoint": (
         GOOD + "store: {uri: 's3://bucket/x', endpoint_url: 'https://h/?X-Amz-Signature=a'}\n",
         5,
-        "must not hold a signature",
+        "must not contain a signature",
     ),
     "launcher's env": (GOOD + "env: {WORLD_SIZE: 4}\n", 5, "set by the launcher"),
     "shell's env": (GOOD + "env: {UID: 0}\n", 5, "belongs to the shell"),
