@@ -35,6 +35,7 @@ from engine import Engine, volcano_fields
 
 BOOT = "import time\nprint('first line at', time.time(), flush=True)\n"
 NODES = 2
+PARTS: list[dict[str, float]] = []  # of each job of ours
 
 
 def main() -> None:
@@ -57,13 +58,32 @@ def main() -> None:
         ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
         print(f"{chosen.engine}: create {statistics.median(ours):.2f} s, by hand {statistics.median(theirs):.2f} s")
         print(f"ratio: median {statistics.median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}")
+        for name in PARTS[1]:
+            print(f"  {name:<60} {statistics.median(part[name] for part in PARTS[1:]):.2f} s")
 
 
 def _create(job: Path, number: int) -> float:
     began = time.time()
     command = [*JOBSUBMIT, "create", str(job), "--follow", "--job-id", f"bench-{number}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return _last_first_line(done.stderr) - began
+    first_line = _last_first_line(done.stderr)
+    PARTS.append(_parts(f"bench-{number}", began, first_line))
+    return first_line - began
+
+
+def _parts(job: str, began: float, first_line: float) -> dict[str, float]:
+    """Return how long each part of the way to the first line of user code took."""
+    shown = subprocess.run([*JOBSUBMIT, "status", job, "-o", "json"], capture_output=True, text=True, check=True)
+    phases = {phase["name"]: phase for phase in json.loads(shown.stdout)["steps"]}
+    loaded, uploaded = phases["bundle"]["start"], phases["upload"]["end"]
+    fetches, fetched = phases["fetch"]["start"], phases["fetch"]["end"]
+    return {
+        "start Python and load jobsubmit": loaded - began,
+        "read, check and upload the code": uploaded - loaded,
+        "submit, and wait until the platform starts the first node": fetches - uploaded,
+        "fetch and verify the code on the first node": fetched - fetches,
+        "start script and launcher, until the last node's first line": first_line - fetched,
+    }
 
 
 def _last_first_line(text: str) -> float:
