@@ -288,8 +288,8 @@ def test_what_survives_its_watchers_is_told_and_can_be_ended(jobsubmit: Command,
         (job_dir(job) / "status.json").write_text(json.dumps({**status, "state": "RUNNING"}))
         found = jobsubmit.json("status", job)
         assert found["state"] == "LOST"
-        assert f"still run ({stray.pid})" in jobsubmit("delete", job, code=5).stderr
-        assert f"still run ({stray.pid}): jobsubmit cancel {job}" in found["message"]
+        assert f"still running ({stray.pid})" in jobsubmit("delete", job, code=5).stderr
+        assert f"still running ({stray.pid}): jobsubmit cancel {job}" in found["message"]
         jobsubmit("cancel", job)
         assert stray.wait(timeout=5) == -signal.SIGKILL
     finally:

@@ -118,7 +118,7 @@ def test_the_longest_key_and_one_that_is_longer(bucket: Bucket, jobsubmit: Comma
     assert set(bucket.tree("code")) == {longest}
     (root / (longest + "d")).write_text("x")
     refused = jobsubmit("upload", root, *where, code=4)
-    assert "the key is 1025 bytes long, a bucket takes 1024" in refused.stderr
+    assert "the key is 1025 bytes long, the limit of a bucket is 1024" in refused.stderr
     assert set(bucket.tree("code")) == {longest}
     assert bucket.manifest("code") is not None
     jobsubmit("upload", root, *where, "--archive")
@@ -491,7 +491,7 @@ def test_a_damaged_object_is_not_put_in_place(jobsubmit: Command, tmp_path: Path
     damaged = tmp_path / "place/code/p1/f1.py"
     damaged.write_bytes(b"?" * damaged.stat().st_size)
     refused = jobsubmit("download", tmp_path / "place/code", "back", code=4)
-    assert "p1/f1.py is not the file that was uploaded" in refused.stderr
+    assert "p1/f1.py differs from the file that was uploaded" in refused.stderr
     assert not (tmp_path / "back/p1/f1.py").exists()
     assert not list((tmp_path / "back").glob(".jobsubmit-*"))
 
