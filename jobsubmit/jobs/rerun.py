@@ -45,7 +45,7 @@ def prepare_rerun(
     if record.damage or not resolved.is_file() or not record.store:
         why = record.damage or "it was written by an older version, or on another machine"
         raise UsageError(f"cannot rerun {record.id}: its record is incomplete ({why})", _SUBMIT_AGAIN)
-    loaded = load(resolved, changes)
+    loaded = load(resolved, changes, directory=Path.cwd())  # its own paths are absolute, those of changes are typed
     for change in changes:
         if change.path[0] in _TAKEN_FROM_THE_STORE:
             field = ".".join(change.path)

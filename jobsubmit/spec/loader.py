@@ -82,15 +82,20 @@ class LoadedSpec:
         return to_yaml(values)
 
 
-def load(file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None) -> LoadedSpec:
-    """Read a job file; raise SpecError with every problem in it. Relative paths resolve against the file."""
+def load(
+    file: Path | str, overrides: Sequence[Override] = (), mode: Mode | None = None, directory: Path | None = None
+) -> LoadedSpec:
+    """Read a job file; raise SpecError with every problem in it.
+
+    Relative paths resolve against `directory`, by default that of the file.
+    """
     file = Path(file)
     document = read_document(file, str(file), "check the path of the job file, or run `jobsubmit init` to write one")
     notes = _apply_mode(document, mode)
     for override in overrides:
         notes += _leave_other_backend(document, override)
         _apply(document, override)
-    return LoadedSpec(_validated(document, file.absolute().parent), document, notes, file)
+    return LoadedSpec(_validated(document, directory or file.absolute().parent), document, notes, file)
 
 
 def load_mapping(

@@ -62,6 +62,15 @@ def test_jobs_of_a_cluster_are_listed_and_described_by_what_is_known_here(
     assert not (state / "jobs/again").exists()
 
 
+@pytest.mark.parametrize("kind", LOCAL)
+def test_a_path_of_a_rerun_is_relative_to_where_it_is_typed(
+    kind: str, state: Path, jobsubmit: Command, tmp_path: Path
+) -> None:
+    dry = jobsubmit.json("rerun", "well-aaaaaa", "--set", "checkpoint_dir=mine", "--dry-run", "--job-id", "again")
+    assert str(tmp_path / "mine") in json.dumps(dry["request"])
+    assert f"{state}/jobs/well-aaaaaa/mine" not in json.dumps(dry["request"])
+
+
 @pytest.mark.parametrize(("kind", "job"), jobs(READABLE))
 def test_a_job_is_what_it_was(kind: str, job: str, state: Path, jobsubmit: Command) -> None:
     told = expected(kind)[job]
