@@ -161,7 +161,7 @@ def wait(
     """Wait until a job ends.
 
     Exit codes: 0 the job succeeded, 100 it failed, 103 it was cancelled, 101
-    it has not finished in time.
+    it has not finished in time, or its state is unknown.
     """
     record, settings = find_job(job)
     try:

@@ -12,7 +12,7 @@ from jobsubmit.cli.commands import COMMANDS
 from jobsubmit.cli.console import columns, out
 from jobsubmit.errors import EXIT_CODES, UsageError, did_you_mean
 
-_WIDTH = 96
+_WRAPPED = textwrap.TextWrapper(96, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False)
 
 
 def help_(
@@ -145,7 +145,7 @@ def _backends() -> Iterator[str]:
 def _entries(entries: Mapping[str, str]) -> Iterator[str]:
     for name, about in entries.items():
         yield f"  {name}"
-        yield from textwrap.wrap(about, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+        yield from _WRAPPED.wrap(about)
 
 
 _READ = {

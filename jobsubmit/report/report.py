@@ -122,7 +122,7 @@ def notes(
 
 def _sync_notes(sync: Sync) -> Iterator[str]:
     name, is_ddp = sync.name, sync.what == "ddp"
-    steps = f"measured over {sync.steps} step{'s' * (sync.steps != 1)} of each rank"
+    steps = f"measured over {sync.steps} steps of each rank"
     last = " and the last one, which torch does not report" if is_ddp else ""
     sampled = f"; one step in {sync.sampled} was timed" if sync.sampled > 1 else ""
     yield f"{name}: {steps}, without the first {WARM_UP} of each process{last}{sampled}"

@@ -28,7 +28,8 @@ def field_lists() -> dict[str, dict[str, str]]:
         for name, spec in specs.items()
         for section, fields in ((name, _described(spec)), *_sections(spec, f"{name}."))
     }
-    return {"": {**top, "mode": _MODE}, **nested, **backends}
+    choice = {"kind": f"One of {', '.join(backend_kinds())}; default: local. Their fields: `jobsubmit help backends`."}
+    return {"": {**top, "mode": _MODE}, **nested, "backend": choice, **backends}
 
 
 def _sections(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, dict[str, str]]]:

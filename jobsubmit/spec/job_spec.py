@@ -148,6 +148,13 @@ class InputSpec(DataSpec):
 class OutputSpec(DataSpec):
     """A directory whose content is uploaded: at an interval, at every restart and at the end."""
 
+    name: DataName = Field(
+        description="Name of the hyperparameter or variable that holds the local path.", examples=["train_url"]
+    )
+    uri: StoreUri = Field(
+        description="s3://bucket/path, obs://bucket/path, or a folder relative to the job file.",
+        examples=["s3://bucket/results", "../results"],
+    )
     every: Timeout = Field(
         300, description="Interval between uploads while the job runs, in seconds or as 5m.", examples=["5m", 300]
     )
@@ -362,7 +369,7 @@ class _ContainerSpec(_CommonSpec):
     )
     args: tuple[ScalarText, ...] = Field(
         (),
-        description="Extra positional arguments, after the hyperparameters, each passed as one word.",
+        description="Further arguments, passed after the hyperparameters, each as one word.",
         examples=[["--fast", "data/train"]],
     )
 

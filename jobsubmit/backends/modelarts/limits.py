@@ -108,8 +108,8 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
     if plan.min_nodes < plan.nodes:
         yield refused("resources.nodes", "the platform does not support elastic jobs", "set one number of nodes")
     if plan.restarts and plan.restarts.max > _MOST_RESTARTS:
-        hint = "set it to the limit or less"
-        yield limit_finding("restarts.max", "restarts", plan.restarts.max, _MOST_RESTARTS, "times", hint)
+        text = f"{plan.restarts.max} restarts, but the limit is {_MOST_RESTARTS}"
+        yield refused("restarts.max", text, "set it to the limit or less")
     if plan.restarts and (unlike := [after for after in plan.restarts.on if after not in _RESTARTS_AFTER]):
         text = f"the platform does not distinguish {unlike[0]} from other failures"
         yield refused("restarts.on", text, f"use only: {', '.join(_RESTARTS_AFTER)}")

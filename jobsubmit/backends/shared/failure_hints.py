@@ -219,8 +219,8 @@ _REASONS = {
     ),
     "HANG": Diagnosis(
         "all processes stopped writing output and using CPU time",
-        "check what that rank waits for; if all ranks wait in a collective, they call different ones: call the same "
-        "ones on every rank, in the same order. The stacks of all ranks are in stacks/ of the job directory",
+        "if one rank is named, check what it waits for; if the ranks wait in different collectives, make every rank "
+        "call the same ones, in the same order. The stacks of all ranks are in stacks/ of the job directory",
     ),
 }
 

@@ -37,7 +37,7 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
         is_there = any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes)
         if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
             hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
-            yield refused(mount.field, f"{mount.name}: no volume of the pods contains {mount.uri}", hint)
+            yield refused(mount.field, f"no volume of the pods contains {mount.uri}", hint)
     length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
     if length > LONGEST_HOST_LIST:
         what = f"the host names of {plan.nodes:,} nodes in a pod's environment"

@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "archive": ({**TORCHRUN, "layout": "archive"}, "needs a directory, not an archive"),
     "folder input": ({**TORCHRUN, "inputs": [{"name": "d", "uri": "/data"}]}, "d: the platform cannot see /data"),
     "elastic": ({**TORCHRUN, "resources": {"nodes": "1:2"}}, "does not support elastic jobs"),
-    "restarts": ({**TORCHRUN, "restarts": 4}, "4 times, but the limit is 3"),
+    "restarts": ({**TORCHRUN, "restarts": 4}, "4 restarts, but the limit is 3"),
     "restart after a code": (
         {**TORCHRUN, "restarts": {"max": 1, "on": ["exit:75"]}},
         "the platform does not distinguish exit:75 from other failures",
