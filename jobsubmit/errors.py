@@ -36,7 +36,8 @@ EXIT_CODES = {
     4: "the store refused a request, or its credentials are missing or invalid",
     5: "the backend refused a request, or cannot be reached",
     JOB_FAILED: "the job failed, or was lost",
-    NOT_FINISHED: "the command stopped waiting and the job may still run, or its state is unknown",
+    NOT_FINISHED: "the command stopped waiting and the job may still run, or its state is unknown: "
+    "see `jobsubmit status`",
     102: "the job does not exist",
     JOB_CANCELLED: "the job was cancelled",
     INTERRUPTED: "interrupted by Ctrl-C: the job keeps running",

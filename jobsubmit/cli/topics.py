@@ -122,9 +122,9 @@ def _environment() -> Iterator[str]:
     yield from _entries(_READ)
     for source, title in (
         (contract.PLATFORM, "Set on every node, as ModelArts and Volcano do:"),
-        (contract.SCRIPT, "Set on every node by the start script:"),
-        (contract.JOBSUBMIT, "Set on every node by jobsubmit:"),
-        (contract.LAUNCHER, "Set by the launcher for each process:"),
+        (contract.SCRIPT, "Set on every node by the start script (not in mode spawn on ModelArts):"),
+        (contract.JOBSUBMIT, "Set on every node by jobsubmit (not in mode spawn on ModelArts):"),
+        (contract.LAUNCHER, "Set by the launcher for each process (modes launch and torchrun):"),
     ):
         yield from ("", title)
         own = (variable for variable in contract.TABLE if variable.given_by == source and variable.meaning)
