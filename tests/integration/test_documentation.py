@@ -90,7 +90,7 @@ class Reader:
                     self.names.setdefault(name, found[1] + (" -" if name.endswith(" -") else ""))
 
     def output_of(self, text: str) -> str:
-        """Return what a command prints to both streams; one that follows a waiting job gets Ctrl-C after a while."""
+        """Return what a command prints to both streams; one that follows a waiting job is ended after a while."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with subprocess.Popen(
             ["bash", "-c", f"exec {text}" if text.startswith("jobsubmit logs -f") else text],
@@ -104,8 +104,10 @@ class Reader:
             try:
                 return process.communicate(timeout=_FOLLOW_SECONDS if "logs -f" in text else 180)[0]
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT if "logs -f" in text else signal.SIGKILL)
+                process.send_signal(signal.SIGTERM)  # Ctrl-C is ignored where the tests run in the background
                 return process.communicate(timeout=30)[0]
+            finally:
+                process.kill()
 
 
 @pytest.mark.needs("torch")

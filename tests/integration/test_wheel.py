@@ -46,7 +46,8 @@ def test_it_holds_the_page_for_assistants_and_speaks_chinese(
 ) -> None:
     assert "# For programs and coding assistants" in run(installed, "docs", "--for-assistants", cwd=tmp_path)
     monkeypatch.setenv("JOBSUBMIT_LANG", "zh")
-    (tmp_path / "job.yaml").write_text("name: w\ncommand: python -V\ncode_dir: .\n")
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    (tmp_path / "job.yaml").write_text("name: w\ncommand: python train.py\ncode_dir: .\n")
     assert "有效" in run(installed, "validate", "job.yaml", cwd=tmp_path)
 
 
