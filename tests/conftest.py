@@ -85,6 +85,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):  # an active environment is the Python of local jobs
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JOBSUBMIT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("JOBSUBMIT_LANG", "en")  # whatever the locale is
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a forgotten endpoint must not lead off this machine

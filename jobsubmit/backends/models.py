@@ -77,6 +77,18 @@ class Failure:
     alike: tuple[int, ...] = ()
 
     @property
+    def others(self) -> list[str]:
+        """Return a line about the ranks that failed in the same way, and one about those that ended because of it."""
+        lines = []
+        if self.alike:
+            named = ", ".join(map(str, self.alike))
+            lines.append(f"the same failure: {'ranks' if len(self.alike) > 1 else 'rank'} {named}")
+        if self.victims:
+            named = ", ".join(map(str, self.victims))
+            lines.append(f"ended as a result: {'ranks' if len(self.victims) > 1 else 'rank'} {named}")
+        return lines
+
+    @property
     def shell_code(self) -> int:
         """Return the exit code as a shell would show it: 128+N for signal N."""
         return 128 + self.signal if self.signal is not None else self.exit_code or 1

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from jobsubmit.common.translation import translate
+from jobsubmit.common.language import translate
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.transfer.progress import Progress
 

@@ -35,7 +35,7 @@ from jobsubmit.cli.job_file_options import (
     Templates,
 )
 from jobsubmit.cli.options import JobName, Propagate
-from jobsubmit.common.translation import translate
+from jobsubmit.common.language import translate
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 

@@ -9,7 +9,7 @@ import typer
 
 from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri
-from jobsubmit.common.translation import translate
+from jobsubmit.common.language import translate
 from jobsubmit.config import load_settings
 from jobsubmit.errors import CheckError
 

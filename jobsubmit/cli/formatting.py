@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
 from jobsubmit.cli.console import out, readable, without_steering
 from jobsubmit.common.code_paths import short_paths
-from jobsubmit.common.translation import translate
+from jobsubmit.common.language import translate
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
 from jobsubmit.jobs.monitor import phases_of
 from jobsubmit.jobs.records import JobRecord
@@ -96,14 +96,8 @@ def show_report(stream: TextIO, record: JobRecord, status: JobStatus) -> None:
         show(f"  stack of {failure.quoted}:" if is_hang else f"  last lines of {failure.quoted}:")
         for line in failure.last_lines:
             out.styled(stream, ("  │ ", "red"), short_paths(line))
-    if failure.alike:
-        ranks = ", ".join(map(str, failure.alike))
-        show(f"  the same failure: ranks {ranks}" if len(failure.alike) > 1 else f"  the same failure: rank {ranks}")
-    if failure.victims:
-        ranks = ", ".join(map(str, failure.victims))
-        show(
-            f"  ended as a result: ranks {ranks}" if len(failure.victims) > 1 else f"  ended as a result: rank {ranks}"
-        )
+    for line in failure.others:
+        show(f"  {line}")
     if failure.meaning:
         show("  meaning: ", (failure.meaning, "bold"))
         show(f"  hint: {failure.hint}")

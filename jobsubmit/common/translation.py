@@ -6,7 +6,6 @@ The code builds messages in English. They are translated where they are shown: a
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,7 +14,7 @@ from string import Formatter
 from typing import NamedTuple
 
 _LOCALE = Path(__file__).parents[1] / "locale"
-_CATALOGUES = {"zh": "zh_CN"}
+_FOLDERS = {"zh": "zh_CN"}
 _STRING = re.compile(r'(msgid_plural|msgid|msgstr(?:\[0\])?)? ?"(.*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _JOINT = r"^ +| {2,}|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts of a message
@@ -126,24 +125,10 @@ def _bare(text: str) -> str:
     return text[1:-1] if text[:1] in "(\uff08" and text[-1:] in ")\uff09" else text
 
 
-def translate(message: str) -> str:
-    """Return a message in the reader's language; in English if that has no translation of it."""
-    catalogue = _catalogue(language())
-    return "\n".join(catalogue.translate(line) or line for line in message.split("\n")) if catalogue else message
-
-
-def language() -> str:
-    """Return the reader's language, as JOBSUBMIT_LANG or the locale names it: `zh`, or `en` for every other one."""
-    names = ("JOBSUBMIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
-    chosen = next((value for name in names if (value := os.environ.get(name))), "")
-    return next((known for known in _CATALOGUES if re.match(rf"{known}(?![a-z])", chosen, re.I)), "en")
-
-
 @cache
-def _catalogue(chosen: str) -> Catalogue | None:
-    if chosen not in _CATALOGUES:
-        return None
-    file = _LOCALE / _CATALOGUES[chosen] / "LC_MESSAGES/jobsubmit.po"
+def open_catalogue(language: str) -> Catalogue:
+    """Return the catalogue of a language that has one."""
+    file = _LOCALE / _FOLDERS[language] / "LC_MESSAGES/jobsubmit.po"
     return read_catalogue(file.read_text(encoding="utf-8"))
 
 

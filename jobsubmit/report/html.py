@@ -103,14 +103,12 @@ def _failure(report: Report) -> dict[str, Any] | None:
     failure = report.status.failure
     if failure is None:
         return None
-    groups = [("the same failure", failure.alike), ("ended as a result", failure.victims)]
-    others = [f"{what}: rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" for what, ranks in groups if ranks]
     return {
         "title": f"Stack of {failure.quoted}" if report.status.reason == "HANG" else f"Last lines of {failure.quoted}",
         "lines": short_paths("\n".join(failure.last_lines)),
         "meaning": failure.meaning,
         "hint": failure.hint,
-        "victims": "; ".join(others),
+        "victims": "; ".join(failure.others),
     }
 
 

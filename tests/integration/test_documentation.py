@@ -157,7 +157,9 @@ def test_what_a_page_shows_of_a_bucket(page: Path, named_bucket: str, tmp_path: 
 
 @pytest.mark.needs("slurm", "torch", "minio")
 @pytest.mark.parametrize("page", pages_with("needs slurm"))
-def test_what_a_page_shows_on_slurm(page: Path, on_slurm: Engine, named_bucket: str, tmp_path: Path) -> None:
+def test_what_a_page_shows_on_slurm(
+    page: Path, on_slurm: Engine, named_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = Reader(tmp_path / "folder", {"backend": {"kind": "slurm"}, "store": {"uri": str(tmp_path / "store")}})
     if page.name == "waiting.md":
         write_waiting_job(reader, {"kind": "slurm", "extra_sbatch": ["--hold"]})
@@ -165,7 +167,7 @@ def test_what_a_page_shows_on_slurm(page: Path, on_slurm: Engine, named_bucket: 
     programs.mkdir()
     (programs / "module").write_text("#!/bin/sh\n")
     (programs / "module").chmod(0o755)
-    os.environ["PATH"] = f"{os.environ['PATH']}:{programs}"
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     run_all(page, reader, "needs slurm")
     for job in (Path(os.environ["JOBSUBMIT_STATE_DIR"]) / "jobs").iterdir():
         reader.output_of(f"jobsubmit cancel {job.name}")

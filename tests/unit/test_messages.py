@@ -10,7 +10,8 @@ import messages
 import pytest
 from command import Command
 
-from jobsubmit.common.translation import Catalogue, language, parse_template
+from jobsubmit.common.language import language
+from jobsubmit.common.translation import Catalogue, parse_template
 
 CATALOGUE = next(file for file in messages.CATALOGUES if "zh_CN" in file.parts)
 TRANSLATIONS = messages.translations(CATALOGUE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from ..protocol import Event
+from ..protocol import Event, Evidence
 
 _EXIT_SECONDS = 0.5  # from when a rank leaves its process group to its end
 _SHUTDOWN_CRASHES = (-signal.SIGABRT, -signal.SIGSEGV)
@@ -46,9 +46,15 @@ class ProcessFailure:
         self.is_victim = self.is_leader = self.was_told = False
         self.kinds: list[str] = []  # of its exception and those behind it
 
-    def is_like(self, first: ProcessFailure) -> bool:
-        """Return whether this failed by itself in the same way as the first failure: not as a result of it."""
-        return bool(self.kinds) and self.kinds == first.kinds and not (self.is_victim or first.is_victim)
+    def evidence(self) -> Evidence:
+        """Return what is compared with other failures, also with those of other nodes."""
+        return {
+            "was_told": self.was_told,
+            "is_victim": self.is_victim,
+            "is_leader": self.is_leader,
+            "t": self.t,
+            "kinds": self.kinds,
+        }
 
     def order(self) -> tuple[bool, bool, bool, float]:
         """Return a key by which the most likely cause comes first."""
@@ -58,6 +64,12 @@ class ProcessFailure:
         """Return whether this certainly is a cause: it was not asked to end, and no other failure explains it."""
         is_explained = self.is_leader and self.code != -signal.SIGKILL
         return not (self.was_told or self.is_victim or is_explained)
+
+
+def are_alike(one: Evidence, two: Evidence) -> bool:
+    """Return whether two processes failed by themselves, with the same kind of exception."""
+    is_result = one.get("is_victim") or two.get("is_victim")
+    return bool(one.get("kinds")) and one.get("kinds") == two.get("kinds") and not is_result
 
 
 class RankTable:

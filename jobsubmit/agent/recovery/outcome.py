@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..job_directory import SIGNAL_BASE
 from ..protocol import Evidence, Failure, NodeStatus
 from ..status_file import STOPPED_BY_PLATFORM
+from .first_failure import are_alike
 
 FETCH_FAILED = "FETCH_FAILED"  # a reason
 STOPPED, KILLED = SIGNAL_BASE + signal.SIGTERM, SIGNAL_BASE + signal.SIGKILL  # exit codes
@@ -56,7 +57,7 @@ def _failed(failed: list[NodeStatus]) -> Outcome:
             other = status.get("failure")
             if other is not None:
                 like = [rank for rank in (other["rank"], *other.get("alike", ())) if rank is not None]
-                (alike if _are_alike(failure, other) else victims).update(like)
+                (alike if are_alike(failure.get("evidence", {}), other.get("evidence", {})) else victims).update(like)
                 victims.update(other.get("victims", ()))
         failure = {**failure, "victims": sorted(victims), "alike": sorted(alike)}
     return Outcome("FAILED", first["reason"], first["message"], failure)
@@ -69,13 +70,6 @@ def _order(status: NodeStatus) -> tuple[bool, bool, bool, float]:
     explained = bool(failure and evidence.get("is_leader") and (failure["exit_code"] or 0) > 0)
     moment = evidence.get("t") or status.get("ended") or 0.0
     return bool(evidence.get("was_told")), bool(evidence.get("is_victim")), explained, moment
-
-
-def _are_alike(first: Failure, other: Failure) -> bool:
-    """Return whether both failed by themselves, with the same kind of exception."""
-    one, two = first.get("evidence", {}), other.get("evidence", {})
-    is_result = one.get("is_victim") or two.get("is_victim")
-    return bool(one.get("kinds")) and one.get("kinds") == two.get("kinds") and not is_result
 
 
 def shell_code(outcome: Outcome) -> int:

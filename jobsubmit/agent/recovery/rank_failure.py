@@ -38,13 +38,7 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
         "quoted": quoted,
         "last_lines": words[-LINES:],
         "words": words,
-        "evidence": {
-            "was_told": first.was_told,
-            "is_victim": first.is_victim,
-            "is_leader": first.is_leader,
-            "t": first.t,
-            "kinds": first.kinds,
-        },
+        "evidence": first.evidence(),
     }
 
 

@@ -12,7 +12,7 @@ from ..logs.reading import last_lines
 from ..protocol import Failure, StruckFault
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
-from ..recovery.first_failure import ProcessFailure
+from ..recovery.first_failure import ProcessFailure, are_alike
 from ..recovery.outcome import Outcome
 from ..recovery.step_parser import BadLoss, StepParser
 from . import hang_detector, setup
@@ -281,8 +281,9 @@ class Attempt:
             failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
             return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)
-        failure["victims"] = sorted(o.rank for o in others if o.rank is not None and not o.is_like(first))
-        failure["alike"] = sorted(o.rank for o in others if o.rank is not None and o.is_like(first))
+        alike = {o.rank for o in others if are_alike(o.evidence(), first.evidence())}
+        failure["victims"] = sorted(o.rank for o in others if o.rank is not None and o.rank not in alike)
+        failure["alike"] = sorted(rank for rank in alike if rank is not None)
         reason = "EXIT_CODE" if first.code > 0 else "SIGNAL"
         if first.rank is None and first.code == SETUP_FAILED and not self.table.ranks_of(first.node):
             reason, failure["message"] = "SETUP_FAILED", "node %d could not be set up" % first.node

@@ -14,7 +14,7 @@ import pytest
 from jobsubmit.agent import events
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import Assignment, Event
-from jobsubmit.agent.recovery.first_failure import RankTable
+from jobsubmit.agent.recovery.first_failure import RankTable, are_alike
 from jobsubmit.agent.supervisor import network
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.job import Job
@@ -294,5 +294,5 @@ def test_ranks_that_fail_by_themselves_in_the_same_way_are_no_results() -> None:
         ended(0, 1, 1.3),
         ended(1, 1, 1.4),
     ).failures()
-    assert (one.rank, two.rank, two.is_like(one)) == (3, 0, True)
-    assert (three.rank, three.is_like(one)) == (1, False)
+    assert (one.rank, two.rank, are_alike(two.evidence(), one.evidence())) == (3, 0, True)
+    assert (three.rank, are_alike(three.evidence(), one.evidence())) == (1, False)

@@ -17,8 +17,8 @@ import yaml
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
+from jobsubmit.common.language import translate
 from jobsubmit.common.resources import SAMPLE_CODE
-from jobsubmit.common.translation import translate
 from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.scaffold.samples import Sample, list_samples
