@@ -34,6 +34,7 @@ STAND_INS = {
 DDP = """
 import torch.distributed as dist
 dist.init_process_group("gloo")
+dist.barrier()  # a rank that has ended refuses those that still connect to it
 print("step 1 loss 0.5", flush=True)
 dist.destroy_process_group()
 """
