@@ -40,7 +40,8 @@ def show_commands(loaded: LoadedSpec, machines: list[str], job_id: str | None) -
     if plan.mounts:
         names = ", ".join(mount.name for mount in plan.mounts)
         raise UsageError(
-            f"--hosts: only a backend creates the directories {names}", "remove them from the job file, or use create"
+            f"--hosts: the job file asks for directories that only a backend creates: {names}",
+            "remove them from the job file, or submit it with `jobsubmit create`",
         )
     shared_id = job_id or new_job_id(plan.name)
     port = random.Random(shared_id).randrange(20000, 30000)

@@ -127,7 +127,7 @@ def _sync_notes(sync: Sync) -> Iterator[str]:
     sampled = f"; one step in {sync.sampled} was timed" if sync.sampled > 1 else ""
     yield f"{name}: {steps}, without the first {WARM_UP} of each process{last}{sampled}"
     if sync.steps < FEWEST_STEPS:
-        yield f"{name}: these are too few steps for reliable medians, or to find a straggler"
+        yield f"{name}: too few steps for reliable medians or for finding a straggler"
     elif sync.world > 1 and sync.straggler is None:
         yield f"{name}: there is no straggler: no rank makes the others wait in nearly all steps"
     if sync.world == 1:

@@ -222,4 +222,4 @@ def read_document(text: str, source: str) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         text = f"{source} is neither JSON nor YAML: {error}"
-        raise UsageError(text, "use the unchanged file of the platform's tool") from error
+        raise UsageError(text, "pass the file as the platform's tool wrote it") from error

@@ -154,7 +154,7 @@ def _one_thing_to_start(mode: str, raw: Raw) -> Iterator[Complaint]:
     if mode in ("", "spawn", "command"):
         return
     if raw.get("boot_file") is not None and raw.get("command") is not None:
-        yield ("command",), "cannot be combined with `boot_file`: keep the one to start"
+        yield ("command",), "cannot be combined with `boot_file`: keep one of the two"
     if raw.get("boot_file") is None and raw.get("command") is None:
         yield (
             ("boot_file",),

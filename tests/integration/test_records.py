@@ -154,7 +154,7 @@ def test_one_key_is_one_job_even_for_clients_at_once(jobsubmit: Command, tmp_pat
     assert len(listed(jobsubmit)) == 1
     again = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1")
     assert again.stdout == handle
-    assert "already submitted with this key: " in again.stderr
+    assert "a job with this key exists: " in again.stderr
     assert jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 2").stdout != handle
     other = jobsubmit("create", job_file, "--detach", "--idempotency-key", "night 1", "-e", "A=2", code=2)
     assert "is a different job" in other.stderr

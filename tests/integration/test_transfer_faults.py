@@ -631,7 +631,7 @@ def test_an_upload_that_was_overtaken_says_so(
 
     overtaken: list[str] = []
     line.rule = rule
-    with pytest.raises(StoreError, match="another upload has taken over"):
+    with pytest.raises(StoreError, match="another upload took over"):
         send(code, bucket, line, tmp_path)
     data = bucket.objects("code.manifest.json")["code.manifest.json"]
     assert json.loads(data)["claim"]["host"] == "elsewhere"
