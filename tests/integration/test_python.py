@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -69,6 +70,26 @@ def test_a_module_that_this_python_lacks_is_found_before(other: Path, jobsubmit:
     jobsubmit("validate", "job.yaml", "--set", "requirements=requirements.txt")
     write(tmp_path, "import only_there\n", f"backend: {{python: '{other}'}}\n")
     jobsubmit("validate", "job.yaml")
+
+
+def test_checks_do_not_start_a_python_that_the_job_file_names(jobsubmit: Command, tmp_path: Path) -> None:
+    write(tmp_path, "import requests\n", "backend: {kind: local, python: ./program}\n")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch '{tmp_path}/was-run'\n")
+    program.chmod(0o755)
+    jobsubmit("validate", "job.yaml")
+    jobsubmit("create", "job.yaml", "--dry-run")
+    jobsubmit("doctor", "job.yaml")
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_doctor_reads_the_version_of_torch_in_that_python(other: Path, jobsubmit: Command, tmp_path: Path) -> None:
+    (site,) = other.glob("lib/python*/site-packages")
+    (site / "torch-2.99.dist-info").mkdir()
+    (site / "torch-2.99.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.99\n")
+    write(tmp_path, SAYS, f"backend: {{python: '{other}'}}\n")
+    assert f"2.99 for {other}/bin/python" in jobsubmit("doctor", "job.yaml").stdout
+    shutil.rmtree(site / "torch-2.99.dist-info")
 
 
 def test_a_module_that_was_not_found_says_by_which_python(jobsubmit: Command, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ import importlib.util
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Collection
+from importlib.machinery import PathFinder
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +29,25 @@ print(json.dumps(found))
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
 
+_GIVEN = "backend.python in the job file"
+
+
 class ChosenPython(NamedTuple):
     """The program that nodes run as `python`, and why it was chosen."""
 
     program: str
     why: str
 
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether the checks may start it: a job file of somebody else may name any program."""
+        return self.why != _GIVEN
+
 
 def choose_python(given: str | None) -> ChosenPython | None:
     """Return the Python of local jobs: the given one, that of an active environment, ours, or the first on PATH."""
     if given:
-        return ChosenPython(program_of(given), "backend.python in the job file")
+        return ChosenPython(program_of(given), _GIVEN)
     for variable, why in (
         ("VIRTUAL_ENV", "the active virtual environment"),
         ("CONDA_PREFIX", "the active environment"),
@@ -57,6 +68,8 @@ def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
         return set()
     if Path(python.program) == Path(sys.executable).with_name("python"):
         return {name for name in modules if not _is_found(name)}
+    if not python.is_trusted:
+        return _find_missing_files(python, modules)
     command = [python.program, "-I", "-c", _FIND, *sorted(modules)]
     try:
         done = subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
@@ -67,11 +80,38 @@ def find_missing(python: ChosenPython, modules: Collection[str]) -> set[str]:
 
 def version_of(python: ChosenPython, package: str) -> str:
     """Return the version of a package that a Python has; empty if it has none, or cannot be asked."""
+    if not python.is_trusted:
+        return next((found.version for found in distributions(name=package, path=_site_packages(python))), "")
     command = [python.program, "-I", "-c", _VERSION, package]
     try:
         return subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS, text=True).stdout.strip()
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
+
+
+def _find_missing_files(python: ChosenPython, modules: Collection[str]) -> set[str]:
+    """Return the modules that have no files in an environment; none if its files do not show everything it finds."""
+    sites = _site_packages(python)
+    texts = [file.read_text("utf-8", "replace") for folder in sites for file in Path(folder).glob("*.pth")]
+    has_finders = any("editable" in text for text in texts)
+    if not sites or has_finders or _includes_system_packages(python):
+        return set()
+    folders = [line.strip() for text in texts for line in text.splitlines()]
+    places = [*sites, *folders, site.getusersitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    named = set(modules) - sys.stdlib_module_names
+    return {name for name in named if PathFinder.find_spec(name, places) is None}
+
+
+def _site_packages(python: ChosenPython) -> list[str]:
+    """Return where an environment of venv or conda has its packages; nothing for any other Python."""
+    prefix = Path(python.program).parent.parent
+    is_environment = (prefix / "pyvenv.cfg").is_file() or (prefix / "conda-meta").is_dir()
+    return [str(found) for found in prefix.glob("lib/python3*/site-packages")] if is_environment else []
+
+
+def _includes_system_packages(python: ChosenPython) -> bool:
+    settings = Path(python.program).parent.parent / "pyvenv.cfg"
+    return settings.is_file() and "include-system-site-packages = true" in settings.read_text("utf-8", "replace")
 
 
 def _is_found(name: str) -> bool:
