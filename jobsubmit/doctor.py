@@ -71,12 +71,12 @@ def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
 def _torch(python: ChosenPython | None) -> Line:
     if python is None:
         return Line("torch", "warn", "`python` is not on PATH", "activate the environment that your training runs in")
-    where = f"for {python.program} ({python.why}), which local jobs use"
     version = version_of(python, "torch")
     if not version:
+        where = f"for {python.program} ({python.why}), which local jobs use"
         step = f"only local jobs need it here: run {python.program} -m pip install torch, or set backend.python"
         return Line("torch", "warn", f"is not installed {where}", step)
-    version = f"{version} {where}"
+    version = f"{version} for {python.program} ({python.why}), which local jobs use"
     gpus = find_gpus(os.environ)
     if not gpus:
         return Line("torch", "ok", f"{version}; no GPU found: local jobs train on CPUs with Gloo")

@@ -22,11 +22,13 @@ def left_out_notes(bundle: Bundle) -> Iterator[str]:
         shown = [f"{left.path} ({bytes_text(own)}, {_rule_text(left.rule)})" for left, _, own in entries[:_SHOWN]]
         more = ", … (run `jobsubmit bundle --list` to see all)" if len(entries) > _SHOWN else ""
         is_cut = any(entry[1] == _MOST_FILES for entry in entries)
-        number = f"{'more than ' * is_cut}{files:,} file{'s' * (files != 1)}"
+        number = f"{files:,} file{'s' * (files != 1)}"
+        if is_cut:
+            number = f"more than {number}"
         yield f"not uploaded: {number}, {bytes_text(size)}: {', '.join(shown)}{more}"
     dangling = [left.path for left in bundle.left_out if left.reason == DANGLING]
     if dangling:
-        more = f" and {len(dangling) - _SHOWN:,} more" if len(dangling) > _SHOWN else ""
+        more = f", and {len(dangling) - _SHOWN:,} more" if len(dangling) > _SHOWN else ""
         yield f"not uploaded: {', '.join(dangling[:_SHOWN])}{more}: a broken link"
 
 

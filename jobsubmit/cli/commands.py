@@ -110,7 +110,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "delete": Command(
             "list",
             "delete",
-            "Delete jobs that have ended: their logs and records on this machine.",
+            "Delete jobs that have ended, with their logs and records.",
             ("delete my-job-abc123", "delete my-job-abc123 my-job-def456 --force"),
             ("prune", "list"),
         ),

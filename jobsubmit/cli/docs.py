@@ -36,4 +36,4 @@ def docs(
         out.document({"topic": "documentation", "text": address})
         return
     out.data(address)
-    out.talk("next: jobsubmit help lists the topics that are explained here")
+    out.talk("next: jobsubmit help lists the topics that you can read in the terminal")

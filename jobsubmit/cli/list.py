@@ -110,10 +110,15 @@ def delete(
         bool, typer.Option("--force", help="Delete a job even if its record is damaged or its state cannot be read.")
     ] = False,
 ) -> None:
-    """Delete jobs that have ended: their logs and records on this machine.
+    """Delete jobs that have ended, with their logs and records.
 
-    Keeps the code in the store, and the outputs and checkpoints of the jobs.
-    --force never deletes a job that runs on this machine.
+    Deletes the job directory on this machine, and what the backend keeps of the
+    job: on ModelArts the training job, on Kubernetes the Volcano job and its
+    logs in the store, on Slurm its folder in the shared directory. Keeps the
+    code in the store, and the outputs and checkpoints of the jobs.
+
+    --force never deletes a job that runs on this machine. If the platform does
+    not answer, it deletes only the files on this machine: the job may still run.
     """
     settings = load_settings()
     records = [JobRecords(settings).find(job) for job in jobs]
@@ -161,4 +166,5 @@ def prune(
         return
     for job_id in removed:
         out.data(job_id)
-    out.talk(f"{'would delete' if dry_run else 'deleted'} {counted(len(removed), 'job')}")
+    number = counted(len(removed), "job")
+    out.talk(f"would delete {number}" if dry_run else f"deleted {number}")

@@ -143,7 +143,7 @@ def _sync(sync: Sync) -> Iterator[RenderableType]:
     from jobsubmit.report.text import facts, metric_rows, seconds_text, sparkline, straggler_text
 
     yield Text.assemble((readable(sync.name), "bold"), f": {facts(sync)}")
-    yield table(("per step", ">median", ">95%", ">ranks, from", ">to"), metric_rows(sync))
+    yield table(("per step", ">median", ">p95", ">ranks, from", ">to"), metric_rows(sync))
     steps = sync.step_medians
     yield f"step time over the run: {sparkline(steps)} at most {seconds_text(max(steps))}"
     yield from _ranks(sync)

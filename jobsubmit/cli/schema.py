@@ -45,6 +45,7 @@ def schema(
 
     name = ALIASES.get(wanted[-1], wanted[-1])
     if name not in DOCUMENTS:
-        hint = did_you_mean(name, DOCUMENTS) + f"commands with JSON output: {', '.join(DOCUMENTS)}"
+        names = ", ".join(f"`{known}`" for known in DOCUMENTS)
+        hint = did_you_mean(name, DOCUMENTS) + f"commands with JSON output: {names}"
         raise UsageError(f"--output {name}: there is no command of this name", hint)
     out.document(document_schema(name))

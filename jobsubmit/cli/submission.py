@@ -84,7 +84,9 @@ def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, prop
         out.data(str(submission.handle))
     if submission.is_earlier:
         state = following.status(submission.record, settings).state.value
-        out.talk(f"a job with this key exists: {submission.record.id}, submitted {submission.record.created_at}, now {state}")
+        out.talk(
+            f"a job with this key exists: {submission.record.id}, submitted {submission.record.created_at}, now {state}"
+        )
     if submission.summary.skipped:
         out.talk(f"code unchanged: {console.counted(submission.summary.skipped, 'file')} already in the store")
     if submission.summary.copied:

@@ -98,7 +98,8 @@ def _modes() -> Iterator[str]:
 
 _MODES = {
     "spawn": "Preset framework (an image of the platform). Each node runs `python boot_file`, which starts its "
-    "processes with mp.spawn. It reads its place from --init_method, --world_size and --rank; these count nodes.",
+    "processes with mp.spawn. The boot file gets --init_method, --world_size and --rank; --world_size and --rank count "
+    "nodes, not processes.",
     "launch": "Custom image (yours). Each node runs torch.distributed.launch --use_env. Each process reads RANK, "
     "LOCAL_RANK and WORLD_SIZE; with `local_rank: argument` it gets --local_rank or --local-rank, too.",
     "torchrun": "Custom image (yours). Each node runs torch.distributed.run. Each process reads RANK, LOCAL_RANK and "

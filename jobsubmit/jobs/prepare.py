@@ -219,7 +219,7 @@ def _uncommitted(origin: _Origin) -> Iterator[Finding]:
         hint = "commit the code, or submit it without --require-clean"
         yield Finding("error", "uncommitted", "code_dir", f"its commit cannot be determined: {origin.why}", hint)
     elif uncommitted := origin.revision.uncommitted:
-        more = f" and {len(uncommitted) - _SHOWN:,} more" if len(uncommitted) > _SHOWN else ""
+        more = f", and {len(uncommitted) - _SHOWN:,} more" if len(uncommitted) > _SHOWN else ""
         text = f"not in commit {origin.revision.commit[:12]}: {', '.join(uncommitted[:_SHOWN])}{more}"
         yield Finding("error", "uncommitted", "code_dir", text, "commit them, or leave them out with .jobignore")
 

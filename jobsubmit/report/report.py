@@ -144,7 +144,10 @@ def _sync_notes(sync: Sync) -> Iterator[str]:
     if sync.device != "cpu":
         yield f"{name}: in a timed step torch waits for the GPU; the cost of the timing does not include this wait"
     if sync.world > 1:
-        yield f"{name}: median and 95% cover all steps of all ranks; `ranks` is the range of the medians of each rank"
+        yield (
+            f"{name}: median and p95 (the 95th percentile) cover all steps of all ranks; `ranks` is the range from the "
+            "smallest to the largest median of a rank"
+        )
     yield f"{name}: the timing itself took {percent_text(sync.own)} of the step time"
 
 

@@ -136,7 +136,8 @@ class DataSpec(FrozenModel):
     passed_as: PassedAs = Field(
         "hyperparameter",
         alias="as",
-        description="How your code gets the local path: as --NAME=PATH, or as the variable NAME (env).",
+        description="How your code gets the local path: as --NAME=PATH (hyperparameter, the default), or as the "
+        "variable NAME (env).",
         examples=["env"],
     )
 
@@ -156,7 +157,9 @@ class OutputSpec(DataSpec):
         examples=["s3://bucket/results", "../results"],
     )
     every: Timeout = Field(
-        300, description="Interval between uploads while the job runs, in seconds or as 5m.", examples=["5m", 300]
+        300,
+        description="Interval between uploads while the job runs, in seconds or as 5m; default 5m.",
+        examples=["5m", 300],
     )
 
 
@@ -192,13 +195,14 @@ class RestartsSpec(FrozenModel):
     on: Annotated[tuple[RestartCondition, ...], Field(min_length=1), BeforeValidator(_not_empty)] = Field(
         ("failure", "node_failure", "hang"),
         description="What causes a restart: failure (any process failed), signal (a signal ended a process), "
-        "node_failure, hang, exit:75 (this exit code), log:/a regular expression/ (found in the last lines of the "
-        "failing process).",
+        "node_failure (a node was lost), hang (see hang_after), exit:75 (this exit code), log:/a regular expression/ "
+        "(found in the last lines of the failing process); default: failure, node_failure and hang.",
         examples=[["node_failure", "exit:75"], ["log:/NCCL error/"]],
     )
     backoff: Pause = Field(
         5,
-        description="Pause before the first restart, in seconds or as 30s; it doubles with each further restart.",
+        description="Pause before the first restart, in seconds or as 30s; it doubles with each further restart. "
+        "Default: 5s.",
         examples=["30s", 5],
     )
 
@@ -316,7 +320,8 @@ class _CommonSpec(FrozenModel):
     )
     hang_after: Pause | None = Field(
         None,
-        description="End the job (reason HANG) after this time without output or CPU use; default 10m, 0 turns it off.",
+        description="End the job (reason HANG) after this time without output or CPU use; 0 turns it off. Default: 10m "
+        "on the local backend and for jobs with one node, else off.",
         examples=["20m", 0],
     )
     profile: Profile | None = Field(

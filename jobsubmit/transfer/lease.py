@@ -173,7 +173,9 @@ def acquire_lease(store: ObjectStore, code: CodeRef, found: Stored | None, owner
 
 def lease_lost_error(code: CodeRef) -> StoreError:
     """Return the error for an upload that lost its lease to another one."""
-    return StoreError(f"{code.uri}: another upload took over this destination", "to store your version, run the command again")
+    return StoreError(
+        f"{code.uri}: another upload took over this destination", "to store your version, run the command again"
+    )
 
 
 def _put(store: ObjectStore, code: CodeRef, claim: Lease, expected: str) -> str | None:

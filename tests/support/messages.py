@@ -58,7 +58,9 @@ def messages() -> dict[tuple[str, str], list[str]]:
     for text in texts():
         is_other = text.where.startswith(_NO_MESSAGES_IN) or _NO_MESSAGE.match(text.template)
         if not (text.is_help or is_other or text.template.endswith("\n")):
-            for line in filter(_is_prose, map(str.strip, text.template.split("\n"))):
+            for line in map(str.strip, text.template.split("\n")):
+                if not (text.plural or _is_prose(line)):
+                    continue
                 found.setdefault((line, text.plural), []).append(text.where)
     return found
 

@@ -241,7 +241,7 @@ class Attempt:
         places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
         message = "no output and no CPU time for %d s" % silence
         if ended:
-            message += " after rank %d had ended with exit code 0" % ended[0]
+            message += ", after rank %d had ended with exit code 0" % ended[0]
         odd = hang_detector.find_odd_one_out(places)
         others = sorted(set(places) - {odd})
         for rank, (where, called, _) in sorted(places.items()):
@@ -295,5 +295,7 @@ class Attempt:
 
 
 def _describe_bad_loss(bad: BadLoss) -> str:
-    step = "" if bad.step is None else " at step %d" % bad.step
-    return "%s printed a loss of %s%s" % (rank_failure.describe_process(bad.node, bad.rank), bad.value, step)
+    who = rank_failure.describe_process(bad.node, bad.rank)
+    if bad.step is None:
+        return "%s printed a loss of %s" % (who, bad.value)
+    return "%s printed a loss of %s at step %d" % (who, bad.value, bad.step)

@@ -111,7 +111,7 @@ def _site_packages(python: ChosenPython) -> list[str]:
 
 def _includes_system_packages(python: ChosenPython) -> bool:
     settings = Path(python.program).parent.parent / "pyvenv.cfg"
-    return settings.is_file() and "include-system-site-packages = true" in settings.read_text("utf-8", "replace")
+    return settings.is_file() and b"include-system-site-packages = true" in settings.read_bytes()
 
 
 def _is_found(name: str) -> bool:

@@ -120,8 +120,11 @@ def _unlike_ours(plan: LaunchPlan) -> Iterator[Finding]:
         hint = "use an image that is set up already, or do the setup in the boot file"
         yield refused("setup", "a preset framework does not run the start script of jobsubmit", hint)
     if plan.is_hang_chosen and plan.mode == "spawn":
-        hint = "set backend.fault_tolerance: {hang_retry: true}"
-        yield Finding("warning", "limit", "hang_after", "the platform detects hangs in its own way", hint)
+        text = "has no effect in mode spawn: only the platform detects hangs"
+        hint = (
+            "remove it; to have the platform restart a job that hangs, set backend.fault_tolerance: {hang_retry: true}"
+        )
+        yield Finding("warning", "limit", "hang_after", text, hint)
     if plan.profile:
         text = "the platform returns no measurements of ranks, so steps are not timed"
         yield Finding("warning", "limit", "profile", text, "profile it on another backend")

@@ -92,7 +92,7 @@ def _recoveries(status: NodeStatus) -> Iterator[Recovery]:
         fault = resize["fault"] or {"text": "", "t": resize["t"]}
         what = f"node {resize['node']} {resize['what']}" if resize["node"] is not None else resize["what"]
         if resize["what"] == "lost" and resize["nodes"] == resize.get("before"):
-            what += f" and back before the others continued with {resize['nodes']} in total"
+            what += f", and back before the others continued with {resize['nodes']} in total"
         elif resize["nodes"] is not None:
             what += f", continued with {resize['nodes']} in total"
         yield Recovery(what, fault["text"], fault["t"], resize["t"], resize["back_at"], None)

@@ -51,7 +51,8 @@ TABLE = (
     _Row(
         r"Expected: \d+, Got: 1347703880",
         "an HTTP server answered on the port of the first node",
-        "choose another port: another program uses this one, or a proxy is between the nodes",
+        "submit the job again: on the local backend and on Slurm it then uses another port; if that does not help, "
+        "find the program that uses this port on the first node, or the proxy between the nodes",
     ),
     _Row(
         r"EADDRINUSE|[Aa]ddress already in use|failed to listen on any local network address",

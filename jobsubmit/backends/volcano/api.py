@@ -24,7 +24,8 @@ _Body: TypeAlias = Mapping[str, Any] | None
 
 _HINTS = {
     401: "log in to the cluster again; check with `kubectl get pods`",
-    403: "ask for the Role in docs/backends/volcano.md",
+    403: "ask the administrator of the cluster for the Role in docs/backends/volcano.md; `jobsubmit docs` shows where "
+    "the documentation is",
     404: "check whether Volcano is installed: `kubectl get crd jobs.batch.volcano.sh`",
 }
 
