@@ -65,6 +65,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("logs my-job -f", "logs my-job --rank 3 --tail 50", "logs my-job --grep loss --since 10m"),
             ("status", "events"),
         ),
+        "metrics": Command(
+            "metrics",
+            "metrics",
+            "Show the curves that a training prints: loss, learning rate, accuracy, speed.",
+            ("metrics my-job", "metrics my-job -o csv > curves.csv", "metrics my-job -f --rank 0"),
+            ("logs", "report"),
+        ),
         "report": Command(
             "report",
             "report",

@@ -1,0 +1,175 @@
+"""The command that shows what a training prints about itself: metrics."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from jobsubmit.backends.models import LogQuery
+from jobsubmit.cli import console
+from jobsubmit.cli.console import out
+from jobsubmit.cli.logs import line_time, say_why_it_waits
+from jobsubmit.cli.options import JobName, rank_numbers
+from jobsubmit.config import Settings
+from jobsubmit.errors import INTERRUPTED
+from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs.records import JobRecord, find_job
+from jobsubmit.metrics.collection import Metrics, Series
+from jobsubmit.metrics.model import Point, Progress
+from jobsubmit.metrics.reader import Reading, Source
+
+_COLUMNS = ("time", "node", "rank", "name", "epoch", "step", "value")
+_CURVE = 30  # characters
+Output: TypeAlias = Literal["text", "json", "csv"]
+
+
+def _set_output(value: Output) -> Output:
+    out.json = value == "json"
+    return value
+
+
+def metrics(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new values until the job ends.")] = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank.", autocompletion=rank_numbers)
+    ] = None,
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output", "-o", callback=_set_output, is_eager=True, help="text for people, json or csv for programs."
+        ),
+    ] = "text",
+) -> None:
+    """Show the curves that a training prints: loss, learning rate, accuracy, speed.
+
+    Reads them from the output of the ranks, without changes to your code. Shows
+    only what is certain: a loss beside a step or an epoch, or lines of the same
+    form that come again. Names are as printed, in lower case; validation lines
+    get the word before them, as in val_loss.
+    """
+    record, settings = find_job(job)
+    found = Metrics()
+    try:
+        readings = _read(record, settings, found, rank, follow=follow)
+        if output == "csv":
+            _print_csv(readings)
+        elif follow and output == "text":
+            _print_lines(readings)
+        else:
+            for _ in readings:
+                pass
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if output == "json":
+        out.document(_document(record.id, found))
+    elif output == "text" and not follow:
+        _print_summary(record, found)
+
+
+def _read(
+    record: JobRecord, settings: Settings, found: Metrics, rank: int | None, *, follow: bool
+) -> Iterator[Reading]:
+    query = LogQuery(rank=rank)
+    for line in following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record)):
+        yield from found.read((line.node, line.rank), line.time, line.text)
+
+
+def _print_csv(readings: Iterator[Reading]) -> None:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="")
+
+    def write(row: tuple[object, ...]) -> None:
+        writer.writerow(row)
+        out.data(buffer.getvalue())
+        buffer.seek(0)
+        buffer.truncate()
+
+    write(_COLUMNS)
+    for (node, rank), name, point in readings:
+        position = ("" if point.epoch is None else f"{point.epoch:g}", "" if point.step is None else point.step)
+        write((line_time(point.time), node, "" if rank is None else rank, name, *position, repr(point.value)))
+
+
+def _print_lines(readings: Iterator[Reading]) -> None:
+    for (node, rank), name, point in readings:
+        who = f"node {node}" if rank is None else f"rank {rank}"
+        out.data(f"[{who}] {' '.join((*_position_words(point), name, _number(point.value)))}")
+
+
+def _print_summary(record: JobRecord, found: Metrics) -> None:
+    series = found.series()
+    if not series:
+        hint = "the ranks print no loss or accuracy that certainly belongs to a step or an epoch"
+        out.talk(f"no metrics: {hint}; see jobsubmit logs {record.id}")
+        return
+    for source, progress in found.progress().items():
+        out.data(f"{_who(source)}: {_progress_text(progress)}")
+    heads = ("series", "rank", ">points", ">first", ">lowest", ">highest", ">last", "curve")
+    out.table(heads, [_row(one, console.readable) for one in series])
+
+
+def _row(series: Series, readable: Callable[[str], str]) -> tuple[str, ...]:
+    from jobsubmit.report.text import sparkline
+
+    values = [point.value for point in series.points if math.isfinite(point.value)]
+    lowest, highest = (min(values), max(values)) if values else (math.nan, math.nan)
+    curve = sparkline([value - lowest for value in values], _CURVE) if highest > lowest else ""
+    numbers = (series.points[0].value, lowest, highest, series.last.value)
+    return (readable(series.name), _who(series.source), f"{series.count:,}", *map(_number, numbers), curve)
+
+
+def _who(source: Source) -> str:
+    node, rank = source
+    return f"node {node}" if rank is None else f"rank {rank}"
+
+
+def _position_words(point: Point) -> Iterator[str]:
+    if point.epoch is not None:
+        yield f"epoch {point.epoch:g}"
+    if point.step is not None:
+        yield f"step {point.step}"
+
+
+def _progress_text(progress: Progress) -> str:
+    counters = (("epoch", progress.epoch, progress.epochs), ("step", progress.step, progress.steps))
+    shown = [
+        f"{name} {number:g}" + (f" of {total:,}" if total else "")
+        for name, number, total in counters
+        if number is not None
+    ]
+    return ", ".join(shown)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _document(job_id: str, found: Metrics) -> dict[str, Any]:
+    return {
+        "id": job_id,
+        "progress": [
+            {**_source_fields(source), "time": line_time(progress.time), "step": progress.step, "steps": progress.steps}
+            | {"epoch": progress.epoch, "epochs": progress.epochs}
+            for source, progress in found.progress().items()
+        ],
+        "series": [
+            {**_source_fields(one.source), "name": one.name, "count": one.count, "every": one.every}
+            | {"points": [_point_fields(point) for point in one.points]}
+            for one in found.series()
+        ],
+    }
+
+
+def _source_fields(source: Source) -> dict[str, Any]:
+    return {"node": source[0], "rank": source[1]}
+
+
+def _point_fields(point: Point) -> dict[str, Any]:
+    value = point.value if math.isfinite(point.value) else str(point.value)
+    return {"time": line_time(point.time), "epoch": point.epoch, "step": point.step, "value": value}

@@ -1,0 +1,273 @@
+"""Read the metrics of a training from the lines that its ranks print, one line after another."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from jobsubmit.metrics import words
+from jobsubmit.metrics.line_plan import LinePlan, plan_line
+from jobsubmit.metrics.model import Point, Progress
+from jobsubmit.metrics.table import Row, read_header, read_row
+from jobsubmit.metrics.template import LONGEST_LINE, split_line, value_of
+
+Source: TypeAlias = tuple[int, int | None]
+"""Who printed a line: node and rank; the rank is None for a line of the node itself."""
+
+_MOST_PENDING = 2000
+_MOST_NAMES = 100
+_OFTEN = 2
+_MANY = 4
+_MOST_HELD = 50
+_MOST_COUNTED = 10**12
+
+
+class Reading(NamedTuple):
+    """One value of a series: who printed it, its name, and the point."""
+
+    source: Source
+    name: str
+    point: Point
+
+
+class MetricsReader:
+    """Reads lines in the order in which they were printed; yields a value once it certainly belongs to a training."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Source, _SourceReader] = {}
+
+    def read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
+        """Yield the values that are certain since this line: those of the line, or earlier ones as well."""
+        if len(text) > LONGEST_LINE:
+            return iter(())
+        reader = self._sources.get(source)
+        if reader is not None and reader.columns and (row := read_row(reader.columns, text)) is not None:
+            return reader.take_row(row, time)
+        if not words.may_be_progress(text):
+            return iter(())
+        template, numbers = split_line(text)
+        plan = plan_line(template)
+        may_be_header = plan.is_bar or (plan.step is None and plan.epoch is None)
+        columns = read_header(text) if may_be_header and words.may_name_figures(text) else ()
+        if reader is None:
+            if plan.is_empty and not columns:
+                return iter(())
+            reader = self._sources[source] = _SourceReader(source)
+        if columns:
+            reader.columns = columns
+            return iter(())
+        return iter(()) if plan.is_empty else reader.take(plan, numbers, time)
+
+    def progress(self) -> dict[Source, Progress]:
+        """Return how far each source is that trains and shows it."""
+        found = {source: reader.progress for source, reader in self._sources.items() if reader.is_training}
+        return {
+            source: self._sources[source].with_totals(progress)
+            for source, progress in found.items()
+            if progress is not None
+        }
+
+
+class _SourceReader:
+    """Reads the lines of one rank or node."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.is_training = False
+        self.progress: Progress | None = None
+        self.total_steps: int | None = None
+        self.total_epochs: int | None = None
+        self.pending: deque[Reading] = deque(maxlen=_MOST_PENDING)
+        self.held: dict[tuple[str, ...], _Held] = {}  # lines that are not certain yet, by the names on them
+        self.names: set[str] = set()
+        self.results = 0  # lines of a training with a counter and a result
+        self.lines_count_steps = False
+        self.columns: tuple[str, ...] = ()  # of the table whose rows are printed now
+        self.bar_total: int | None = None
+
+    def take(self, plan: LinePlan, numbers: list[str], time: float) -> Iterator[Reading]:
+        """Take a line; yield what is certain now."""
+        if plan.is_bar and words.is_preparation(plan.description):
+            return
+        step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
+        has_counter = (step is not None or epoch is not None) and (not plan.is_bar or plan.is_strong)
+        readings = self._readings(plan, numbers, time, step, epoch, has_counter)
+        readings = self._certain(readings, has_counter, plan.is_cell)
+        self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
+        self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
+        if not plan.is_validation:
+            if readings or plan.is_headline:
+                self._advance(plan, numbers, time, step, epoch)
+            if not self.is_training and self._shows_training(readings, has_counter):
+                self.is_training = True
+                readings = [*self._held_before(readings), *readings]
+        yield from self._published(readings)
+
+    def _held_before(self, readings: list[Reading]) -> list[Reading]:
+        """Return what was held of lines that have no other names than the first line that is certain."""
+        known = {reading.name for reading in readings}
+        names = [names for names, held in self.held.items() if known.issuperset(names) and _has_position(held)]
+        found = [reading for some in names for reading in self._released(some)]
+        return sorted(found, key=lambda reading: reading.point.time)
+
+    def _published(self, readings: list[Reading]) -> Iterator[Reading]:
+        """Yield values, and those that waited for the first sign of a training."""
+        if not self.is_training:
+            self.pending.extend(readings)
+            return
+        yield from self.pending
+        self.pending.clear()
+        yield from readings
+
+    def _shows_training(self, readings: list[Reading], has_counter: bool) -> bool:
+        names = {reading.name for reading in readings}
+        if any(words.is_result(name) if has_counter else words.is_loss(name) for name in names):
+            self.results += 1
+            return self.results > 1 or not has_counter
+        return bool(names) and (len(names) >= _MANY or any(words.is_result(reading.name) for reading in self.pending))
+
+    def _readings(
+        self,
+        plan: LinePlan,
+        numbers: list[str],
+        time: float,
+        step: float | None,
+        epoch: float | None,
+        has_counter: bool,
+    ) -> list[Reading]:
+        found = []
+        for figure in plan.figures:
+            is_wanted = has_counter or (figure.is_strong and figure.is_exact) or plan.is_cell
+            if is_wanted and (figure.name in self.names or len(self.names) < _MOST_NAMES):
+                self.names.add(figure.name)
+                point = Point(time, epoch, _whole(step), value_of(numbers[figure.place]))
+                found.append(Reading(self.source, figure.name, point))
+        return found
+
+    def _released(self, names: tuple[str, ...]) -> list[Reading]:
+        """Return what was held of lines with these names; such lines are certain from now on."""
+        held = self.held.get(names)
+        if held is None:
+            return []
+        found, held.readings, held.is_certain = held.readings, [], True
+        return found
+
+    def _is_within(self) -> bool:
+        return self.is_training and self.progress is not None
+
+    def _certain(self, readings: list[Reading], has_counter: bool, is_cell: bool) -> list[Reading]:
+        """Return the values that are certain now: of this line, and of earlier ones with the same names.
+
+        A loss or another result beside a counter is certain at once. Other lines must come again: with a counter that
+        has grown twice, or without a counter a second time.
+        """
+        names = tuple(reading.name for reading in readings)
+        has_result = any(words.is_result(name) for name in names)
+        if not readings:
+            return readings
+        if (has_counter and (has_result or self.is_training)) or (has_result and self._is_within()):
+            return [*self._released(names), *readings]
+        if names not in self.held and len(self.held) >= _MOST_NAMES:
+            return []
+        held = self.held.setdefault(names, _Held([]))
+        if held.is_certain:
+            return readings
+        last = held.readings[-1].point if held.readings else None
+        now = readings[0].point
+        if has_counter:
+            if last is not None and _position(now) <= _position(last):
+                held.readings.clear()
+            held.readings.extend(readings)
+            held.is_certain = len(held.readings) > _OFTEN * len(names)
+        elif has_result:
+            held.readings.extend(readings)
+            held.is_certain = last is not None
+        elif is_cell and len(held.readings) < _MOST_HELD:
+            held.readings.extend(readings)
+            held.is_certain = self.is_training and len(held.readings) > _OFTEN
+        elif self.is_training:
+            held.is_certain = last is not None and now.value != last.value
+            held.readings = [*held.readings, *readings] if held.is_certain else readings
+        if not held.is_certain:
+            return []
+        found, held.readings = held.readings, []
+        return found
+
+    def take_row(self, row: Row, time: float) -> Iterator[Reading]:
+        """Take a row of a table; without a column that counts it is about validation."""
+        readings = [
+            Reading(self.source, name, Point(time, row.epoch, _whole(row.step), value))
+            for name, value in row.figures.items()
+        ]
+        if row.is_counted:
+            self.progress = Progress(time, _whole(row.step), _whole(row.steps), row.epoch, _whole(row.epochs))
+            self.is_training = True
+        yield from self._published(readings)
+
+    def with_totals(self, progress: Progress) -> Progress:
+        """Return a progress with the totals that were printed elsewhere, where the counters have none beside them."""
+        steps, epochs = progress.steps, progress.epochs
+        if steps is None and self.total_steps and progress.step is not None and progress.step <= self.total_steps:
+            steps = self.total_steps
+        if epochs is None and self.total_epochs and progress.epoch is not None and progress.epoch <= self.total_epochs:
+            epochs = self.total_epochs
+        return replace(progress, steps=steps, epochs=epochs)
+
+    def _advance(
+        self, plan: LinePlan, numbers: list[str], time: float, step: float | None, epoch: float | None
+    ) -> None:
+        """Take the counters of a training line, unless they are those of a bar that is about something else."""
+        steps, epochs = _counter(plan.steps, numbers), _counter(plan.epochs, numbers)
+        if plan.is_bar:
+            if not plan.is_strong and not words.is_training(plan.description):
+                if self.lines_count_steps:
+                    return
+                if self.bar_total is None or not self.is_training:
+                    self.bar_total = _whole(steps)
+                if self.bar_total != _whole(steps):
+                    return
+        elif step is not None and plan.is_strong:
+            self.lines_count_steps = True
+        if step is None and epoch is None:
+            return
+        last = self.progress
+        if last is not None:
+            is_other_counter = last.steps is not None and steps is None and step is not None and step > last.steps
+            if step is None or is_other_counter:
+                step, steps = last.step, last.steps
+            elif steps is None and not plan.is_bar:
+                steps = last.steps
+            if epoch is None:
+                epoch, epochs = last.epoch, last.epochs
+            elif epochs is None:
+                epochs = last.epochs
+        self.progress = Progress(time, _whole(step), _whole(steps), epoch, _whole(epochs))
+
+
+class _Held:
+    """Values of lines with the same names, which wait for more such lines."""
+
+    def __init__(self, readings: list[Reading]) -> None:
+        self.readings, self.is_certain = readings, False
+
+
+def _has_position(held: _Held) -> bool:
+    return any(reading.point.step is not None or reading.point.epoch is not None for reading in held.readings)
+
+
+def _position(point: Point) -> tuple[float, float]:
+    return point.epoch or 0.0, point.step or 0.0
+
+
+def _counter(place: int | None, numbers: list[str]) -> float | None:
+    if place is None:
+        return None
+    value = value_of(numbers[place])
+    return value if math.isfinite(value) and 0 <= value < _MOST_COUNTED else None
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None and value == int(value) else None

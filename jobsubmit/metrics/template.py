@@ -1,0 +1,63 @@
+"""Split a line of output into its numbers and the text around them, which is the same from step to step."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+Template: TypeAlias = tuple[str, ...]
+"""The texts before, between and after the numbers of a line: one more than there are numbers."""
+
+_NUMBER = re.compile(
+    r"\s*(?<![A-Za-z0-9_.@])([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
+    r"|(?:nan|NaN|NAN|inf|Inf|INF|infinity|Infinity)(?![A-Za-z0-9_])))"
+)
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_BAR = re.compile(r"\|[^|]*\|(?=\s*\d)|\[[=>.\-# ]{5,}\]|[━╸╺╾█▉▊▋▌▍▎▏▓░■□#]{3,}[━╸╺╾█▉▊▋▌▍▎▏▓░■□#\s]*")
+_PERCENT_BAR = re.compile(r"%\|[^|]*\|")
+_PREFIX = re.compile(
+    r"(?:\s*(?:"
+    r"(?:INFO|WARNING|DEBUG|ERROR):[\w.]+:|\[\d+,\d+\]<std(?:out|err)>:|(?:ts|time|timestamp)=\S+(?=\s)|"
+    r"[IWE]\d{4}(?=\s\d\d:)"  # glog
+    r"|\[?\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?\]?(?![\w.%/])"
+    r"|\[?\d\d[-/]\d\d(?:[-/]\d{2,4})?[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\]?"
+    r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?![\w<,])"
+    r"|\[?\b(?:DEBUG|INFO|WARN|WARNING|ERROR|NOTICE|CRITICAL)\b\]?:?"
+    r"|\[(?:rank|Rank|RANK|GPU|gpu|worker|node|default|titan|pid)\s*:?\s*\d*\]:?"
+    r"|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
+    r"|[\[(]?[\w./<>-]+\.(?:py|cc|cpp)[: ]+(?:line )?\d+(?::\w+)?[\])]?:?"
+    r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
+    r")\s*)+"
+)
+_CLOCK = re.compile(r"(?<![A-Za-z0-9_.])(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?![A-Za-z0-9_.:])")
+_FILE = re.compile(r"\S+\.(?:ckpt|pth?|bin|safetensors|tar|pkl|json|ya?ml|png|csv)\b\S*")
+LONGEST_LINE = 4000
+"""Characters: what is longer is no line of progress."""
+_PREFIX_STARTS = frozenset("0123456789[(IWEDNCt ")
+
+
+def strip_colours(text: str) -> str:
+    """Return a text without the codes that colour it or move the cursor."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def split_line(text: str) -> tuple[Template, list[str]]:
+    """Return the template of a line and its numbers, as they are printed; colours and drawn bars are left out."""
+    text = strip_colours(text)
+    if "%|" in text:
+        text = _PERCENT_BAR.sub("%|", text)
+    elif not text.isascii() or "[=" in text or "[." in text:
+        text = _BAR.sub(" ", text)
+    if text[:1] in _PREFIX_STARTS and (prefix := _PREFIX.match(text)):
+        text = text[prefix.end() :]
+    if ":" in text:
+        text = _CLOCK.sub("\2", text)
+    if "." in text and ("/" in text or "=" in text):
+        text = _FILE.sub(" ", text)
+    pieces = _NUMBER.split(text)
+    return tuple(pieces[::2]), pieces[1::2]
+
+
+def value_of(number: str) -> float:
+    """Return the value of a printed number."""
+    return float(number.replace(",", ""))

@@ -1,0 +1,191 @@
+"""What the names in a training's output mean: which count steps or epochs, which are losses, which are no figures."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_REMEMBERED = 4096  # names
+
+_STEP_WORDS = (
+    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_])?"
+    r"(?:steps?|iter(?:s|ation|ations)?|updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
+    r"|micro_step|micro_batch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)"
+)
+_EPOCH_WORDS = (
+    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch|ep)|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
+)
+_STEP = re.compile(rf"(?:{_STEP_WORDS})(?:\(\w+\))?", re.IGNORECASE)
+_EPOCH = re.compile(rf"(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.IGNORECASE)
+_STEP_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_STEP_WORDS})$", re.IGNORECASE)
+_EPOCH_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_EPOCH_WORDS}|エポック)$", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(?:^|_)(?:port|version|epochs|addr|max_(?!mem)\w+|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
+    r"|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
+    r"|train_wall|train_time|time_elapsed|of|to|and|in|code|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
+    r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程)$"
+    r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
+    r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per)|batch|num|max)_"
+)
+_SETTING = re.compile(
+    r"(?:^|_)(?:weight|coef\w*|alpha|beta|lambda|ratio|type|fn|func\w*|gamma|smooth\w*|factor|reduction|ignore\w*|threshold"
+    r"|window|interval|freq\w*|every|warmup\w*|decay|seed|device|patience|dropout|parameters|params|tokens_seen|batch_size)$"
+    r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|early|stop)_"
+)
+_TOTAL_EPOCHS = re.compile(r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_)?epochs|epochs|总轮数|总轮次")
+_TOTAL_STEPS = re.compile(
+    r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_|optimi[sz]ation_|update_)?(?:steps|iters|iterations)"
+    r"|(?:n|num)_batches|batches_per_epoch|steps_per_epoch|train_iters|train_steps|总步数"
+)
+_LOSS = re.compile(
+    r"(?:^|_)loss(?:es)?(?:_|$)|loss$|^loss|损失|(?:^|_)(?:nll|elbo|cross_entropy|xent|mse|mae|rmse|kl|objf)(?:_|$)|ロス"
+)
+_KNOWN = re.compile(
+    r"(?:^|_)(?:lr|learning_?rate|acc\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
+    r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|tflops?|mfu|throughput|error|err|"
+    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率|精度"
+)
+_CONDITION = re.compile(
+    r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
+    r"|学习率|吞吐|速度|梯度范数|学習率"
+)
+_WEAK = re.compile(
+    r"(?:^|_)(?:time|data|ms_batch|speed|mem|memory|wd|wps|tok|tokens?|samples?|sec|ms|dt|s|fps|mom|momentum|temp)$"
+    r"|(?:time|speed)_(?:it|iter|step|batch)$|^(?:data|time|mem\w*|sec|samples|tokens|tok|steps?|img|images)_\w+$"
+    r"|显存|内存|用时|耗时"
+)
+_HINTS = (
+    "loss",
+    "step",
+    "epoch",
+    "iter",
+    "acc",
+    "batch",
+    "lr",
+    "/s",
+    "|",
+    "auc",
+    "f1",
+    "err",
+    "ppl",
+    "train",
+    "val",
+    "test",
+)
+_MORE_HINTS = ("tick", "bleu", "score", "learning", "iou", "map", "update", "[")
+_VALIDATION = re.compile(
+    r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation)?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",
+    re.IGNORECASE,
+)
+_PREPARATION = re.compile(
+    r"map|filter|download|load|fetch|tokeni[sz]|generat|extract|convert|prepar|process|saving|save|resolv|pars|cach|build|"
+    r"scan|read|writ|upload|collect|indexing|shard|sampling|predict|inference|sanity|下载|加载|处理|推理",
+    re.IGNORECASE,
+)
+_BEGINS_TRAINING = re.compile(r"[\s\[]*(?:epoch|train|训练)", re.IGNORECASE)
+_TRAINING = re.compile(r"epoch|train|step|iter|轮|训练|步|エポック|学習", re.IGNORECASE)
+
+
+def plain_name(text: str) -> str:
+    """Return a printed name in lower case, each run of other characters than letters, digits and @ as one `_`."""
+    return re.sub(r"[^\w@]+|_+", "_", text.lower()).strip("_")
+
+
+def total_of(name: str) -> str:
+    """Return what a plain name is the total of, "steps" or "epochs"; else an empty string."""
+    return "epochs" if _TOTAL_EPOCHS.fullmatch(name) else "steps" if _TOTAL_STEPS.fullmatch(name) else ""
+
+
+def is_step(name: str) -> bool:
+    """Return whether a whole name counts steps."""
+    return _STEP.fullmatch(name) is not None or name == "#"
+
+
+def is_epoch(name: str) -> bool:
+    """Return whether a whole name counts epochs."""
+    return _EPOCH.fullmatch(name) is not None or name == "E"
+
+
+def is_epochs(description: str) -> bool:
+    """Return whether the description of a bar says that it counts epochs."""
+    return re.fullmatch(r"[\s\[]*(?:(?:train\w*|total)\s+)?epochs?[\s\]:]*", description, re.IGNORECASE) is not None
+
+
+def is_batch(name: str) -> bool:
+    """Return whether a name may count batches, but may be the size of one as well."""
+    return plain_name(name) in ("batch", "minibatch", "mini_batch", "micro_batch", "批")
+
+
+def is_global_step(name: str) -> bool:
+    """Return whether a name counts the steps of the whole training rather than of an epoch."""
+    return plain_name(name) in ("num_updates", "global_step", "global_steps")
+
+
+def ends_in_step(text: str) -> bool:
+    """Return whether a text ends in a word that counts steps."""
+    return _STEP_AT_END.search(text) is not None
+
+
+def ends_in_epoch(text: str) -> bool:
+    """Return whether a text ends in a word that counts epochs."""
+    return _EPOCH_AT_END.search(text) is not None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def is_loss(name: str) -> bool:
+    """Return whether a plain name is that of a loss, not of a setting of one."""
+    return _LOSS.search(name) is not None and not is_setting(name)
+
+
+def may_be_progress(text: str) -> bool:
+    """Return whether a line may tell anything about a training: a quick look, for outputs of many lines."""
+    lower = text.lower()
+    return any(hint in lower for hint in _HINTS) or any(hint in lower for hint in _MORE_HINTS) or not text.isascii()
+
+
+def may_name_figures(text: str) -> bool:
+    """Return whether a line may be the head of a table: a quick look."""
+    return any(word in text for word in ("oss", "cc", "AP", "LOSS", "损失", "R@", "WER", "F1"))
+
+
+def is_counted(name: str) -> bool:
+    """Return whether a plain name is that of a total, a clock or an identifier, which is never a figure."""
+    return _COUNTED.search(name) is not None
+
+
+def is_setting(name: str) -> bool:
+    """Return whether a plain name is that of a setting: a figure only where a step or an epoch is printed beside it."""
+    return _COUNTED.search(name) is not None or _SETTING.search(name) is not None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def is_strong(name: str) -> bool:
+    """Return whether a plain name alone shows that a model is trained or evaluated."""
+    return not is_setting(name) and (is_loss(name) or _KNOWN.search(name) is not None)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def is_result(name: str) -> bool:
+    """Return whether a plain name is one of what a training is for: a loss, an accuracy or the like."""
+    return is_strong(name) and _CONDITION.search(name) is None
+
+
+def is_known(name: str) -> bool:
+    """Return whether a plain name is a figure even without a `:` or `=` after it."""
+    return is_strong(name) or (_WEAK.search(name) is not None and not is_setting(name))
+
+
+def validation_word(text: str) -> str:
+    """Return the word by which a text says that it is about validation, or an empty string."""
+    found = _VALIDATION.search(text)
+    return found.group(0).lower() if found else ""
+
+
+def is_preparation(description: str) -> bool:
+    """Return whether the description of a progress bar is about something else than training."""
+    return _PREPARATION.search(description) is not None and not _BEGINS_TRAINING.match(description)
+
+
+def is_training(description: str) -> bool:
+    """Return whether the description of a progress bar is about training."""
+    return _TRAINING.search(description) is not None

@@ -1,0 +1,136 @@
+"""Metrics from plain output: what is certain is read, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from jobsubmit.metrics.collection import Metrics
+from jobsubmit.metrics.model import Point
+from jobsubmit.metrics.reader import MetricsReader
+
+RANK = (0, 0)
+
+
+def read(*lines: str) -> Metrics:
+    metrics = Metrics()
+    for number, line in enumerate(lines):
+        for _ in metrics.read(RANK, float(number), line):
+            pass
+    return metrics
+
+
+def values(metrics: Metrics) -> dict[str, list[float]]:
+    return {series.name: [point.value for point in series.points] for series in metrics.series()}
+
+
+def test_a_series_has_the_counters_of_its_lines() -> None:
+    metrics = read("epoch 1 step 10/50 loss 2.5", "epoch 1 step 20/50 loss 2.25")
+    (series,) = metrics.series()
+    assert series.points == [Point(0.0, 1.0, 10, 2.5), Point(1.0, 1.0, 20, 2.25)]
+    (progress,) = metrics.progress().values()
+    assert (progress.step, progress.steps, progress.epoch, progress.epochs) == (20, 50, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Namespace(lr=0.1, epochs=10, loss_weight=0.5)",
+        "config: learning_rate: 0.1, warmup_steps: 100",
+        "Epoch 1/12 : FROM python",
+        "Map:  50%|█████     | 500/1000 [00:01<00:01, 500.00 examples/s]",
+        "Saved checkpoint at epoch 3 with loss 0.5",
+        "loss: 0.5",
+        "listening on 127.0.0.1:29500, rank 3 of 8",
+    ],
+)
+def test_one_line_that_may_be_anything_is_no_series(line: str) -> None:
+    assert not values(read(line))
+    assert not read(line).progress()
+
+
+def test_settings_before_a_training_are_none_of_its_values() -> None:
+    metrics = read("lr: 0.5", "step_size: 30", "step 1 loss 2 lr 0.1", "step 2 loss 1 lr 0.1")
+    assert values(metrics) == {"loss": [2, 1], "lr": [0.1, 0.1]}
+
+
+def test_validation_is_a_series_of_its_own() -> None:
+    lines = [f"Epoch {epoch} loss {1 / (epoch + 1)}" for epoch in range(3)]
+    lines.insert(2, "Test set: loss: 0.75, accuracy: 80.5%")
+    assert values(read(*lines))["test_loss"] == [0.75]
+    assert values(read(*lines))["test_accuracy"] == [80.5]
+
+
+def test_a_loss_that_is_no_number_is_kept_as_it_is() -> None:
+    found = values(read("step 1 loss 0.5", "step 2 loss nan", "step 3 loss inf"))["loss"]
+    assert found[0] == 0.5
+    assert math.isnan(found[1])
+    assert found[2] == math.inf
+
+
+def test_a_bar_counts_where_it_is_about_the_training() -> None:
+    bars = [f"{10 * n}%|{'█' * n}{' ' * (10 - n)}| {n}/10 [00:0{n}<00:09,  1.0it/s, loss={n / 4}]" for n in (1, 2, 3)]
+    metrics = read("Filter: 10%|█         | 1/10 [00:01<00:09, 1.0 examples/s]", *bars)
+    assert values(metrics) == {"loss": [0.25, 0.5, 0.75]}
+    (progress,) = metrics.progress().values()
+    assert (progress.step, progress.steps) == (3, 10)
+
+
+def test_a_table_gives_its_columns() -> None:
+    metrics = read("  step |   loss |     lr", "     1 |   2.50 |  1e-3", "     2 |   2.25 |  2e-3")
+    assert values(metrics) == {"loss": [2.5, 2.25], "lr": [0.001, 0.002]}
+
+
+def test_each_rank_has_its_own_series() -> None:
+    metrics = Metrics()
+    for step in (1, 2):
+        for rank in (1, 0):
+            list(metrics.read((0, rank), 0.0, f"step {step} loss {step + rank}"))
+    assert [(series.source, len(series.points)) for series in metrics.series()] == [((0, 0), 2), ((0, 1), 2)]
+
+
+def test_colours_and_prefixes_are_no_part_of_a_name() -> None:
+    line = "\x1b[32m2026-11-23 09:13:17.177\x1b[0m | INFO | __main__:train:131 - step {}/98: loss=0.5"
+    assert values(read(line.format(1), line.format(2))) == {"loss": [0.5, 0.5]}
+
+
+@pytest.mark.parametrize(
+    "line", ["loss " * 300_000, "\x00\xff step 1 \x1b[", "9" * 5000, "step 1e999 loss 1e999", "∞ 步"]
+)
+def test_no_line_is_too_strange(line: str) -> None:
+    read(line, line, "step 1 loss 2", line, "step 2 loss 1")
+
+
+@pytest.mark.parametrize("name", ["<script>alert()</script>", "$(id)`id`", "[red]x[/red]", "../../x", "\x1b]0;t\x07y"])
+def test_a_hostile_name_keeps_letters_only(name: str) -> None:
+    found = values(read(f"step 1 loss: 0.5, {name}: 3", f"step 2 loss: 0.25, {name}: 4"))
+    assert found["loss"] == [0.5, 0.25]
+    assert all(sign.isalnum() or sign in "_@" for series in found for sign in series)
+
+
+def test_memory_is_bounded_by_points_and_names() -> None:
+    metrics = Metrics()
+    for step in range(50_000):
+        for _ in metrics.read(RANK, 0.0, f"step {step} loss {step}"):
+            pass
+    (series,) = metrics.series()
+    assert series.count == 50_000
+    assert len(series.points) <= 10_001
+    assert {after.value - before.value for before, after in pairwise(series.points)} == {series.every}
+    assert series.last.value == 49_999
+    names = Metrics()
+    for step in range(3000):
+        list(names.read(RANK, 0.0, f"step {step} loss 1 name{step}x: 2"))
+    assert len(names.series()) <= 101
+
+
+def test_a_reader_yields_each_value_once() -> None:
+    reader = MetricsReader()
+    found = [
+        (reading.name, reading.point.step)
+        for step in range(100)
+        for reading in reader.read(RANK, 0.0, f"step {step} loss 1.5 lr 0.1")
+    ]
+    assert found == [(name, step) for step in range(100) for name in ("loss", "lr")]
