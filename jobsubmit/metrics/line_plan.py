@@ -18,7 +18,7 @@ _DELIMITER = re.compile(
 )
 _LEVEL = re.compile(r"^(?:\w+ )?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|TRAIN|I|W|E)\b[:\s]*(?=\S)")
 _FILLER = re.compile(
-    r"^(?:(?:with|and|the|at|in|of|has|had|a|an|after|for|on|over|current|currently|now|got|mean of|finished"
+    r"^(?:(?:with|and|the|at|in|of|has|had|a|an|after|for|on|over|now|got|mean of|finished"
     r"|completed|done|complete)\s+)+",
     re.IGNORECASE,
 )
@@ -41,10 +41,14 @@ _SAVED = re.compile(
 _FRAMED = re.compile(r"\s*[|│┃]\s*[^|│┃]+[|│┃]\s*$")
 _FRAME_END = re.compile(r"\s*[|│┃]\s*$")
 _SENTENCE = re.compile(
-    r"(?:^|_)(?:of|the|on|in|to|is|are|due|by|with|from|no|and|finish|for|has|not|as|than"
+    r"(?:^|_)(?:of|the|on|in|to|is|are|due|by|with|from|no|and|finish|for|has|not|as|than|info"
     r"|improved|reached|reducing|reduced|diverged|detected)(?:_|$)"
 )
 _JSON_LINE = re.compile(r"\s*\"[^\"]+\":\s*\"?$")  # of a document over several lines
+_WORD = re.compile(r"[^\W\d_][\w/]{0,11}")
+_NO_NAME = re.compile(
+    r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|avg|[kmgt]i?b|ms|it|耗时|共|第"
+)
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 
 
@@ -52,21 +56,23 @@ _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 class Figure:
     """A named number of a line: which one it is, and the name.
 
-    `is_strong` if the name alone shows training, `is_exact` if no other words stand before the name.
+    `is_strong` if the name alone shows training, `is_exact` if no other words stand before the name, `is_loose` if it
+    may be any word: it is a figure only beside a counter and a figure with a strong name.
     """
 
     place: int
     name: str
     is_strong: bool
     is_exact: bool = True
+    is_loose: bool = False
 
 
 @dataclass(frozen=True)
 class LinePlan:
     """What the numbers of all lines of one template are, by their places.
 
-    `word` is the validation word of the line, `bar` says that the counters are those of a progress bar, described by
-    `description`.
+    `word` is the validation word of the line. `is_batch` says that the step is named a batch, without an epoch before
+    it; `is_bar` that the counters are those of a progress bar, described by `description`.
     """
 
     epoch: int | None = None
@@ -78,6 +84,7 @@ class LinePlan:
     total_epochs: int | None = None
     word: str = ""
     is_headline: bool = False
+    is_batch: bool = False
     is_cell: bool = False
     is_bar: bool = False
     description: str = ""
@@ -132,6 +139,7 @@ class _Planner:
         self.figures: list[Figure] = []
         self.taken: set[int] = set()
         self.bar_at = -1
+        self.is_batch = False
         is_lone = self.count == 1 and _SEPARATOR.search(template[0]) is not None and not template[1].strip(" %")
         is_framed = self.count == 1 and bool(_FRAMED.match(template[0]) and _FRAME_END.match(template[1]))
         self.is_cell = is_lone or is_framed
@@ -145,13 +153,15 @@ class _Planner:
             if place not in self.taken:
                 self._take(place)
         if len(self.regular) >= _FEWEST_REGULAR and self.found:
-            self.figures = sorted((*self.figures, *self.regular), key=lambda figure: figure.place)
+            places = {figure.place for figure in self.regular}
+            others = (figure for figure in self.figures if figure.place not in places)
+            self.figures = sorted((*others, *self.regular), key=lambda figure: figure.place)
         if bar and self.bar_at > 0 and "step" not in self.found:
             is_of_epochs = words.is_epochs(self.template[0]) and "epoch" not in self.found
             kind = "epoch" if is_of_epochs else "step"
             self.found.update({kind: self.bar_at, f"{kind}s": self.bar_at + 1})
-        places = [figure.place for figure in self.figures]
-        word = self._scope_before(min(places, default=self.count)) if self.figures or self.found else ""
+        first = min((figure.place for figure in self.figures), default=self.count)
+        word = self._scope_before(first) if self.figures or self.found else ""
         figures = tuple(self._figures())
         description = "".join(self.template[:1]) if bar else ""
         return LinePlan(
@@ -164,6 +174,7 @@ class _Planner:
             self.totals.get("epochs"),
             word,
             bar or self._is_headline(),
+            self.is_batch,
             self.is_cell,
             bar,
             description,
@@ -261,6 +272,7 @@ class _Planner:
             self.found.update(epoch=place, epochs=place + 1)
         elif (is_step or self._is_step_by_place(place, key, before)) and "step" not in self.found:
             self.found.update(step=place, steps=place + 1)
+            self.is_batch = words.is_batch(key) and "epoch" not in self.found
 
     def _is_step_by_place(self, place: int, key: str, before: str) -> bool:
         """Return whether `3/25` without a name counts steps: in brackets, after an epoch, or first in its line."""
@@ -317,7 +329,7 @@ class _Planner:
             return "", False  # an option of a command
         key = body[cuts[-1] if cuts else 0 :].strip(" '\"*-–—·.#>~/") + (tail.group(0) if tail else "")
         key = _FILLER.sub("… ", _LEVEL.sub("", key)).strip(" '\"(")
-        if has_equals and not (cuts and len(key.split()) <= _MOST_WORDS_OF_A_TAIL):
+        if has_equals and not (cuts and "=" not in key and len(key.split()) <= _MOST_WORDS_OF_A_TAIL):
             key = key.split()[-1] if key.split() else ""
         if has_equals and "(" in key and ")" not in key:
             key = key.rpartition("(")[2]
@@ -326,12 +338,14 @@ class _Planner:
         return key, separator is not None and not separator.group(0).strip().isalpha()
 
     def _take_figure(self, place: int, key: str, has_separator: bool) -> None:
-        is_exact = not key.startswith("…")
+        is_exact, is_loose = not key.startswith("…"), False
         name = full = words.plain_name(key)
         lead = self.template[place][: self.template[place].rfind(key.lstrip("… "))]
         ends = (")", "]") if place == 0 else "]"
         if has_separator and self.template[place].endswith(":") and self.template[place + 1].startswith(ends):
             return  # `file:497]`
+        if self.template[place + 1] == "-" and place + 1 < self.count:
+            return  # a date
         if not has_separator:
             if (
                 not (known := _known_tail(name))
@@ -340,10 +354,13 @@ class _Planner:
             ):
                 self.regular.append(Figure(place, name, False))
                 known = name if name.isascii() and _CELL.match(_after_unit(self.template[place])) else ""
-            name = known
+            is_word = _WORD.fullmatch(key) is not None and not _NO_NAME.fullmatch(name)
+            is_loose = not known and is_word and is_exact
+            name = known or (name if is_loose else "")
+            lead = self.template[place] if known and known != full else lead
         if name and not words.is_counted(name) and len(name) <= _LONGEST_NAME:
             self.leads[place] = lead
-            self.figures.append(Figure(place, name, words.is_strong(name), is_exact and name == full))
+            self.figures.append(Figure(place, name, words.is_strong(name), is_exact and name == full, is_loose))
 
     def _scope_before(self, place: int) -> str:
         """Return the validation word before a figure that is not part of a name, if no word for training follows it."""
@@ -361,7 +378,7 @@ class _Planner:
         is_counted = bool(self.found) and any(figure.is_strong for figure in self.figures)
         scope = own_scope = ""
         for figure in self.figures:
-            if words.is_setting(figure.name) and not is_counted:
+            if (figure.is_loose or words.is_setting(figure.name)) and not is_counted:
                 continue
             lead = self.leads.get(figure.place, "")
             scope = self._scope_before(figure.place) or ("" if words.is_training(lead) else scope)

@@ -85,6 +85,8 @@ class _SourceReader:
         self.names: set[str] = set()
         self.results = 0  # lines of a training with a counter and a result
         self.lines_count_steps = False
+        self.first_batch: tuple[float, float | None] | None = None
+        self.is_epoch_first = False
         self.columns: tuple[str, ...] = ()  # of the table whose rows are printed now
         self.bar_total: int | None = None
 
@@ -93,6 +95,10 @@ class _SourceReader:
         if plan.is_bar and words.is_preparation(plan.description):
             return
         step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
+        if plan.is_batch and step is not None:
+            self._compare_batches(step, _counter(plan.steps, numbers))
+            if self.is_epoch_first:
+                step, epoch = _counter(plan.steps, numbers), step
         has_counter = (step is not None or epoch is not None) and (not plan.is_bar or plan.is_strong)
         readings = self._readings(plan, numbers, time, step, epoch, has_counter)
         readings = self._certain(readings, has_counter, plan.is_cell)
@@ -105,6 +111,20 @@ class _SourceReader:
                 self.is_training = True
                 readings = [*self._held_before(readings), *readings]
         yield from self._published(readings)
+
+    def _compare_batches(self, first: float, second: float | None) -> None:
+        """Notice that `Batch 0/100` is an epoch and its batch, as WeNet prints it: then the second number grows."""
+        if self.first_batch is None or second is None:
+            self.first_batch = (first, second)
+        elif not self.is_epoch_first and first == self.first_batch[0] and second != self.first_batch[1]:
+            self.is_epoch_first, self.progress = True, None
+            self.pending = deque(map(self._with_epoch, self.pending), self.pending.maxlen)
+
+    def _with_epoch(self, reading: Reading) -> Reading:
+        epoch, step = self.first_batch or (None, None)
+        if reading.point.step != epoch:
+            return reading
+        return reading._replace(point=reading.point._replace(epoch=epoch, step=_whole(step)))
 
     def _held_before(self, readings: list[Reading]) -> list[Reading]:
         """Return what was held of lines that have no other names than the first line that is certain."""
@@ -168,7 +188,7 @@ class _SourceReader:
         has_result = any(words.is_result(name) for name in names)
         if not readings:
             return readings
-        if (has_counter and (has_result or self.is_training)) or (has_result and self._is_within()):
+        if has_result and (has_counter or self._is_within()):
             return [*self._released(names), *readings]
         if names not in self.held and len(self.held) >= _MOST_NAMES:
             return []
@@ -181,7 +201,8 @@ class _SourceReader:
             if last is not None and _position(now) <= _position(last):
                 held.readings.clear()
             held.readings.extend(readings)
-            held.is_certain = len(held.readings) > _OFTEN * len(names)
+            times = 1 if self.is_training else _OFTEN
+            held.is_certain = len(held.readings) > times * len(names)
         elif has_result:
             held.readings.extend(readings)
             held.is_certain = last is not None
@@ -221,15 +242,11 @@ class _SourceReader:
     ) -> None:
         """Take the counters of a training line, unless they are those of a bar that is about something else."""
         steps, epochs = _counter(plan.steps, numbers), _counter(plan.epochs, numbers)
-        if plan.is_bar:
-            if not plan.is_strong and not words.is_training(plan.description):
-                if self.lines_count_steps:
-                    return
-                if self.bar_total is None or not self.is_training:
-                    self.bar_total = _whole(steps)
-                if self.bar_total != _whole(steps):
-                    return
-        elif step is not None and plan.is_strong:
+        if plan.is_batch and self.is_epoch_first:
+            steps = None
+        if plan.is_bar and not self._is_bar_of_training(plan, _whole(steps)):
+            return
+        if step is not None and plan.is_strong and not plan.is_bar:
             self.lines_count_steps = True
         if step is None and epoch is None:
             return
@@ -245,6 +262,14 @@ class _SourceReader:
             elif epochs is None:
                 epochs = last.epochs
         self.progress = Progress(time, _whole(step), _whole(steps), epoch, _whole(epochs))
+
+    def _is_bar_of_training(self, plan: LinePlan, total: int | None) -> bool:
+        """Return whether a bar says so itself, or is the first without a name, while no lines count steps."""
+        if plan.is_strong or words.is_training(plan.description):
+            return True
+        if self.bar_total is None or not self.is_training:
+            self.bar_total = total
+        return not self.lines_count_steps and self.bar_total == total
 
 
 class _Held:

@@ -8,7 +8,7 @@ from functools import lru_cache
 _REMEMBERED = 4096  # names
 
 _STEP_WORDS = (
-    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_])?"
+    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_/])?"
     r"(?:steps?|iter(?:s|ation|ations)?|updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
     r"|micro_step|micro_batch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)"
 )

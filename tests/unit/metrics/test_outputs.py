@@ -12,18 +12,21 @@ import pytest
 from jobsubmit.metrics.collection import Metrics
 
 OUTPUTS = sorted((Path(__file__).parents[2] / "corpus/outputs").glob("*.json"))
-EXACT_SHARE = 0.85
-PROGRESS_SHARE = 0.85
+EXACT_SHARE = 0.91
+PROGRESS_SHARE = 0.88
 # Figures that are read, and that nobody would call part of a training: each is one to mend.
 INVENTED = {
-    "json_lines": {"time"},
-    "logging_nan": {"loss"},
+    "int_zh_asr_nan": {"损失缩放"},
+    "int_zh_timeseries_earlystop": {"验证损失连续"},
     "llamafactory_sft_lora_zh": {"损失"},
-    "wenet_4rank_zh": {"acc", "cv_info_lr", "info_lr"},
-    "s01_pipes": {"time", "time_budget"},
+    "logging_nan": {"loss"},
+    "none_zh_data_clean": {"平均得分", "平均困惑度", "显存"},
+    "pub_olmo_core": {"olmo_core_train_callbacks_console_logger", "gpu_a12"},
+    "s01_pipes": {"time"},
     "s07_blocks": {"accuracy"},
     "t05_llmfoundry": {"train_time_batch", "train_time_sample", "train_time_token"},
 }
+PROGRESS_INVENTED = ("none_zh_data_clean",)
 
 
 def read(case: dict[str, Any]) -> Metrics:
@@ -57,7 +60,8 @@ def test_nothing_is_invented(file: Path) -> None:
     optional = {*case.get("optional", ()), *INVENTED.get(file.stem, ())}
     found = {(series.source[1], series.name) for series in metrics.series() if series.name not in optional}
     assert found <= known
-    assert {rank for _, rank in metrics.progress()} <= {progress["rank"] for progress in case["progress"]}
+    if file.stem not in PROGRESS_INVENTED:
+        assert {rank for _, rank in metrics.progress()} <= {progress["rank"] for progress in case["progress"]}
 
 
 def test_most_series_are_exact() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from itertools import pairwise
 
 import pytest
@@ -101,6 +102,14 @@ def test_colours_and_prefixes_are_no_part_of_a_name() -> None:
 )
 def test_no_line_is_too_strange(line: str) -> None:
     read(line, line, "step 1 loss 2", line, "step 2 loss 1")
+
+
+@pytest.mark.parametrize("piece", [" ", "- ", "[", "第1", "1:", "loss ", "((((1", "|1|", "2024-01-01 "])
+def test_no_line_takes_long(piece: str) -> None:
+    lines = [f"step {number} {piece * (3900 // len(piece))} loss {number}" for number in range(20)]
+    began = time.process_time()
+    read(*lines)
+    assert time.process_time() - began < 3  # a quadratic pattern takes more
 
 
 @pytest.mark.parametrize("name", ["<script>alert()</script>", "$(id)`id`", "[red]x[/red]", "../../x", "\x1b]0;t\x07y"])
