@@ -97,9 +97,8 @@ def _print_csv(readings: Iterator[Reading]) -> None:
 
 
 def _print_lines(readings: Iterator[Reading]) -> None:
-    for (node, rank), name, point in readings:
-        who = f"node {node}" if rank is None else f"rank {rank}"
-        out.data(f"[{who}] {' '.join((*_position_words(point), name, _number(point.value)))}")
+    for source, name, point in readings:
+        out.data(f"[{_who(source)}] {' '.join((*_position_words(point), name, _number(point.value)))}")
 
 
 def _print_summary(record: JobRecord, found: Metrics) -> None:

@@ -63,11 +63,10 @@ class MetricsReader:
 
     def progress(self) -> dict[Source, Progress]:
         """Return how far each source is that trains and shows it."""
-        found = {source: reader.progress for source, reader in self._sources.items() if reader.is_training}
         return {
-            source: self._sources[source].with_totals(progress)
-            for source, progress in found.items()
-            if progress is not None
+            source: reader.with_totals(reader.progress)
+            for source, reader in self._sources.items()
+            if reader.is_training and reader.progress is not None
         }
 
 

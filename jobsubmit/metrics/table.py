@@ -20,7 +20,7 @@ _NO_FIGURE = re.compile(
 _NUMBER = re.compile(r"(?<![A-Za-z0-9@-])\d")
 _CLOCK = re.compile(r"\d+:\d\d(?::\d\d)?")
 _MARK = "cp"  # a column of skorch that has a + or nothing
-_FEWEST_COLUMNS, _MOST_COLUMNS, _LONGEST = 3, 30, 400
+_FEWEST_COLUMNS, _MOST_COLUMNS, _MOST_WORDS, _LONGEST = 3, 30, 3, 400
 
 
 class Row(NamedTuple):
@@ -79,9 +79,6 @@ def read_row(columns: tuple[str, ...], text: str) -> Row | None:
         elif not _NO_FIGURE.fullmatch(name) and not words.is_setting(name) and total is None:
             row.figures[name] = value
     return row
-
-
-_MOST_WORDS = 3
 
 
 def _cells(text: str) -> list[str]:

@@ -43,7 +43,7 @@ _LOSS = re.compile(
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率|精度"
+    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
