@@ -24,6 +24,7 @@ _FILLER = re.compile(
 )
 _MOST_WORDS, _MOST_WORDS_OF_A_TAIL, _FEWEST_REGULAR = 6, 3, 3
 _LONGEST_TEMPLATE = 2000
+_FEWEST_SETTINGS = 3  # values that are no numbers, in a dump of a configuration
 _LONGEST_NAME, _LONGEST_CHINESE_NAME = 60, 8
 _WRAPPER = re.compile(r"(?:tensor|array|np\.float\d+|float\d*)\(\[*$")
 _CELL = re.compile(r"\s*(?:\||\]\s*\[)\s*[^\s|\[\]]+\s*$")
@@ -38,6 +39,7 @@ _SAVED = re.compile(
     r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b",
     re.IGNORECASE,
 )
+_CONFIGURATION = re.compile(r"[:=]\s*(?:True|False|None|PosixPath\()(?=[,})\s]|$|')")
 _FRAMED = re.compile(r"\s*[|│┃]\s*[^|│┃]+[|│┃]\s*$")
 _FRAME_END = re.compile(r"\s*[|│┃]\s*$")
 _SENTENCE = re.compile(
@@ -123,6 +125,7 @@ def plan_line(template: Template) -> LinePlan:
         or _JSON_LINE.match(template[0])
         or _NO_PROGRESS.match(template[0])
         or any(map(_SAVED.search, template))
+        or sum(len(_CONFIGURATION.findall(text)) for text in template) >= _FEWEST_SETTINGS
         or "(AP)" in template[0]
         or "(AR)" in template[0]
         or sum(map(len, template)) > _LONGEST_TEMPLATE

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.metrics import words
+from jobsubmit.metrics.configured_totals import ConfiguredTotals
 from jobsubmit.metrics.line_plan import LinePlan, plan_line
 from jobsubmit.metrics.model import Point, Progress
+from jobsubmit.metrics.own_patterns import COUNTERS, OwnPatterns
 from jobsubmit.metrics.table import Row, read_header, read_row
 from jobsubmit.metrics.template import LONGEST_LINE, split_line, value_of
+from jobsubmit.metrics.time_left import Pace
 
 Source: TypeAlias = tuple[int, int | None]
 """Who printed a line: node and rank; the rank is None for a line of the node itself."""
@@ -23,6 +28,7 @@ _OFTEN = 2
 _MANY = 4
 _MOST_HELD = 50
 _MOST_COUNTED = 10**12
+_LONGEST_CONFIGURATION = 3000
 
 
 class Reading(NamedTuple):
@@ -36,13 +42,29 @@ class Reading(NamedTuple):
 class MetricsReader:
     """Reads lines in the order in which they were printed; yields a value once it certainly belongs to a training."""
 
-    def __init__(self) -> None:
+    def __init__(self, patterns: Mapping[str, str] = MappingProxyType({})) -> None:
         self._sources: dict[Source, _SourceReader] = {}
+        self._own = OwnPatterns(patterns)
+        self._configured = ConfiguredTotals()
+        self._configuration_left = _LONGEST_CONFIGURATION  # lines
 
     def read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
         """Yield the values that are certain since this line: those of the line, or earlier ones as well."""
+        if self._configuration_left:
+            self._configuration_left -= 1
+            self._configured.read(text)
         if len(text) > LONGEST_LINE:
             return iter(())
+        if own := self._own.read(text):
+            reader = self._sources.setdefault(source, _SourceReader(source, self._configured))
+            return itertools.chain(reader.take_own(own, text, time), self._without_own(source, time, text))
+        return self._without_own(source, time, text) if self._own.names else self._read(source, time, text)
+
+    def _without_own(self, source: Source, time: float, text: str) -> Iterator[Reading]:
+        """Yield what is read without the patterns, except for the names that have one."""
+        return (reading for reading in self._read(source, time, text) if reading.name not in self._own.names)
+
+    def _read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
         reader = self._sources.get(source)
         if reader is not None and reader.columns and (row := read_row(reader.columns, text)) is not None:
             return reader.take_row(row, time)
@@ -55,7 +77,7 @@ class MetricsReader:
         if reader is None:
             if plan.is_empty and not columns:
                 return iter(())
-            reader = self._sources[source] = _SourceReader(source)
+            reader = self._sources[source] = _SourceReader(source, self._configured)
         if columns:
             reader.columns = columns
             return iter(())
@@ -69,12 +91,36 @@ class MetricsReader:
             if reader.is_training and reader.progress is not None
         }
 
+    def end(self) -> float | None:
+        """Return when the training will end, in seconds since the epoch: as the slowest rank that shows it goes."""
+        ends = (reader.end() for reader in self._sources.values() if reader.is_training)
+        return max((end for end in ends if end is not None), default=None)
+
+    def share_done(self, source: Source) -> float | None:
+        """Return the share of the training that a source has done, from 0 to 1; None if that is unknown."""
+        reader = self._sources[source]
+        return reader.pace.share(reader.with_totals(reader.progress)) if reader.progress is not None else None
+
+    def positions(self, source: Source) -> list[tuple[float, float]]:
+        """Return (time, how much was done) of each point of a source; how much counts steps, or epochs."""
+        reader = self._sources[source]
+        return reader.pace.positions(reader.with_totals(reader.progress)) if reader.progress is not None else []
+
+    def is_step_of_epoch(self, source: Source) -> bool:
+        """Return whether the steps of a source start again in each epoch."""
+        reader = self._sources[source]
+        return reader.progress is not None and reader.pace.is_step_of_epoch(reader.with_totals(reader.progress))
+
+    def steps_back(self) -> dict[Source, list[tuple[int, int]]]:
+        """Return from where to where the steps of each source went back without a new epoch."""
+        return {source: found for source, reader in self._sources.items() if (found := reader.pace.steps_back)}
+
 
 class _SourceReader:
     """Reads the lines of one rank or node."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, configured: ConfiguredTotals) -> None:
+        self.source, self.configured = source, configured
         self.is_training = False
         self.progress: Progress | None = None
         self.total_steps: int | None = None
@@ -88,6 +134,11 @@ class _SourceReader:
         self.is_epoch_first = False
         self.columns: tuple[str, ...] = ()  # of the table whose rows are printed now
         self.bar_total: int | None = None
+        self.pace = Pace()
+
+    def end(self) -> float | None:
+        """Return when the training of this rank will end, in seconds since the epoch; None if that is unknown."""
+        return self.pace.end(self.with_totals(self.progress)) if self.progress is not None else None
 
     def take(self, plan: LinePlan, numbers: list[str], time: float) -> Iterator[Reading]:
         """Take a line; yield what is certain now."""
@@ -116,7 +167,7 @@ class _SourceReader:
         if self.first_batch is None or second is None:
             self.first_batch = (first, second)
         elif not self.is_epoch_first and first == self.first_batch[0] and second != self.first_batch[1]:
-            self.is_epoch_first, self.progress = True, None
+            self.is_epoch_first, self.progress, self.pace = True, None, Pace()
             self.pending = deque(map(self._with_epoch, self.pending), self.pending.maxlen)
 
     def _with_epoch(self, reading: Reading) -> Reading:
@@ -224,16 +275,38 @@ class _SourceReader:
         ]
         if row.is_counted:
             self.progress = Progress(time, _whole(row.step), _whole(row.steps), row.epoch, _whole(row.epochs))
+            self.pace.add(self.progress, self.progress.step, is_end=True)
+            self.bar_total = self.progress.steps
             self.is_training = True
         yield from self._published(readings)
+
+    def take_own(self, own: Mapping[str, float], text: str, time: float) -> Iterator[Reading]:
+        """Take the values that the job file's patterns found in a line; its counters are theirs, else those we see."""
+        template, numbers = split_line(text)
+        plan = plan_line(template)
+        step = own["step"] if "step" in own else _counter(plan.step, numbers)
+        epoch = own["epoch"] if "epoch" in own else _counter(plan.epoch, numbers)
+        self.total_steps = _whole(own.get("steps")) or self.total_steps
+        self.total_epochs = _whole(own.get("epochs")) or self.total_epochs
+        self.is_training = True
+        if "step" in own or "epoch" in own:
+            self.progress = Progress(time, _whole(step), self.total_steps, epoch, self.total_epochs)
+            self.pace.add(self.progress, self.progress.step, is_end=True)
+        for name, value in own.items():
+            if name not in COUNTERS:
+                yield Reading(self.source, name, Point(time, epoch, _whole(step), value))
 
     def with_totals(self, progress: Progress) -> Progress:
         """Return a progress with the totals that were printed elsewhere, where the counters have none beside them."""
         steps, epochs = progress.steps, progress.epochs
-        if steps is None and self.total_steps and progress.step is not None and progress.step <= self.total_steps:
-            steps = self.total_steps
-        if epochs is None and self.total_epochs and progress.epoch is not None and progress.epoch <= self.total_epochs:
-            epochs = self.total_epochs
+        total_steps, total_epochs = (
+            self.total_steps or self.configured.steps,
+            self.total_epochs or self.configured.epochs,
+        )
+        if steps is None and total_steps and progress.step is not None and progress.step <= total_steps:
+            steps = total_steps
+        if epochs is None and total_epochs and progress.epoch is not None and progress.epoch <= total_epochs:
+            epochs = total_epochs
         return replace(progress, steps=steps, epochs=epochs)
 
     def _advance(
@@ -249,7 +322,7 @@ class _SourceReader:
             self.lines_count_steps = True
         if step is None and epoch is None:
             return
-        last = self.progress
+        last, own_step = self.progress, _whole(step)
         if last is not None:
             is_other_counter = last.steps is not None and steps is None and step is not None and step > last.steps
             if step is None or is_other_counter:
@@ -261,10 +334,12 @@ class _SourceReader:
             elif epochs is None:
                 epochs = last.epochs
         self.progress = Progress(time, _whole(step), _whole(steps), epoch, _whole(epochs))
+        self.pace.add(self.progress, own_step, is_end=bool(plan.figures))
 
     def _is_bar_of_training(self, plan: LinePlan, total: int | None) -> bool:
         """Return whether a bar says so itself, or is the first without a name, while no lines count steps."""
         if plan.is_strong or words.is_training(plan.description):
+            self.bar_total = total
             return True
         if self.bar_total is None or not self.is_training:
             self.bar_total = total

@@ -40,7 +40,7 @@ def read_header(text: str) -> tuple[str, ...]:
         return ()
     text = _BAR.sub("", text)
     cells = _cells(text)
-    if len(wide := re.split(r"\s{2,}", text.strip())) < len(cells) and "|" not in text:
+    if len(wide := re.split(r"\s{2,}", text.strip())) < len(cells) and "|" not in text and "\t" not in text:
         cells = wide
     names = tuple(words.plain_name(cell) or cell for cell in cells)
     if not _FEWEST_COLUMNS <= len(names) <= _MOST_COLUMNS or len(set(names)) < len(names):

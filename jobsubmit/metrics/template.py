@@ -24,7 +24,7 @@ _PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?![\w<,])"
     r"|\[?\b(?:DEBUG|INFO|WARN|WARNING|ERROR|NOTICE|CRITICAL)\b\]?:?"
     r"|\[(?:rank|Rank|RANK|GPU|gpu|worker|node|default|titan|pid)\s*:?\s*\d*\]:?"
-    r"|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
+    r"|[A-Za-z_]\w*(?:\.\w+)+:\d+(?=\s)|\(\d+/\d+\)(?=\s+[A-Z]\w+)|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
     r"|[\[(]?[\w./<>-]+\.(?:py|cc|cpp)[: ]+(?:line )?\d+(?::\w+)?[\])]?:?"
     r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
     r")\s*)+"

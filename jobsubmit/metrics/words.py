@@ -21,7 +21,7 @@ _STEP_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_STEP_WORDS})$", re.IGNORECASE)
 _EPOCH_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_EPOCH_WORDS}|エポック)$", re.IGNORECASE)
 _COUNTED = re.compile(
     r"(?:^|_)(?:port|version|epochs|addr|max_(?!mem)\w+|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
-    r"|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
+    r"|(?:^|_)step_in_(?:epoch|slice)$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
     r"|train_wall|train_time|time_elapsed|of|to|and|in|code|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
     r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程)$"
     r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
@@ -78,7 +78,7 @@ _VALIDATION = re.compile(
     re.IGNORECASE,
 )
 _PREPARATION = re.compile(
-    r"map|filter|download|load|fetch|tokeni[sz]|generat|extract|convert|prepar|process|saving|save|resolv|pars|cach|build|"
+    r"map|filter|group|download|load|fetch|tokeni[sz]|generat|extract|convert|prepar|process|saving|save|resolv|pars|cach|build|"
     r"scan|read|writ|upload|collect|indexing|shard|sampling|predict|inference|sanity|下载|加载|处理|推理",
     re.IGNORECASE,
 )

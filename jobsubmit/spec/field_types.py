@@ -178,6 +178,24 @@ def _restart_condition(value: object) -> str:
     return text
 
 
+def _metric_name(value: object) -> str:
+    text = plain_text(value)
+    if not re.fullmatch(r"[\w@./ -]{1,60}", text):
+        raise wrong("must be a name of letters, digits, and _ @ . / - of at most 60 characters")
+    return re.sub(r"[^\w@]+|_+", "_", text.lower()).strip("_") or text
+
+
+def _metric_pattern(value: object) -> str:
+    text = plain_text(value)
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise wrong(f"is not a regular expression: {error}") from None
+    if groups < 1:
+        raise wrong("must have a group that contains the number, as in `train=([0-9.]+)`")
+    return text
+
+
 def _command(value: object) -> tuple[str, ...]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
@@ -262,6 +280,8 @@ RestartCondition = Annotated[
     BeforeValidator(_restart_condition),
     text_schema(rf"{'|'.join(RESTART_CONDITIONS)}|exit:0*([1-9]\d?|1\d\d|2[0-4]\d|25[0-5])|log:/[\s\S]+/"),
 ]
+MetricName = Annotated[str, BeforeValidator(_metric_name), text_schema(r"[\w@./ -]{1,60}")]
+MetricPattern = Annotated[str, BeforeValidator(_metric_pattern), text_schema(r"[\s\S]*\([\s\S]*")]
 Command = Annotated[
     tuple[str, ...],
     PlainValidator(_command),

@@ -18,6 +18,8 @@ from jobsubmit.spec.field_types import (
     HyperparameterName,
     JobName,
     Location,
+    MetricName,
+    MetricPattern,
     NodeCount,
     Pause,
     RelativeFile,
@@ -38,6 +40,7 @@ RdzvBackendName: TypeAlias = Literal["static", "c10d"]
 LocalRank: TypeAlias = Literal["env", "argument"]
 PassedAs: TypeAlias = Literal["hyperparameter", "env"]
 Profile: TypeAlias = Literal["sync", "buckets"]
+Tracker: TypeAlias = Literal["wandb", "mlflow", "swanlab"]
 
 
 class ResourcesSpec(FrozenModel):
@@ -329,6 +332,18 @@ class _CommonSpec(FrozenModel):
         description="Measure DistributedDataParallel in each step for `jobsubmit report`, without changes to your "
         "code: sync, or buckets (also each bucket of gradients, which costs more).",
         examples=["sync"],
+    )
+    metrics: dict[MetricName, MetricPattern] = Field(
+        default_factory=dict,
+        description="Metrics by your own regular expressions, for output that jobsubmit does not read by itself; the "
+        "first group contains the number. The names step, steps, epoch and epochs count the progress.",
+        examples=[{"loss": "train=([0-9.]+)", "step": "it ([0-9]+)"}],
+    )
+    tracking: tuple[Tracker, ...] = Field(
+        (),
+        description="Experiment trackers (wandb, mlflow, swanlab) that get the job id as the group of their runs, in "
+        "their own environment variables.",
+        examples=[["wandb"]],
     )
     store: StoreSpec = Field(
         default_factory=StoreSpec.model_construct,
