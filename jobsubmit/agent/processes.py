@@ -32,8 +32,17 @@ def die_with_parent(number: int) -> None:
 
 def find_descendants(of: Iterable[int] = ()) -> list[int]:
     """Return the pids of the descendants of some processes, by default of this one; empty outside Linux."""
+    return _below(list(of) or [os.getpid()], _children_of_all())
+
+
+def find_trees(roots: Iterable[int]) -> dict[int, list[int]]:
+    """Return the pids of the descendants of each of some processes; empty outside Linux."""
     children = _children_of_all()
-    found, queue = [], list(of) or [os.getpid()]
+    return {root: _below([root], children) for root in roots}
+
+
+def _below(queue: list[int], children: dict[int, list[int]]) -> list[int]:
+    found = []
     while queue:
         below = children.get(queue.pop(), [])
         found += below

@@ -115,6 +115,7 @@ class AgentRequest(TypedDict):
     faults: list[Fault]
     rank_exit_ends_job: bool
     python: NotRequired[str]
+    tracking: NotRequired[list[str]]
 
 
 class FetchScript(TypedDict):

@@ -101,7 +101,8 @@ class Backend(Protocol):
         """Yield the recorded events of the job: each has "t", in seconds since the epoch, and "event", a word."""
 
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
-        """Yield the timing file of each process that was profiled (see agent/timing/recorder.py), in any order.
+        """Yield the files with what was measured, in any order: the timing file of each process that was profiled (see
+        agent/timing/recorder.py), and the samples of each node (agent/machine/sampler.py).
 
         It works while the job runs and includes killed attempts; the last line of a file may be incomplete.
         """

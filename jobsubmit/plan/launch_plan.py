@@ -21,6 +21,7 @@ from jobsubmit.spec.job_spec import (
     Profile,
     RestartsSpec,
     SpawnSpec,
+    Tracker,
 )
 from jobsubmit.spec.modes import Start
 
@@ -62,6 +63,8 @@ class LaunchPlan:
     hang_after: int
     is_hang_chosen: bool
     profile: Profile | None
+    metrics: tuple[tuple[str, str], ...]
+    tracking: tuple[Tracker, ...]
     templates: Path | None
     store: StoreAddress
     layout: Layout | None
@@ -125,6 +128,8 @@ def build_plan(
         hang_after=_HANG_SECONDS if spec.hang_after is None else spec.hang_after,
         is_hang_chosen=spec.hang_after is not None,
         profile=spec.profile,
+        metrics=tuple(spec.metrics.items()),
+        tracking=spec.tracking,
         templates=Path(spec.templates) if spec.templates else None,
         store=settings.store(spec),
         layout="tree" if remote else spec.layout,

@@ -15,33 +15,41 @@ from jobsubmit.agent.json_form import read_fields
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BackendError
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.mounts import Mount
 
 
 class KeptPlan(NamedTuple):
-    """The part of a plan that is read back: the fields of its backend, its store, and its `profile`."""
+    """The part of a plan that is read back: its store, and the fields of the same names."""
 
     backend: dict[str, Any]
     store: StoreAddress
     profile: str | None
+    metrics: dict[str, str]
+    mounts: list[Mount]
+    checkpoints_of: str
 
 
 def plan_text(plan: LaunchPlan) -> str:
     """Return the content of the file."""
-    values = {**asdict(plan), "store": plan.store._asdict()}
+    mounts = [mount._asdict() for mount in plan.mounts]
+    values = {**asdict(plan), "store": plan.store._asdict(), "mounts": mounts, "metrics": dict(plan.metrics)}
     return json.dumps(values, default=_jsonable, ensure_ascii=False, indent=1) + "\n"
 
 
 def read_plan(job_dir: Path) -> KeptPlan | None:
     """Return the plan of a job, or None if it was not submitted from this machine.
 
-    Raises BackendError if the file cannot be read. Earlier versions wrote the store as a list.
+    Raises BackendError if the file cannot be read. Earlier versions wrote store and mounts as lists; then the mounts
+    are not read back.
     """
     path = JobDirectory(job_dir).plan
     try:
         values = read_fields(read_file(path), {"backend": dict, "store": (list, dict)})
         store = values["store"]
         address = StoreAddress(**store) if isinstance(store, dict) else StoreAddress(*store)
-        return KeptPlan(values["backend"], address, values.get("profile"))
+        metrics, checkpoints_of = values.get("metrics") or {}, values.get("checkpoints_of") or ""
+        mounts = [Mount(**mount) for mount in values.get("mounts", ()) if isinstance(mount, dict)]
+        return KeptPlan(values["backend"], address, values.get("profile"), metrics, mounts, checkpoints_of)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

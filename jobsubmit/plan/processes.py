@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from jobsubmit.agent import node_contract as contract
+from jobsubmit.agent.tracking import tracking_variables
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.spec.constraints import SINGLE_NODE_RANKS
 
@@ -140,6 +141,9 @@ def _shared(plan: LaunchPlan) -> Iterator[tuple[str, Value]]:
         yield contract.THREADS, Value("<CPUs of the node, divided by its processes>", "jobsubmit", is_open=True)
     if contract.UNBUFFERED not in dict(plan.env):
         yield contract.UNBUFFERED, Value("1", "jobsubmit")
+    for name, text in tracking_variables(plan.tracking, _JOB_ID.text, 0).items():
+        if name not in dict(plan.env):
+            yield name, Value(text, "jobsubmit", is_open=True)
     if plan.profile:
         yield contract.PROFILE, Value(plan.profile, "spec")
     if not plan.has_launcher:

@@ -9,6 +9,7 @@ import time
 
 from .. import events, job_directory, processes, status_file
 from ..logs.reading import last_lines
+from ..machine.sampler import MachineSampler
 from ..protocol import Failure, StruckFault
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
@@ -52,6 +53,7 @@ class Attempt:
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
         self.watch = hang_detector.HangWatch(job.request["hang_after"])
         self.memory = oom_detector.OomDetector()
+        self.machine = MachineSampler(job.dir, job.nodes[0], number)
         self.unclear_since: float | None = None
         self.ready_since: float | None = None
         self.first_ended_at: float | None = None
@@ -81,6 +83,7 @@ class Attempt:
         self._note_progress()
         self._strike()
         self.outputs.poll()
+        self._sample_machine()
         return self._success() or self._failure() or self._hang()
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,6 +155,19 @@ class Attempt:
         if told_step:
             self._note_recovery()
             self.members.note_training()
+
+    def _sample_machine(self) -> None:
+        """Record what the ranks use of the machine, or without ranks the nodes."""
+        if not self.machine.is_due():
+            return
+        running = self.table.running()
+        roots = {str(rank): pid for rank, pid in running.items()}
+        nodes = {str(rank): self.table.ranks[rank].node for rank in running}
+        if not roots and self.job.is_command:
+            leaders = {"node %d" % node.index: node for node in self.nodes}
+            roots = {name: node.leader.pid for name, node in leaders.items() if node.leader}
+            nodes = {name: node.index for name, node in leaders.items()}
+        self.machine.sample(roots, nodes)
 
     def _any_output(self) -> bool:
         logs = [
@@ -227,7 +243,7 @@ class Attempt:
             return None
         ended = self.table.succeeded()
         limit = min(self.watch.seconds, hang_detector.EXIT_SECONDS) if ended else self.watch.seconds
-        others = set(self.outputs.pids())
+        others = {*self.outputs.pids(), *self.machine.pids()}
         if self.table.ranks:  # a launcher that waits for its ranks does so by looking, again and again
             others |= {node.leader.pid for node in self.nodes if node.leader}
         silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.find_descendants()) - others)

@@ -7,6 +7,7 @@ import os
 from .. import node_contract as contract
 from ..job_directory import JobDirectory
 from ..protocol import AgentRequest, Assignment, Mount
+from ..tracking import tracking_variables
 from .node_scope import AllNodes, OneNode
 
 HOOK_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook")
@@ -35,6 +36,7 @@ class NodeEnvironments:
         environment = {
             **self.base,
             **self.scope.share_of(node, self.nproc, self.base),
+            **tracking_variables(request.get("tracking", ()), request["job_id"], attempt),
             **request["env"],
             **self.assignment["secrets"],
             **self._hosts(),

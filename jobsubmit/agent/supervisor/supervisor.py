@@ -74,6 +74,7 @@ class Supervisor:
             outcome = attempt.run()
         except Outcome as early:
             outcome = early
+        attempt.machine.close()
         self.job.phases.end("training")
         self.job.phases.start("exit")
         self._stop(outcome)

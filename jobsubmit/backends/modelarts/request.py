@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent.node_contract import AGENT_REQUEST, JOB_FOLDER, JOB_ID, is_reserved
+from jobsubmit.agent.tracking import tracking_variables
 from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request
@@ -63,7 +64,11 @@ def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _algorithm(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> dict[str, Any]:
     folder = api_path(code.uri)
-    environments = {**dict(plan.env), **{name: _PLACEHOLDER.format(source) for name, source in plan.secrets}}
+    environments = {
+        **tracking_variables(plan.tracking, job_id, 0),
+        **dict(plan.env),
+        **{name: _PLACEHOLDER.format(source) for name, source in plan.secrets},
+    }
     data = {
         "inputs": [_channel(plan, mount) for mount in plan.mounts if mount.kind == "input"],
         "outputs": [_channel(plan, mount) for mount in plan.mounts if mount.kind != "input"],

@@ -37,6 +37,8 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
         # A start command of the user's own may restart its ranks: there only the end of the command counts.
         "rank_exit_ends_job": plan.command is None,
     }
+    if plan.tracking:
+        request["tracking"] = list(plan.tracking)
     python = getattr(plan.backend, "python", None)
     return {**request, "python": python} if python else request
 
