@@ -75,7 +75,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "report": Command(
             "report",
             "report",
-            "Show where the time of a job went: its phases and its training steps.",
+            "Show where the time of a job went, its curves, and what it used.",
             ("report my-job --html report.html", "report my-job-abc123 my-job-def456"),
             ("create --profile-sync", "status"),
         ),

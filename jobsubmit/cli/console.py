@@ -10,8 +10,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -29,13 +29,19 @@ _PIPE_WIDTH = 1000
 LATER = "\0later"  # in a document: a list that is written item by item
 _ITEMS_AT_ONCE = 1000
 _SLOW_SECONDS = 2.0
+READING_OUTPUT = "reading the output of the job …"
 # Controls, what turns the direction of writing, and half signs; tabs and ends of lines steer nothing.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Output:
-    """How this process writes its output; set by the options -o and --debug."""
+    """How this process writes its output; set by the options -o and --debug.
+
+    `hidden` gives a context in which nothing else is drawn on the terminal, such as a footer.
+    """
+
+    hidden: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
 
     def __init__(self) -> None:
         self.json = False
@@ -112,7 +118,7 @@ class Output:
     def talk(self, text: str, style: str = "") -> None:
         """Write a message for people to stderr, in their language."""
         text = visible(translate(text))
-        with self.unread(sys.stderr):
+        with self.hidden(), self.unread(sys.stderr):
             if not sys.stderr.isatty():
                 print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is what the console would write there
                 return

@@ -131,6 +131,31 @@ class JobDocument(_Document):
     warnings: list[str]
 
 
+class TrainingProgress(_Document):
+    """How far a training is, by its output; null for what the output does not show."""
+
+    step: int | None
+    steps: int | None
+    """The total beside the step: of the whole training, or of one epoch if the steps start again in each."""
+    epoch: float | None
+    epochs: int | None
+    loss: float | Literal["nan", "inf", "-inf"] | None
+    """The newest value of the loss."""
+    loss_name: str
+    """The name of the loss as printed, in lower case; empty if there is none."""
+    done: float | None
+    """The share of the training that is done, from 0 to 1."""
+    ends: str | None
+    """When the training will end at its pace so far: ISO 8601 in UTC."""
+
+
+class StatusDocument(JobDocument):
+    """A job, and how far its training is."""
+
+    training: TrainingProgress | None
+    """Null if the output shows no training."""
+
+
 class Process(_Document):
     """Where a rank runs."""
 
@@ -138,7 +163,7 @@ class Process(_Document):
     pid: int
 
 
-class Description(JobDocument):
+class Description(StatusDocument):
     """A job with all that its directory holds."""
 
     directory: str
@@ -162,6 +187,8 @@ class Summary(_Document):
     state: State
     reason: str
     message: str
+    training: TrainingProgress | None
+    """Null if the output shows no training, or if there are many jobs and this one was not read yet."""
 
 
 class Event(_Open):
@@ -231,6 +258,10 @@ class MetricsDocument(_Document):
     id: str
     progress: list[MetricProgress]
     series: list[MetricSeries]
+    ends: str | None
+    """When the training will end at its pace so far: ISO 8601 in UTC; null if that is unknown, or the job has ended."""
+    notes: list[str]
+    """What is wrong: a loss that is not a number or does not move, steps that went back."""
 
 
 class FindingDocument(_Document):
@@ -555,6 +586,67 @@ class Training(_Document):
     bucket_medians: list[BucketTime]
 
 
+class GoodputDocument(_Document):
+    """Which share of the wall time of a job was training steps that counted, and where the rest went."""
+
+    share: float | None
+    """From 0 to 1; null if the job took no time."""
+    seconds: dict[str, float]
+    """The wall time by what it was spent on; `training steps` are those that no restart did again."""
+    knows_steps: bool
+    """Whether the output shows steps. If not, the whole training phase counts as `training steps`."""
+
+
+class RankUse(_Document):
+    """What a rank and the processes that it started used of their machine."""
+
+    name: str
+    """The number of the rank, or `node N` for a job without ranks."""
+    node: int
+    cores: float | None
+    """The mean number of busy CPU cores."""
+    memory: float
+    """The peak, in bytes."""
+    read: float
+    """Bytes read from storage."""
+    written: float
+
+
+class NodeUse(_Document):
+    """The memory of a node, in bytes."""
+
+    node: int
+    cores: int
+    """The CPU cores that the job may use."""
+    peak: float
+    limit: float
+    memory: list[tuple[float, float]]
+    """How it changed: seconds since the epoch, and bytes in use."""
+
+
+class AcceleratorUse(_Document):
+    """What a GPU or NPU did; null for what its driver does not report."""
+
+    node: int
+    index: int
+    percent: float | None
+    """How busy it was, on average."""
+    peak: float | None
+    """The peak of its memory, in bytes."""
+    memory: float | None
+    watts: float | None
+    degrees: float | None
+    readings: int
+
+
+class MachinesDocument(_Document):
+    """What a job used of its machines; empty lists if its backend keeps no figures."""
+
+    ranks: list[RankUse]
+    nodes: list[NodeUse]
+    accelerators: list[AcceleratorUse]
+
+
 class ReportDocument(_Document):
     """Where the time of a job went."""
 
@@ -566,6 +658,8 @@ class ReportDocument(_Document):
     phases: list[ReportPhase]
     marks: list[Mark]
     syncs: list[Training]
+    goodput: GoodputDocument
+    machines: MachinesDocument
     notes: list[str]
 
 
@@ -620,7 +714,7 @@ DOCUMENTS: dict[str, Any] = {
     "create": JobDocument | DryRun,
     "run": JobDocument | DryRun,
     "rerun": JobDocument | DryRun,
-    "status": JobDocument,
+    "status": StatusDocument,
     "describe": Description,
     "wait": JobDocument,
     "cancel": JobDocument,

@@ -11,16 +11,20 @@ import typer
 from jobsubmit.backends.models import State
 from jobsubmit.cli.console import columns, counted, out, readable, table
 from jobsubmit.cli.options import JobNames, Since, moment
+from jobsubmit.cli.training import left_cell, loss_cell, step_cell, training_document
 from jobsubmit.common.durations import age_text, time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.listing import Filter, Summary, summarize_jobs
+from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, read_trainings
 from jobsubmit.jobs.records import JobRecords
 
 _SHOWN = 50
 _WATCH_SECONDS = 1.0
-_COLUMNS = ("id", "state", "mode", "nodes", "backend")
+_COLUMNS = ("id", "state", "step", ">loss", ">ETA", "mode", "nodes", "backend")
+_DROPPED = ("ETA", "loss", "step")  # in this order, on a narrow terminal
+_GAP = 2  # between two columns of a table
 States: TypeAlias = Annotated[
     list[State] | None,
     typer.Option("--state", metavar="STATE", case_sensitive=False, help="Only jobs in this state. May be repeated."),
@@ -41,7 +45,11 @@ def list_(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")] = False,
 ) -> None:
-    """List the jobs submitted from this machine, newest first."""
+    """List the jobs submitted from this machine, newest first.
+
+    Shows the step, the loss and the time left of each job, as far as its output
+    shows them.
+    """
     settings = load_settings()
     chosen = Filter(tuple(state or ()), moment("--since", since), name=name)
     limit = number if number is not None else 0 if out.json else _SHOWN
@@ -55,40 +63,69 @@ def list_(
     jobs = summarize_jobs(settings, chosen)
     shown = jobs[:limit] if limit else jobs
     if out.json:
-        out.document([{**job._asdict(), "created": time_text(job.created)} for job in shown])
+        trainings = read_trainings(shown, settings)
+        out.document([_document(job, trainings.get(job.id)) for job in shown])
         return
     if not jobs and chosen == Filter():
         out.talk("no jobs yet: jobsubmit init writes a job file, jobsubmit create submits it")
     elif not jobs:
         out.talk("no job matches; jobsubmit list shows all")
     elif sys.stdout.isatty():
-        out.stdout.print(_table(shown))
+        out.stdout.print(_table(shown, settings))
     else:
-        out.data(_plain(shown))
+        out.data(_plain(shown, settings))
     if len(shown) < len(jobs):
         out.talk(f"{len(jobs) - len(shown):,} more; jobsubmit list -n 0 shows all")
 
 
-def _row(job: Summary, state: Any, when: str) -> tuple[Any, ...]:
-    return job.id, state, job.mode, str(job.nodes), job.backend, when
+def _document(job: Summary, training: TrainingState | None) -> dict[str, Any]:
+    return {**job._asdict(), "created": time_text(job.created), "training": training_document(training)}
 
 
-def _plain(jobs: list[Summary]) -> str:
+def _rows(jobs: list[Summary], settings: Settings, whens: list[str]) -> list[tuple[str, ...]]:
+    trainings, now = read_trainings(jobs, settings), time.time()
+    rows: list[tuple[str, ...]] = []
+    for job, when in zip(jobs, whens, strict=True):
+        training = trainings.get(job.id, NOTHING_SHOWN)
+        left = "" if State(job.state).is_final else left_cell(training, now)
+        state = job.state + (f" ({job.reason})" if job.reason else "")
+        cells = (step_cell(training), loss_cell(training), left)
+        rows.append((job.id, state, *cells, job.mode, str(job.nodes), job.backend, when))
+    return rows
+
+
+def _plain(jobs: list[Summary], settings: Settings) -> str:
     """Return the table for a pipe."""
-    states = [job.state + (f" ({job.reason})" if job.reason else "") for job in jobs]
-    rows = [_row(job, state, time_text(job.created)) for job, state in zip(jobs, states, strict=True)]
-    return columns([(*_COLUMNS, "created"), *rows])
+    rows = _rows(jobs, settings, [time_text(job.created) for job in jobs])
+    return columns([(*_COLUMNS, "created"), *([cell or "-" for cell in row] for row in rows)])
 
 
-def _table(jobs: list[Summary]) -> Any:
-    """Return the table for a terminal; ids are never cut."""
+def _table(jobs: list[Summary], settings: Settings) -> Any:
+    """Return the table for a terminal; ids are never cut, and a narrow one has fewer columns."""
     from jobsubmit.cli.formatting import state_text
 
-    now = time.time()
-    rows = [_row(job, state_text(job.state, job.reason), age_text(now - job.created)) for job in readable(jobs)]
-    found = table((*_COLUMNS, ">age"), rows)
+    now, shown = time.time(), readable(jobs)
+    heads = [*_COLUMNS, ">age"]
+    rows: list[list[Any]] = [
+        list(row) for row in _rows(shown, settings, [age_text(now - job.created) for job in shown])
+    ]
+    for name in _DROPPED:
+        if _width(heads, rows) > out.stdout.width:
+            place = [head.lstrip(">") for head in heads].index(name)
+            for row in (heads, *rows):
+                del row[place]
+    for row, job in zip(rows, shown, strict=True):
+        row[1] = state_text(job.state, job.reason)
+    found = table(heads, rows)
     found.columns[0].no_wrap, found.columns[0].min_width = True, max((len(job.id) for job in jobs), default=0)
     return found
+
+
+def _width(heads: list[str], rows: list[list[Any]]) -> int:
+    from rich.cells import cell_len
+
+    longest = (max(map(cell_len, column)) for column in zip([head.lstrip(">") for head in heads], *rows, strict=True))
+    return sum(longest) + _GAP * (len(heads) - 1)
 
 
 def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
@@ -98,7 +135,7 @@ def _watch(settings: Settings, chosen: Filter, limit: int) -> None:
         with Live(console=out.stdout, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             while True:
                 jobs = summarize_jobs(settings, chosen)
-                live.update(_table(jobs[:limit] if limit else jobs), refresh=True)
+                live.update(_table(jobs[:limit] if limit else jobs, settings), refresh=True)
                 time.sleep(_WATCH_SECONDS)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

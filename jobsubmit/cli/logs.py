@@ -19,10 +19,12 @@ from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.options import JobName, Since, moment, rank_numbers
+from jobsubmit.cli.training import with_footer
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs.progress import open_metrics
 from jobsubmit.jobs.records import JobRecord, find_job
 
 _SILENT_SECONDS = 60.0
@@ -71,6 +73,8 @@ def logs(
             show = _writer(download, open_files, timestamps) if download else _printer(timestamps, raw=raw)
             found = following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record))
             found = say_when_silent(found, record) if follow else found
+            if follow and not (out.json or download):
+                found = with_footer(found, sys.stdout, open_metrics(record, settings))
             is_exact = raw or out.json or download or not (follow or sys.stdout.isatty())
             for line in found if is_exact else lines_to_show(found, folded=follow):
                 show(line)

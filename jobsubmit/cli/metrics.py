@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -15,12 +17,15 @@ from jobsubmit.cli import console
 from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import JobName, rank_numbers
+from jobsubmit.cli.training import duration_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED
 from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs.progress import open_metrics
 from jobsubmit.jobs.records import JobRecord, find_job
 from jobsubmit.metrics.collection import Metrics, Series
 from jobsubmit.metrics.model import Point, Progress
+from jobsubmit.metrics.observations import observe
 from jobsubmit.metrics.reader import Reading, Source
 
 _COLUMNS = ("time", "node", "rank", "name", "epoch", "step", "value")
@@ -51,10 +56,12 @@ def metrics(
     Reads them from the output of the ranks, without changes to your code. Shows
     only what is certain: a loss beside a step or an epoch, or lines of the same
     form that come again. Names are as printed, in lower case; validation lines
-    get the word before them, as in val_loss.
+    get the word before them, as in val_loss. Also reads TensorBoard event files
+    in the outputs and checkpoints of the job. The field `metrics` of a job file
+    adds patterns of your own.
     """
     record, settings = find_job(job)
-    found = Metrics()
+    found = open_metrics(record, settings)
     try:
         readings = _read(record, settings, found, rank, follow=follow)
         if output == "csv":
@@ -62,14 +69,23 @@ def metrics(
         elif follow and output == "text":
             _print_lines(readings)
         else:
-            for _ in readings:
-                pass
+            with nullcontext() if follow else console.said_if_slow(console.READING_OUTPUT):
+                for _ in readings:
+                    pass
+            if rank is None and not follow:
+                from jobsubmit.jobs.event_files import read_event_files  # it loads the stores
+
+                read_event_files(record, settings, found)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    end = None if output == "csv" or following.status(record, settings).state.is_final else found.end()
     if output == "json":
-        out.document(_document(record.id, found))
-    elif output == "text" and not follow:
-        _print_summary(record, found)
+        out.document(_document(record.id, found, end))
+    elif output == "text":
+        if not follow:
+            _print_summary(record, found, end)
+        for note in observe(found):
+            out.talk(f"note: {note}")
 
 
 def _read(
@@ -101,7 +117,7 @@ def _print_lines(readings: Iterator[Reading]) -> None:
         out.data(f"[{_who(source)}] {' '.join((*_position_words(point), name, _number(point.value)))}")
 
 
-def _print_summary(record: JobRecord, found: Metrics) -> None:
+def _print_summary(record: JobRecord, found: Metrics, end: float | None) -> None:
     series = found.series()
     if not series:
         hint = "the ranks print no loss or accuracy that certainly belongs to a step or an epoch"
@@ -109,6 +125,8 @@ def _print_summary(record: JobRecord, found: Metrics) -> None:
         return
     for source, progress in found.progress().items():
         out.data(f"{_who(source)}: {_progress_text(progress)}")
+    if end is not None:
+        out.data(f"time left: {duration_text(max(0.0, end - time.time()))}")
     heads = ("series", "rank", ">points", ">first", ">lowest", ">highest", ">last", "curve")
     out.table(heads, [_row(one, console.readable) for one in series])
 
@@ -149,7 +167,7 @@ def _number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _document(job_id: str, found: Metrics) -> dict[str, Any]:
+def _document(job_id: str, found: Metrics, end: float | None) -> dict[str, Any]:
     return {
         "id": job_id,
         "progress": [
@@ -162,6 +180,8 @@ def _document(job_id: str, found: Metrics) -> dict[str, Any]:
             | {"points": [_point_fields(point) for point in one.points]}
             for one in found.series()
         ],
+        "ends": None if end is None else line_time(end),
+        "notes": observe(found),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import jobsubmit
-from jobsubmit.cli.console import out, readable, table
+from jobsubmit.cli.console import READING_OUTPUT, out, readable, said_if_slow, table
 from jobsubmit.cli.options import JobName
 from jobsubmit.config import load_settings
 from jobsubmit.errors import UsageError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BAR, _SHORTEST_BAR, _LONGEST_BAR = 40, 12, 80
 _OTHER_COLUMNS = 52  # beside a bar
 _MOST_PHASES, _MOST_RANKS = 40, 16
+_CURVE = 30  # characters
 _PHASE_COLOURS = {"training": "green", "checkpoint": "magenta", "queue": "bright_black"}
 _PARTS = {
     "forward": ("░", "blue"),
@@ -45,19 +46,22 @@ def report(
         typer.Option("--html", metavar="FILE", help="Also write the report as one HTML page.", dir_okay=False),
     ] = None,
 ) -> None:
-    """Show where the time of a job went: its phases and its training steps.
+    """Show where the time of a job went, its curves, and what it used.
 
+    Shows the phases, the share of the time that was training steps (goodput),
+    the curves that the training printed, and CPU, memory and accelerators.
     Training steps are timed if the job was submitted with --profile-sync (or
     `profile: sync` in the job file). The report then shows forward, backward
     and communication time, how much communication is not hidden behind
     computation, and which rank makes the others wait. With a second job, it
-    shows the ratio of their times, with a 95% interval.
+    shows the ratio of their times, with a 95% interval, and the curves of both.
     """
     from jobsubmit.report import report as build
 
     settings = load_settings()
     records = JobRecords(settings)
-    found = [build.report(records.find(name), settings) for name in (job, *((other,) if other else ()))]
+    with said_if_slow(READING_OUTPUT):
+        found = [build.report(records.find(name), settings) for name in (job, *((other,) if other else ()))]
     compared = build.compare(found[0], found[1]) if other else ()
     if html is not None:
         _write_page(html, found, compared)
@@ -95,7 +99,8 @@ def _show(found: Report) -> None:
     console = out.stdout
     status = found.status
     console.print(Text.assemble(f"job {found.record.id} ", formatting.state_text(status.state.value, status.reason)))
-    for part in [_phases(found), *(part for sync in found.syncs for part in _sync(sync))]:
+    parts = [_phases(found), *_goodput(found), *_curves(found), *_machines(found)]
+    for part in [*parts, *(part for sync in found.syncs for part in _sync(sync))]:
         console.print()
         console.print(part)
     for mark in readable(found.marks):
@@ -118,6 +123,35 @@ def _phases(found: Report) -> RenderableType:
         bar = Text(_bar(spans, length, width), style=_PHASE_COLOURS.get(phase.name, "cyan"))
         rows.append((readable(phase_name(phase)), seconds_text(spans[0][0]), seconds_text(phase.seconds), bar))
     return table(("phase", ">began after", ">took", ""), rows)
+
+
+def _goodput(found: Report) -> Iterator[RenderableType]:
+    from jobsubmit.report.text import goodput_rows, percent_text
+
+    if found.goodput.share is not None:
+        heads = (f"goodput: {percent_text(found.goodput.share)}", ">time", ">share")
+        yield table(heads, readable(goodput_rows(found.goodput)))
+
+
+def _curves(found: Report) -> Iterator[RenderableType]:
+    from jobsubmit.report.text import curve_text
+
+    rows = [
+        (readable(curve.name), curve.who, f"{curve.lowest:.4g}", f"{curve.last:.4g}", curve_text(curve))
+        for curve in found.curves
+    ]
+    if rows:
+        yield table(("metric", "rank", ">lowest", ">last", "curve"), rows)
+
+
+def _machines(found: Report) -> Iterator[RenderableType]:
+    from jobsubmit.report.machine_use import accelerator_rows, rank_rows
+
+    if ranks := rank_rows(found.machines)[:_MOST_RANKS]:
+        yield table(("process", "node", ">busy cores", ">peak memory", ">read", ">written"), ranks)
+    if accelerators := accelerator_rows(found.machines)[:_MOST_RANKS]:
+        heads = ("node", "accelerator", ">busy", ">peak memory", ">of", ">power", ">hottest")
+        yield table(heads, accelerators)
 
 
 def _bar_width() -> int:
@@ -180,7 +214,8 @@ def _ranks(sync: Sync) -> Iterator[RenderableType]:
 def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> None:
     from rich.text import Text
 
-    from jobsubmit.report.text import phase_rows, ratio_rows, straggler_text
+    from jobsubmit.report.curves import common_curves
+    from jobsubmit.report.text import curve_text, phase_rows, ratio_rows, straggler_text
 
     ids = [one.record.id for one in found]
     jobs = [f">{job_id}" for job_id in ids]
@@ -190,7 +225,24 @@ def _show_comparison(found: list[Report], compared: Sequence[Comparison]) -> Non
         out.stdout.print(table(heads, ratio_rows(one)))
         out.stdout.print()
     out.stdout.print(table(("phase, in total", *jobs), phase_rows(found[0], found[1])))
+    pairs = common_curves(found[0].curves, found[1].curves)
+    if pairs:
+        rows = [
+            (
+                readable(one.name),
+                f"{one.last:.4g}",
+                f"{other.last:.4g}",
+                curve_text(one, _CURVE),
+                curve_text(other, _CURVE),
+            )
+            for one, other in pairs
+        ]
+        out.stdout.print()
+        out.stdout.print(table(("metric, last value", *jobs, f"curve of {ids[0]}", f"of {ids[1]}"), rows))
     for report in found:
         for text in filter(None, map(straggler_text, report.syncs)):
             out.stdout.print(Text(f"{report.record.id}: {text}", style="bold red"))
-    out.talk(f"below 1: {ids[1]} is faster; the interval covers only these two runs; another run may differ by more")
+    if compared:
+        out.talk(
+            f"below 1: {ids[1]} is faster; the interval covers only these two runs; another run may differ by more"
+        )

@@ -17,9 +17,11 @@ from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.logs import line_time, say_when_silent, say_why_it_waits
 from jobsubmit.cli.options import JobName, Propagate, RunningJob, seconds
+from jobsubmit.cli.training import training_document, training_text, with_footer
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
+from jobsubmit.jobs.progress import TrainingState, open_metrics, read_training
 from jobsubmit.jobs.records import JobRecord, find_job
 
 _CANCEL_SECONDS = 30.0
@@ -31,7 +33,8 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         lines = following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record))
-        for line in lines_to_show(say_when_silent(lines, record), folded=True):
+        lines = with_footer(say_when_silent(lines, record), sys.stderr, open_metrics(record, settings))
+        for line in lines_to_show(lines, folded=True):
             out.line(formatting.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)
     except KeyboardInterrupt:
@@ -62,21 +65,25 @@ def _detach_or_cancel(record: JobRecord, settings: Settings) -> JobStatus:
 def status(job: JobName) -> None:
     """Show the state of a job, and which process failed first.
 
-    Shows how long each phase took. If the job failed, also shows which node
+    Shows the step, the loss and the time left of the training, as far as its
+    output shows them, and how long each phase took. If the job failed, also shows which node
     and rank failed first, and the last lines of that process.
     """
     record, settings = find_job(job)
     now = following.status(record, settings)
+    training = read_training(record, settings)
     if out.json:
-        out.document(formatting.job_document(record, now))
+        out.document({**formatting.job_document(record, now), "training": training_document(training)})
         return
-    _show_status(record, now, str(settings.job_dir(record.id)))
+    _show_status(record, now, training, str(settings.job_dir(record.id)))
 
 
-def _show_status(record: JobRecord, now: JobStatus, directory: str) -> None:
+def _show_status(record: JobRecord, now: JobStatus, training: TrainingState, directory: str) -> None:
     record, now = console.readable(record), console.readable(now)
     formatting.show_report(sys.stdout, record, now)
-    facts = {
+    progress = training_text(training, None if now.state.is_final else time.time())
+    facts = {"training": progress} if progress else {}
+    facts |= {
         "handle": record.handle or "none",
         "mode": f"{record.mode}, {console.counted(record.nodes, 'node')}",
         "created": record.created_at,
@@ -98,6 +105,7 @@ def describe(job: JobName) -> None:
     found_record, settings = find_job(job)
     record = console.readable(found_record)
     now = console.readable(following.status(record, settings))
+    training = read_training(found_record, settings)
     directory = settings.job_dir(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
     files = console.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))
@@ -105,9 +113,10 @@ def describe(job: JobName) -> None:
     ranks = {event["rank"]: {"node": event["node"], "pid": event["pid"]} for event in starts}
     if out.json:
         own = {"directory": str(directory), "files": files, "ranks": ranks, "rerun_of": record.rerun_of or None}
+        own["training"] = training_document(training)
         out.document({**formatting.job_document(record, now), **own})
         return
-    _show_status(record, now, str(directory))
+    _show_status(record, now, training, str(directory))
     facts = {
         "script": f"{directory / SCRIPT_NAME}, sha256 {record.script_sha256}",
         "digest": record.digest or "unknown: the code was already in the store",

@@ -15,12 +15,15 @@ from jobsubmit.common.code_paths import short_paths
 from jobsubmit.common.durations import time_text
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.common.sizes import bytes_text
+from jobsubmit.report.curves import Curve, common_curves
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING
+from jobsubmit.report.machine_use import NodeUse, accelerator_rows, rank_rows
 from jobsubmit.report.model import Comparison, Report
 from jobsubmit.report.statistics import percentile
 from jobsubmit.report.steps import RankTimes, Sync
 from jobsubmit.report.text import (
     facts,
+    goodput_rows,
     labels,
     metric_rows,
     percent_text,
@@ -35,6 +38,8 @@ _MOST_RANKS = 32
 _MOST_BARS, _MOST_MARKS = 100, 20
 _MOST_POINTS = 400
 _TOP_OVER_P95 = 2.0
+_ALMOST_ALL, _ROOM, _MOST_NODES = 0.98, 0.05, 16
+_DECADES = 100  # the highest value is so many times the lowest: a linear scale would show one of them only
 _PARTS = ("forward", "backward", "exposed", "rest")
 
 
@@ -48,10 +53,11 @@ def render_page(reports: Sequence[Report], comparisons: Sequence[Comparison] = (
         lstrip_blocks=True,
     )
     ids = [report.record.id for report in reports]
+    is_compared = len(reports) > 1
     return environment.get_template("report.html.j2").render(
         title=" and ".join(ids),
         views=[_view(report) for report in reports],
-        comparison=_comparison(reports, comparisons) if comparisons else None,
+        comparison=_comparison(reports, comparisons) if is_compared else None,
         version=version,
         written=time_text(time.time()),
     )
@@ -90,6 +96,11 @@ def _view(report: Report) -> dict[str, Any]:
             {**mark._asdict(), "left": _percent(mark.t - begin, length), "after": seconds_text(mark.t - begin)}
             for mark in report.marks[:_MOST_MARKS]
         ],
+        "goodput": _goodput_view(report),
+        "curves": [_curve_view(curve, begin) for curve in report.curves],
+        "memories": [_memory_view(node, begin) for node in report.machines.nodes[:_MOST_NODES] if node.memory],
+        "processes": rank_rows(report.machines)[:_MOST_RANKS],
+        "accelerators": accelerator_rows(report.machines)[:_MOST_RANKS],
         "syncs": [_sync_view(sync, begin) for sync in report.syncs],
         "notes": report.notes,
         "failure": _failure(report),
@@ -139,6 +150,10 @@ def _percent(part: float, whole: float) -> str:
 
 def _cards(report: Report) -> list[dict[str, str]]:
     found = [_card("total time", seconds_text(report.end - report.begin), "from the first phase to the last")]
+    if report.goodput.share is not None:
+        found.append(_card("goodput", percent_text(report.goodput.share), "of the wall time"))
+    for curve in report.curves[:1]:
+        found.append(_card(curve.name, f"{curve.last:.4g}", f"lowest {curve.lowest:.4g}"))
     firsts = [phase for phase in report.phases if phase.name == TRAINING]
     if firsts:
         done = seconds_text(firsts[0].start - report.begin)
@@ -156,6 +171,57 @@ def _cards(report: Report) -> list[dict[str, str]]:
 
 def _card(label: str, value: str, more: str) -> dict[str, str]:
     return {"label": label, "value": value, "more": more}
+
+
+def _goodput_view(report: Report) -> dict[str, Any] | None:
+    share = report.goodput.share
+    if share is None:
+        return None
+    rows = goodput_rows(report.goodput)
+    return {"share": percent_text(share), "rows": rows, "width": _percent(share, 1.0)}
+
+
+def _curve_view(curve: Curve, begin: float) -> dict[str, str]:
+    y = [value for _, value in curve.points]
+    low, high = min(y), max(y)
+    is_log = low > 0 and high >= _DECADES * low
+    cut = high if is_log or high <= low else min(high, percentile(y, _ALMOST_ALL) + (high - low) * _ROOM)
+    beyond = sum(value > cut for value in y)
+    first, last = curve.points[0][0], curve.points[-1][0]
+    points = [(x, math.log10(value)) for x, value in curve.points] if is_log else curve.points
+    return {
+        "title": f"{curve.name}, {curve.who}",
+        "points": _line(points, math.log10(low), math.log10(cut)) if is_log else _line(points, low, cut),
+        "top": f"{cut:.4g}",
+        "bottom": f"{low:.4g}",
+        "first": f"step {first:g}" if curve.is_by_step else f"after {seconds_text(first - begin)}",
+        "last": f"step {last:g}" if curve.is_by_step else f"after {seconds_text(last - begin)}",
+        "beyond": f"{beyond} of {len(y)} values are above the chart; the highest is {high:.4g}" if beyond else "",
+        "value": f"{curve.last:.4g}" + (", logarithmic scale" if is_log else ""),
+    }
+
+
+def _memory_view(node: NodeUse, begin: float) -> dict[str, str]:
+    top = node.limit or node.peak
+    return {
+        "title": f"memory of node {node.node}",
+        "points": _line(node.memory, 0.0, top),
+        "top": bytes_text(top),
+        "bottom": "0",
+        "first": f"after {seconds_text(max(0.0, node.memory[0][0] - begin))}",
+        "last": f"after {seconds_text(max(0.0, node.memory[-1][0] - begin))}",
+        "beyond": "",
+        "value": f"{bytes_text(node.peak)} at its peak",
+    }
+
+
+def _line(
+    points: Sequence[tuple[float, float]], low: float, high: float, ends: tuple[float, float] | None = None
+) -> str:
+    """Return the points of a line in a box of 1000 by 100; `ends` are its left and right side."""
+    first, last = ends or (points[0][0], points[-1][0])
+    across, up = 1000 / ((last - first) or 1.0), 100 / ((high - low) or 1.0)
+    return " ".join(f"{(x - first) * across:.1f},{100 - up * (min(high, max(low, y)) - low):.2f}" for x, y in points)
 
 
 def _sync_view(sync: Sync, begin: float) -> dict[str, Any]:
@@ -243,7 +309,32 @@ def _comparison(reports: Sequence[Report], comparisons: Sequence[Comparison]) ->
         "names": ids,
         "models": [{"name": _pair_name(one), "rows": ratio_rows(one)} for one in comparisons],
         "phases": phase_rows(*reports),
+        "curves": [_pair_view(*pair, reports) for pair in common_curves(reports[0].curves, reports[1].curves)],
     }
+
+
+def _pair_view(one: Curve, other: Curve, reports: Sequence[Report]) -> dict[str, str]:
+    """Return two curves in one box: over the steps if both have them, else over the time since each job began."""
+    is_by_step = one.is_by_step and other.is_by_step
+    lines = [_over(curve, is_by_step, report.begin) for curve, report in zip((one, other), reports, strict=True)]
+    every = [point for line in lines for point in line]
+    low, high = min(y for _, y in every), max(y for _, y in every)
+    first, last = min(x for x, _ in every), max(x for x, _ in every)
+    return {
+        "title": one.name,
+        "first": _line(lines[0], low, high, (first, last)),
+        "second": _line(lines[1], low, high, (first, last)),
+        "top": f"{high:.4g}",
+        "bottom": f"{low:.4g}",
+        "start": f"step {first:g}" if is_by_step else f"after {seconds_text(first)}",
+        "end": f"step {last:g}" if is_by_step else f"after {seconds_text(last)}",
+    }
+
+
+def _over(curve: Curve, is_by_step: bool, begin: float) -> list[tuple[float, float]]:
+    if is_by_step:
+        return list(curve.points)
+    return [(moment - begin, value) for moment, (_, value) in zip(curve.time_of, curve.points, strict=True)]
 
 
 def _pair_name(one: Comparison) -> str:

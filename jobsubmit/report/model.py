@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.report.curves import Curve
+from jobsubmit.report.goodput import Goodput
 from jobsubmit.report.job_phases import Mark, Phase
+from jobsubmit.report.machine_use import NO_MACHINES, MachineUse
 from jobsubmit.report.statistics import Ratio
 from jobsubmit.report.steps import Sync
 
@@ -22,7 +25,9 @@ class Paper(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """How a job spent its time; moments are in seconds since the epoch, all else is in seconds and bytes."""
+    """How a job spent its time, and what its training printed; moments are in seconds since the epoch, all else is in
+    seconds and bytes.
+    """
 
     record: JobRecord
     status: JobStatus
@@ -30,6 +35,9 @@ class Report:
     marks: tuple[Mark, ...]
     syncs: tuple[Sync, ...]
     notes: tuple[str, ...]
+    goodput: Goodput
+    curves: tuple[Curve, ...] = ()
+    machines: MachineUse = NO_MACHINES
     papers: tuple[Paper, ...] = ()
 
     @property

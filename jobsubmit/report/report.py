@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,18 @@ from typing import Any
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import Settings
-from jobsubmit.errors import BackendError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor
+from jobsubmit.jobs.event_files import read_event_files
+from jobsubmit.jobs.progress import open_metrics
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.metrics.collection import Metrics
+from jobsubmit.metrics.observations import observe
 from jobsubmit.plan.plan_file import read_plan
-from jobsubmit.report.job_phases import find_marks, find_phases
+from jobsubmit.report.curves import common_curves, find_curves
+from jobsubmit.report.goodput import STEPS, Goodput, Position, measure_goodput
+from jobsubmit.report.job_phases import TRAINING, Phase, find_marks, find_phases
+from jobsubmit.report.machine_use import machine_document, machine_notes, parse_machines
 from jobsubmit.report.model import Comparison, Paper, Report
 from jobsubmit.report.statistics import compare_medians
 from jobsubmit.report.steps import METRICS, WARM_UP, Sync, measure_syncs
@@ -26,17 +35,60 @@ from jobsubmit.report.timing_files import Process, parse_processes
 def report(record: JobRecord, settings: Settings) -> Report:
     """Return the report of a job, also of one that still runs or has failed."""
     status = monitor.status(record, settings)
-    measured = parse_processes(monitor.timings(record, settings)) if record.handle else []
+    files = list(monitor.timings(record, settings)) if record.handle else []
+    measured, machines = parse_processes(files), parse_machines(files)
     found = measure_syncs(measured)
+    phases = find_phases(monitor.phases_of(record, status), measured, _ended(status))
+    metrics = _read_metrics(record, settings)
+    goodput = _goodput(record, status, phases, metrics)
+    said = [
+        *notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final),
+        *_goodput_notes(goodput),
+        *observe(metrics),
+        *machine_notes(machines),
+    ]
+    if record.handle and not machines.nodes and any(phase.name == TRAINING for phase in phases):
+        said.append(f"no figures of CPU, memory and accelerators: the {record.backend} backend has recorded none")
     return Report(
         record,
         status,
-        find_phases(monitor.phases_of(record, status), measured, _ended(status)),
+        phases,
         find_marks(status),
         found,
-        tuple(notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final)),
+        tuple(said),
+        goodput,
+        find_curves(metrics),
+        machines,
         _papers(JobDirectory(settings.job_dir(record.id))),
     )
+
+
+def _read_metrics(record: JobRecord, settings: Settings) -> Metrics:
+    """Return what the training has printed; nothing if the logs cannot be read now."""
+    metrics = open_metrics(record, settings)
+    with suppress(BackendError, JobNotFoundError):
+        for line in monitor.logs(record, settings):
+            metrics.take(line.node, line.rank, line.time, line.text)
+    read_event_files(record, settings, metrics)
+    return metrics
+
+
+def _goodput(record: JobRecord, status: JobStatus, phases: Sequence[Phase], metrics: Metrics) -> Goodput:
+    furthest = max(metrics.progress().items(), key=lambda item: (item[1].epoch or 0, item[1].step or 0), default=None)
+    positions = [Position(*one) for one in metrics.positions(furthest[0])] if furthest else []
+    hung = [recovery.detected_at for recovery in status.recoveries if recovery.what.endswith(_AFTER_HANG)]
+    ended = _ended(status)
+    if status.reason == "HANG" and ended is not None:
+        hung.append(ended)
+    begin = min((phase.start for phase in phases), default=record.created)
+    ends = [end or start for phase in phases for start, end in phase.spans]
+    end = ended if ended is not None else time.time()
+    return measure_goodput(phases, positions, begin=begin, end=max([end, begin, *ends]), hung=hung)
+
+
+def _goodput_notes(goodput: Goodput) -> Iterator[str]:
+    if not goodput.knows_steps and goodput.seconds.get(STEPS):
+        yield "goodput: the output shows no steps, so all of the training phase counts, also what was done twice"
 
 
 def _papers(files: JobDirectory) -> tuple[Paper, ...]:
@@ -56,6 +108,7 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
 
 
 _MOST_STACKS, _MOST_LETTERS = 16, 40_000
+_AFTER_HANG = " after HANG"  # the end of what a recovery is called
 
 
 def _ended(status: JobStatus) -> float | None:
@@ -68,14 +121,16 @@ def _ended(status: JobStatus) -> float | None:
 def compare(first: Report, second: Report) -> tuple[Comparison, ...]:
     """Return how the models with the same name in two jobs compare; without such models, the largest of each job.
 
-    Raises UsageError if no step of one of the jobs was timed.
+    Raises UsageError if no step of one of the jobs was timed, and no metric is common to both.
     """
     for report in (first, second):
-        if not report.syncs:
+        if not report.syncs and not common_curves(first.curves, second.curves):
             raise UsageError(
-                f"{report.record.id}: no step was timed, so there is nothing to compare",
+                f"{report.record.id}: no step was timed, and the jobs share no metric: nothing to compare",
                 "".join(report.notes[:1]),
             )
+    if not first.syncs or not second.syncs:
+        return ()
     known = {(sync.what, sync.name): sync for sync in second.syncs}
     pairs = [(sync, known[sync.what, sync.name]) for sync in first.syncs if (sync.what, sync.name) in known]
     return tuple(_compared(one, other) for one, other in pairs or [(first.syncs[0], second.syncs[0])])
@@ -162,6 +217,12 @@ def document(found: Report) -> dict[str, Any]:
         "phases": [{**phase._asdict(), "seconds": phase.seconds} for phase in found.phases],
         "marks": [mark._asdict() for mark in found.marks],
         "syncs": [_sync_document(sync) for sync in found.syncs],
+        "goodput": {
+            "share": found.goodput.share,
+            "seconds": dict(found.goodput.seconds),
+            "knows_steps": found.goodput.knows_steps,
+        },
+        "machines": machine_document(found.machines),
         "notes": list(found.notes),
     }
 

@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jobsubmit.common.sizes import bytes_text
+from jobsubmit.report.goodput import STEPS
 
 if TYPE_CHECKING:
+    from jobsubmit.report.curves import Curve
+    from jobsubmit.report.goodput import Goodput
     from jobsubmit.report.job_phases import Phase
     from jobsubmit.report.model import Comparison, Report
     from jobsubmit.report.statistics import Ratio
@@ -127,6 +130,20 @@ def phase_rows(first: Report, second: Report) -> list[tuple[str, str, str]]:
         for phase in report.phases:
             times.setdefault(phase.name, [0.0, 0.0])[index] += phase.seconds or 0.0
     return [(name, seconds_text(a), seconds_text(b)) for name, (a, b) in times.items() if max(a, b) >= _WORTH_A_LINE]
+
+
+def goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
+    """Return (what the time was spent on, how long, its share), the steps that counted first, then the longest."""
+    rest = sorted(goodput.seconds.items(), key=lambda item: (item[0] != STEPS, -item[1]))
+    kept = [(name, seconds) for name, seconds in rest if seconds >= _WORTH_A_LINE or name == STEPS]
+    return [(name, seconds_text(seconds), percent_text(seconds / (goodput.total or 1))) for name, seconds in kept]
+
+
+def curve_text(curve: Curve, width: int = 40) -> str:
+    """Return a curve as a line of blocks, the lowest value as the lowest block; empty if it does not change."""
+    values = [value for _, value in curve.points]
+    low = min(values)
+    return sparkline([value - low for value in values], width) if max(values) > low else ""
 
 
 def _ratio_text(found: Ratio) -> tuple[str, str]:

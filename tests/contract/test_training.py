@@ -147,8 +147,14 @@ def test_training(
     name = handle(done.stdout)
     status = jobsubmit.json("status", name)
     assert status["state"] == "SUCCEEDED"
+    assert status["training"]["loss"] is not None
     if is_timed:
-        assert_timed(jobsubmit.json("report", name))
+        report = jobsubmit.json("report", name)
+        assert_timed(report)
+        used = [(rank["name"], rank["node"]) for rank in report["machines"]["ranks"]]
+        assert used == [(str(rank), rank // case["nproc"]) for rank in range(ranks)]
+        assert report["goodput"]["knows_steps"]
+        assert report["goodput"]["seconds"]["training steps"] > 0
     if case["mode"] == "torchrun":
         assert f"--rdzv_backend={'c10d' if uses_c10d(case) else 'static'}" in done.stderr
     if not keeps_ranks:

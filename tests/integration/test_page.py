@@ -14,6 +14,7 @@ from timing_files import timing_file
 
 from jobsubmit.backends.models import JobPhase, JobStatus, Recovery, State
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.report.goodput import measure_goodput
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
 from jobsubmit.report.model import Report
@@ -69,7 +70,9 @@ def report_of(job_id: str, ranks: int, longer: int) -> Report:
         job_id, "training" + STRIKES, "torchrun", "local", 2, 988.0, "code", None, "", handle="local://x"
     )
     found = measure_syncs(told)
-    return Report(record, status, find_phases(steps, told), find_marks(status), found, tuple(notes(told, found)))
+    phases = find_phases(steps, told)
+    goodput = measure_goodput(phases, [], begin=1000.0, end=1030.0)
+    return Report(record, status, phases, find_marks(status), found, tuple(notes(told, found)), goodput)
 
 
 @pytest.mark.parametrize("width", [390, 1440])

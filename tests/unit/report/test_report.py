@@ -14,6 +14,9 @@ from jobsubmit.backends.models import Failure, JobPhase, JobStatus, Recovery, St
 from jobsubmit.common.sizes import bytes_text
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.metrics.collection import Metrics
+from jobsubmit.report.curves import find_curves
+from jobsubmit.report.goodput import measure_goodput
 from jobsubmit.report.html import render_page
 from jobsubmit.report.job_phases import find_marks, find_phases
 from jobsubmit.report.model import Paper, Report
@@ -221,7 +224,9 @@ def report_of(job_id: str, files: list[bytes], name: str = "job", message: str =
     told = parse_processes(files)
     found = measure_syncs(told)
     steps = [JobPhase("training", 1000.0, 1030.0)]
-    return Report(record, status, find_phases(steps, told), find_marks(status), found, tuple(notes(told, found)))
+    phases = find_phases(steps, told)
+    goodput = measure_goodput(phases, [], begin=1000.0, end=1030.0)
+    return Report(record, status, phases, find_marks(status), found, tuple(notes(told, found)), goodput)
 
 
 def test_two_jobs_compare() -> None:
@@ -346,3 +351,37 @@ def test_the_page_of_a_failed_job_says_who_failed_why_and_from_what() -> None:
     ):
         assert text in page, text
     assert "/s/jobs" not in page
+
+
+def with_curve(report: Report, shift: float) -> Report:
+    metrics = Metrics()
+    for step in range(1, 50):
+        metrics.take(0, 0, 1000.0 + step, f"step {step} <b>loss</b> {shift + 3 / step:.4f} loss {shift + 3 / step:.4f}")
+    return replace(report, curves=find_curves(metrics))
+
+
+def test_two_jobs_without_timed_steps_compare_by_their_curves() -> None:
+    first, second = with_curve(report_of("a", []), 0.0), with_curve(report_of("b", []), 1.0)
+    assert compare(first, second) == ()
+    page = render_page([first, second], version="0")
+    assert page.count('<polyline class="second"') == 1
+    assert "goodput" in page
+    assert "4</span>" in page  # the highest value of both
+
+
+def test_a_curve_of_one_value_everywhere_is_a_line() -> None:
+    metrics = Metrics()
+    for step in range(1, 50):
+        metrics.take(0, 0, 1000.0 + step, f"step {step} loss 0.5")
+    report = replace(report_of("a", []), curves=find_curves(metrics))
+    assert "NaN" not in render_page([report], version="0")
+
+
+def test_a_curve_over_decades_has_a_logarithmic_scale() -> None:
+    metrics = Metrics()
+    for step in range(1, 5):
+        metrics.take(0, 0, 1000.0 + step, f"step {step} loss {10.0 ** (2 - step)}")
+    report = replace(report_of("a", []), curves=find_curves(metrics))
+    page = render_page([report], version="0")
+    assert "logarithmic scale" in page
+    assert 'points="0.0,0.00 333.3,33.33 666.7,66.67 1000.0,100.00"' in page
