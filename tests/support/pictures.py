@@ -27,15 +27,17 @@ rank = dist.get_rank()
 torch.manual_seed(rank)
 layers = torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8)
 model = DistributedDataParallel(torch.nn.Sequential(*layers))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
 for step in range(150):
     optimizer.zero_grad()
-    loss = model(torch.randn(64, 512)).square().mean()
+    batch = torch.randn(64, 512)
+    loss = (model(batch) - batch[:, :8].tanh()).square().mean()
     time.sleep(0.06 if rank == 3 else 0.02)
     loss.backward()
     optimizer.step()
-    if step % 25 == 0 and rank == 0:
-        print(f"step {step} loss {loss.item():.6f}", flush=True)
+    if step % 2 == 0 and rank == 0:
+        print(f"step {step}/150 loss {loss.item():.4f} lr {optimizer.param_groups[0]['lr']:.4f}", flush=True)
+    optimizer.param_groups[0]["lr"] = 0.2 * (1 - step / 150)
 dist.destroy_process_group()
 """
 _JOB = """
