@@ -7,6 +7,7 @@ timed steps, the whole training phase counts, and a note says so.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -52,6 +53,14 @@ class _Span(NamedTuple):
     rank: int  # of two spans, the one with the higher rank has the time in which they overlap
 
 
+class _Training(NamedTuple):
+    """The training phase of an attempt, its steps, and when the output is no longer that of this attempt."""
+
+    span: _Span
+    steps: Sequence[Position]
+    until: float
+
+
 def measure_goodput(
     phases: Sequence[Phase], positions: Sequence[Position], *, begin: float, end: float, hung: Iterable[float] = ()
 ) -> Goodput:
@@ -62,14 +71,13 @@ def measure_goodput(
         for start, stop in phase.spans
     ]
     spans += _between_attempts(phases, end)
-    training = [span for span in spans if span.name == STEPS]
-    attempts = _by_attempt(positions, training)
-    for index, (span, own) in enumerate(zip(training, attempts, strict=True)):
-        spans += _before_first_step(span, own)
-        spans += _hang(span, own, hung)
-        later = [position.step for other in attempts[index + 1 :] for position in other]
-        spans += _done_again(span, own, min(later, default=None))
-    return Goodput(_sweep(spans, begin, end), any(attempts))
+    trainings = _trainings([span for span in spans if span.name == STEPS], positions)
+    for index, training in enumerate(trainings):
+        spans += _before_first_step(training)
+        spans += _hang(training, hung)
+        later = [position.step for other in trainings[index + 1 :] for position in other.steps]
+        spans += _done_again(training, min(later, default=None))
+    return Goodput(_sweep(spans, begin, end), any(training.steps for training in trainings))
 
 
 def _kind(name: str) -> tuple[str, int]:
@@ -92,15 +100,19 @@ def _between_attempts(phases: Sequence[Phase], end: float) -> list[_Span]:
     return found
 
 
-def _by_attempt(positions: Sequence[Position], training: Sequence[_Span]) -> list[list[Position]]:
-    """Return the positions of each training phase, only those at which it went on."""
-    found: list[list[Position]] = []
-    for span in training:
+def _trainings(spans: Sequence[_Span], positions: Sequence[Position]) -> list[_Training]:
+    """Return the training phases, each with the steps at which it went on.
+
+    A line is read a little after it was printed, so a step may stand after the end of its phase.
+    """
+    limits = [(before.end + after.start) / 2 for before, after in itertools.pairwise(spans)]
+    found = []
+    for span, since, until in zip(spans, [-math.inf, *limits], [*limits, math.inf], strict=False):
         own: list[Position] = []
         for position in positions:
-            if span.start <= position.time <= span.end and (not own or position.step > own[-1].step):
+            if since < position.time <= until and (not own or position.step > own[-1].step):
                 own.append(position)
-        found.append(own)
+        found.append(_Training(span, own, until))
     return found
 
 
@@ -111,24 +123,28 @@ def _pace(own: Sequence[Position]) -> float | None:
     return paces[len(paces) // 2] if paces else None
 
 
-def _before_first_step(span: _Span, own: Sequence[Position]) -> list[_Span]:
+def _before_first_step(training: _Training) -> list[_Span]:
     """Return the time before the first step began: a training prints before it trains."""
+    span, own = training.span, training.steps
     pace = _pace(own)
     if pace is None:
         return []
     every = own[1].step - own[0].step
     start = own[0].time - pace * min(max(1.0, own[0].step), every)
-    return [_Span(span.start, start, "first output", 3)] if start > span.start else []
+    return [_Span(span.start, start, "first output", 3)] if span.start < start < span.end else []
 
 
-def _hang(span: _Span, own: Sequence[Position], hung: Iterable[float]) -> list[_Span]:
+def _hang(training: _Training, hung: Iterable[float]) -> list[_Span]:
+    """Return the time from the last step to the moment at which the hang was detected, or the attempt ended."""
+    span, own = training.span, training.steps
     last = own[-1].time if own else span.start
-    is_hang = any(last + _SHORTEST_HANG < moment <= span.end + _SHORTEST_HANG for moment in hung)
-    return [_Span(last, span.end, HANG, 6)] if is_hang else []
+    moments = [moment for moment in hung if last + _SHORTEST_HANG < moment <= training.until]
+    return [_Span(last, max(span.end, *moments), HANG, 6)] if moments else []
 
 
-def _done_again(span: _Span, own: Sequence[Position], later: float | None) -> list[_Span]:
+def _done_again(training: _Training, later: float | None) -> list[_Span]:
     """Return the time of the steps that a later attempt did again: from the end of the last one that it kept."""
+    span, own = training.span, training.steps
     pace = _pace(own)
     if later is None or pace is None or own[-1].step < later:
         return []

@@ -68,6 +68,37 @@ def test_the_time_of_a_hang() -> None:
     assert found.seconds[STEPS] == pytest.approx(400)
 
 
+def test_a_hang_after_the_last_timed_step() -> None:
+    """Timed steps end the training phase where the hang begins."""
+    found = measure_goodput(
+        [phase(TRAINING, 1, 400), phase("exit", 400, 1010)],
+        steps(1, 400, 0, 1.0),
+        begin=0,
+        end=1010,
+        hung=[1000.0],
+    )
+    assert found.seconds[HANG] == pytest.approx(600)
+    assert found.seconds["exit"] == pytest.approx(10)
+    assert found.seconds[STEPS] == pytest.approx(400, abs=5)
+
+
+def test_lines_that_were_read_after_the_training() -> None:
+    """Five steps may end before the first of their lines is read."""
+    phases = [phase(TRAINING, 10.000, 10.005), phase("exit", 10.005, 11.0)]
+    found = measure_goodput(phases, steps(1, 5, 10.1, 0.001), begin=0, end=11)
+    assert found.knows_steps
+    assert found.seconds[STEPS] == pytest.approx(0.005)
+    assert found.seconds["exit"] == pytest.approx(0.995)
+
+
+def test_late_lines_belong_to_the_attempt_that_printed_them() -> None:
+    phases = [phase(TRAINING, 0, 50), phase("exit", 50, 52), phase("fetch", 60, 80, 1), phase(TRAINING, 80, 180, 1)]
+    late = [Position(step.time + 0.5, step.step) for step in [*steps(1, 50, 0, 1.0), *steps(31, 130, 80, 1.0)]]
+    found = measure_goodput(phases, late, begin=0, end=180)
+    assert found.seconds[AGAIN] == pytest.approx(20, abs=1)
+    assert found.seconds[STEPS] == pytest.approx(130, abs=2)
+
+
 def test_without_steps_the_training_counts() -> None:
     found = measure_goodput([phase("queue", 0, 10), phase(TRAINING, 10, None)], [], begin=0, end=100)
     assert not found.knows_steps
