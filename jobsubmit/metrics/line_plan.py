@@ -10,7 +10,9 @@ from jobsubmit.metrics import words
 from jobsubmit.metrics.template import Template
 
 _TOTAL = re.compile(r"\s*(?:/|of|共|之)\s*")
-_SEPARATOR = re.compile(r"(?:\s*(?:=>|->|:|=|：|＝|│|┃|(?<=\w)\s*\|)\s*|\s+(?:is|was|of)\s*)['\"]?\s*[\[(]?['\"]?\s*$")
+_SEPARATOR = re.compile(
+    r"(?:\s*(?:=>|->|:|=|：|＝|│|┃|(?<=\w)\s*\|)\s*|\s+(?:is|was|of)\s*|['\"],\s*)['\"]?\s*[\[(]*['\"]?\s*$"
+)
 _EQUALS = re.compile(r"(?<=\S)=['\"\[(]*$")
 _DELIMITER = re.compile(
     r"[,;|\t\[\]{}<>•·│┃，；、｜。！!?「」【】]|\s{2,}|\s[-–—]+\s|\s\((?=\w+\s*$)|:\s|：|\.\s|\""
@@ -36,10 +38,12 @@ _NO_PROGRESS = re.compile(
 )
 _SAVED = re.compile(
     r"::test_|saving model|Namespace\(|"
-    r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b",
+    r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b"
+    r"|non-?finite|\bskipping\s(?:\w+\s)?(?:updates?|steps?|batch(?:es)?|iterations?)\b",
     re.IGNORECASE,
 )
 _CONFIGURATION = re.compile(r"[:=]\s*(?:True|False|None|PosixPath\()(?=[,})\s]|$|')")
+_STRING_SETTING = re.compile(r"(['\"])[\w-]+\1: (['\"])[A-Za-z./][^'\"]*\2")
 _FRAMED = re.compile(r"\s*[|│┃]\s*[^|│┃]+[|│┃]\s*$")
 _FRAME_END = re.compile(r"\s*[|│┃]\s*$")
 _SENTENCE = re.compile(
@@ -49,8 +53,12 @@ _SENTENCE = re.compile(
 _JSON_LINE = re.compile(r"\s*\"[^\"]+\":\s*\"?$")  # of a document over several lines
 _WORD = re.compile(r"[^\W\d_][\w/]{0,11}")
 _NO_NAME = re.compile(
-    r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|avg|[kmgt]i?b|ms|it|耗时|共|第"
+    r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|avg|stalled|times|last|[kmgt]i?b|ms|it|耗时|共|第"
 )
+_HEADLINE = re.compile(r"(?:beginning|starting|start|begin|learning|training|running)\s+(?:of\s+)?\w+", re.IGNORECASE)
+_COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$)")
+_PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
+_SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 
 
@@ -122,6 +130,8 @@ def plan_line(template: Template) -> LinePlan:
     """Return the plan for the lines of a template."""
     if (
         len(template) == 1
+        or words.is_preparation_line(template[0])
+        or max(len(names.findall(" ".join(template))) for names in (_STRING_SETTING, _SETTING_NAME)) >= _FEWEST_SETTINGS
         or _JSON_LINE.match(template[0])
         or _NO_PROGRESS.match(template[0])
         or any(map(_SAVED.search, template))
@@ -188,7 +198,10 @@ class _Planner:
         text = re.sub(r"^[\W_]+", "", self.template[0]).rstrip(" :：=[#(-|│")
         is_plural = re.search(r"s\s*[:=]\s*$", self.template[0]) is not None and not self.is_cell
         return not is_plural and (
-            words.is_epoch(text) or words.is_step(text) or re.fullmatch(r"\w{0,3}第", text) is not None
+            words.is_epoch(text)
+            or words.is_step(text)
+            or re.fullmatch(r"\w{0,3}第", text) is not None
+            or (_HEADLINE.fullmatch(text) is not None and (words.ends_in_epoch(text) or words.ends_in_step(text)))
         )
 
     def _bar(self) -> bool:
@@ -232,7 +245,7 @@ class _Planner:
             self._count("epoch", place)
         elif words.is_batch(key) and "epoch" not in self.found:
             return
-        elif words.is_step(key) or (not has_separator and words.ends_in_step(key)):
+        elif words.is_step(key) or (not has_separator and (words.ends_in_step(key) or key.endswith(" @"))):
             self._count("step", place, words.is_global_step(key))
         elif self._is_numbered_scope(place, key):
             self._count("epoch", place)
@@ -297,7 +310,7 @@ class _Planner:
         named_after = (
             re.match(r"(?:steps?\b|batch(?:es)?\b|iter\w*\b|updates?\b|it\b|步|批|ステップ)", after) is not None
         )
-        return (scope and before.endswith(("[", "("))) or follows_epoch or is_first or named_after
+        return (scope and (before.endswith(("[", "(")) or follows_epoch)) or is_first or named_after
 
     def _take_nameless(self, place: int, before: str) -> None:
         """Take `[3][10/25]`, `[1, 2000]` and `第 3 轮`: a number that only its place explains."""
@@ -328,12 +341,17 @@ class _Planner:
         tail = re.search(r"\s?\([^()]*\)$", text)
         body = text[: tail.start()] if tail else text
         cuts = [found.end() for found in _DELIMITER.finditer(body)]
-        if body[cuts[-1] if cuts else 0 :].lstrip().startswith("--"):
+        if re.match(r"\s*--\w", body[cuts[-1] if cuts else 0 :]):
             return "", False  # an option of a command
         key = body[cuts[-1] if cuts else 0 :].strip(" '\"*-–—·.#>~/") + (tail.group(0) if tail else "")
         key = _FILLER.sub("… ", _LEVEL.sub("", key)).strip(" '\"(")
         if has_equals and not (cuts and "=" not in key and len(key.split()) <= _MOST_WORDS_OF_A_TAIL):
-            key = key.split()[-1] if key.split() else ""
+            words_of_key = key.split()
+            key = (
+                " ".join(words_of_key[-2:] if words_of_key[-1].startswith("(") else words_of_key[-1:])
+                if words_of_key
+                else ""
+            )
         if has_equals and "(" in key and ")" not in key:
             key = key.rpartition("(")[2]
         if not key or len(key.split()) > _MOST_WORDS or not re.search(r"[^\W\d_]", key):
@@ -349,11 +367,16 @@ class _Planner:
             return  # `file:497]`
         if self.template[place + 1] == "-" and place + 1 < self.count:
             return  # a date
+        if _COUNTED_AFTER.match(self.template[place + 1]) or (not has_separator and self._is_in_columns(place)):
+            return
+        if not has_separator and place + 1 == self.count and _PROSE_AFTER.match(self.template[place + 1]):
+            return
         if not has_separator:
             if (
                 not (known := _known_tail(name))
-                and re.fullmatch(r"[^\W\d][\w/()]*", key)
+                and re.fullmatch(r"[^\W\d][\w/().]*", key)
                 and not words.is_setting(name)
+                and not _NO_NAME.fullmatch(name)
             ):
                 self.regular.append(Figure(place, name, False))
                 known = name if name.isascii() and _CELL.match(_after_unit(self.template[place])) else ""
@@ -364,6 +387,10 @@ class _Planner:
         if name and not words.is_counted(name) and len(name) <= _LONGEST_NAME:
             self.leads[place] = lead
             self.figures.append(Figure(place, name, words.is_strong(name), is_exact and name == full, is_loose))
+
+    def _is_in_columns(self, place: int) -> bool:
+        """Return whether only blanks stand between a number and the next: the row of a table without separators."""
+        return place == 0 and place + 1 < self.count and not self.template[1].strip()
 
     def _scope_before(self, place: int) -> str:
         """Return the validation word before a figure that is not part of a name, if no word for training follows it."""
@@ -386,6 +413,8 @@ class _Planner:
             lead = self.leads.get(figure.place, "")
             scope = self._scope_before(figure.place) or ("" if words.is_training(lead) else scope)
             own = words.validation_word(figure.name.replace("_", " "))
+            if own and not figure.name.isascii() and figure.name.startswith(f"{own}_") and not named:
+                scope = own  # of the other figures of the line, too
             own_scope = own or own_scope
             prefix = "" if own else words.plain_name(scope)
             if not own and not prefix and figure.name in named:
@@ -397,7 +426,7 @@ class _Planner:
 
 def _after_unit(text: str) -> str:
     """Return a text without the unit of the number before it: `ms, mfu` and `ms/step - loss`."""
-    unit = re.match(r"(?:%|°C|/?[a-zA-Zµ]+(?:/[a-zA-Z]+)*)(?=[\s,;|)\]}]|$)", text)
+    unit = re.match(r"(?:%|°C|[轮步次]|/?[a-zA-Zµ]+(?:/[a-zA-Z]+)*)(?=[\s,;|)\]}]|$)", text)
     return text[unit.end() :] if unit else text
 
 

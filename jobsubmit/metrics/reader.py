@@ -145,6 +145,7 @@ class _SourceReader:
         if plan.is_bar and words.is_preparation(plan.description):
             return
         step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
+        step = step if step is None or step.is_integer() else None  # `update: 4.53` is the time of one
         if plan.is_batch and step is not None:
             self._compare_batches(step, _counter(plan.steps, numbers))
             if self.is_epoch_first:
@@ -194,10 +195,10 @@ class _SourceReader:
 
     def _shows_training(self, readings: list[Reading], has_counter: bool) -> bool:
         names = {reading.name for reading in readings}
-        if any(words.is_result(name) if has_counter else words.is_loss(name) for name in names):
+        if any(words.is_result(name) or words.is_rate(name) if has_counter else words.is_loss(name) for name in names):
             self.results += 1
             return self.results > 1 or not has_counter
-        return bool(names) and (len(names) >= _MANY or any(words.is_result(reading.name) for reading in self.pending))
+        return bool(names) and (len(names) >= _MANY or any(map(_is_counted_result, self.pending)))
 
     def _readings(
         self,
@@ -209,8 +210,12 @@ class _SourceReader:
         has_counter: bool,
     ) -> list[Reading]:
         found = []
+        has_result = self._is_within() and any(
+            figure.is_exact and words.is_result(figure.name) for figure in plan.figures
+        )
         for figure in plan.figures:
-            is_wanted = has_counter or (figure.is_strong and figure.is_exact) or plan.is_cell
+            is_named = figure.is_exact and (figure.is_strong or has_result)
+            is_wanted = has_counter or is_named or plan.is_cell
             if is_wanted and (figure.name in self.names or len(self.names) < _MOST_NAMES):
                 self.names.add(figure.name)
                 point = Point(time, epoch, _whole(step), value_of(numbers[figure.place]))
@@ -355,6 +360,10 @@ class _Held:
 
 def _has_position(held: _Held) -> bool:
     return any(reading.point.step is not None or reading.point.epoch is not None for reading in held.readings)
+
+
+def _is_counted_result(reading: Reading) -> bool:
+    return words.is_result(reading.name) and (reading.point.step is not None or reading.point.epoch is not None)
 
 
 def _position(point: Point) -> tuple[float, float]:

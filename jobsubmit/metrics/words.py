@@ -10,26 +10,28 @@ _REMEMBERED = 4096  # names
 _STEP_WORDS = (
     r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_/])?"
     r"(?:steps?|iter(?:s|ation|ations)?|updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
-    r"|micro_step|micro_batch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)"
+    r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
+    r"|global_step/max_steps"
 )
 _EPOCH_WORDS = (
     r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch|ep)|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
 )
-_STEP = re.compile(rf"(?:{_STEP_WORDS})(?:\(\w+\))?", re.IGNORECASE)
-_EPOCH = re.compile(rf"(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.IGNORECASE)
+_ROOM = r"(?:(?:trainer|train|training)/)?"
+_STEP = re.compile(rf"{_ROOM}(?:{_STEP_WORDS})(?:\(\w+\))?|trainer/steps_train", re.IGNORECASE)
+_EPOCH = re.compile(rf"{_ROOM}(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.IGNORECASE)
 _STEP_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_STEP_WORDS})$", re.IGNORECASE)
 _EPOCH_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_EPOCH_WORDS}|エポック)$", re.IGNORECASE)
 _COUNTED = re.compile(
     r"(?:^|_)(?:port|version|epochs|addr|max_(?!mem)\w+|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
-    r"|(?:^|_)step_in_(?:epoch|slice)$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
-    r"|train_wall|train_time|time_elapsed|of|to|and|in|code|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
+    r"|(?:^|_)step_in_(?:epoch|slice)$|(?:^|_)time_(?:batch|sample|token|epoch)(?:_in_epoch)?$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
+    r"|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
     r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程)$"
     r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
-    r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per)|batch|num|max)_"
+    r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per|_s)|batch|num|max)_"
 )
 _SETTING = re.compile(
-    r"(?:^|_)(?:weight|coef\w*|alpha|beta|lambda|ratio|type|fn|func\w*|gamma|smooth\w*|factor|reduction|ignore\w*|threshold"
-    r"|window|interval|freq\w*|every|warmup\w*|decay|seed|device|patience|dropout|parameters|params|tokens_seen|batch_size)$"
+    r"(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
+    r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|params|tokens_seen|batch_size)$"
     r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|early|stop)_"
 )
 _TOTAL_EPOCHS = re.compile(r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_)?epochs|epochs|总轮数|总轮次")
@@ -42,18 +44,19 @@ _LOSS = re.compile(
 )
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
-    r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
+    r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
+    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
-    r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
-    r"|学习率|吞吐|速度|梯度范数|学習率"
+    r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
+    r"|学习率|吞吐|速度|梯度范数|学習率|缩放"
 )
 _WEAK = re.compile(
     r"(?:^|_)(?:time|data|ms_batch|speed|mem|memory|wd|wps|tok|tokens?|samples?|sec|ms|dt|s|fps|mom|momentum|temp)$"
     r"|(?:time|speed)_(?:it|iter|step|batch)$|^(?:data|time|mem\w*|sec|samples|tokens|tok|steps?|img|images)_\w+$"
     r"|显存|内存|用时|耗时"
 )
+_PREPARATION_LINE = re.compile(r"清洗|去重|预处理|tokeniz|dedup|preprocess", re.IGNORECASE)
 _HINTS = (
     "loss",
     "step",
@@ -72,7 +75,22 @@ _HINTS = (
     "val",
     "test",
 )
-_MORE_HINTS = ("tick", "bleu", "score", "learning", "iou", "map", "update", "[")
+_MORE_HINTS = (
+    "tick",
+    "bleu",
+    "score",
+    "learning",
+    "iou",
+    "map",
+    "update",
+    "reward",
+    "norm",
+    "tps",
+    "mfu",
+    "wer",
+    "ep.",
+    "[",
+)
 _VALIDATION = re.compile(
     r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation)?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",
     re.IGNORECASE,
@@ -98,7 +116,7 @@ def total_of(name: str) -> str:
 
 def is_step(name: str) -> bool:
     """Return whether a whole name counts steps."""
-    return _STEP.fullmatch(name) is not None or name == "#"
+    return _STEP.fullmatch(name) is not None or name in ("#", "Up")
 
 
 def is_epoch(name: str) -> bool:
@@ -170,6 +188,11 @@ def is_result(name: str) -> bool:
     return is_strong(name) and _CONDITION.search(name) is None
 
 
+def is_rate(name: str) -> bool:
+    """Return whether a plain name is that of the learning rate, which only a training has."""
+    return name in ("lr", "learning_rate", "学习率", "学習率")
+
+
 def is_known(name: str) -> bool:
     """Return whether a plain name is a figure even without a `:` or `=` after it."""
     return is_strong(name) or (_WEAK.search(name) is not None and not is_setting(name))
@@ -184,6 +207,11 @@ def validation_word(text: str) -> str:
 def is_preparation(description: str) -> bool:
     """Return whether the description of a progress bar is about something else than training."""
     return _PREPARATION.search(description) is not None and not _BEGINS_TRAINING.match(description)
+
+
+def is_preparation_line(before: str) -> bool:
+    """Return whether a line is about data that is prepared, by the text before its first number."""
+    return _PREPARATION_LINE.search(before) is not None
 
 
 def is_training(description: str) -> bool:
