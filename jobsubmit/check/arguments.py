@@ -30,6 +30,8 @@ _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
 _BOTH = 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'
 _RANKS = "declare --world_size and --rank, and use them (they count nodes); if parse_known_args() only "
 _RANKS += "skips them, each node trains alone"
+_LOCAL_RANK = ("--local-rank", "--local_rank")
+_ADDED = "torch.distributed.launch adds it: use torchrun, add --use_env, or declare both --local-rank and --local_rank"
 _INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH, "--world_size": _RANKS, "--rank": _RANKS}
 _WHO = {
     "spawn": "the platform",
@@ -172,7 +174,8 @@ def _unknown(line: CommandLine, word: Word, mode: Start) -> Iterator[Finding]:
         return
     text = f"{line.parsed_at} does not accept {word.name}"
     level: Level = "warning" if line.may_have_more else "error"
-    yield Finding(level, "argument-unknown", word.field, text, _remedy(line, word.name, mode))
+    is_added = word.field == "command" and word.name in _LOCAL_RANK
+    yield Finding(level, "argument-unknown", word.field, text, _ADDED if is_added else _remedy(line, word.name, mode))
 
 
 def _remedy(line: CommandLine, name: str, mode: Start) -> str:

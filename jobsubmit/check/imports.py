@@ -74,7 +74,10 @@ def check_packages(
                         places.setdefault(top, module.where(node))
     for top in sorted(find_missing(places)) if places else ():
         if not search.is_in_file(requirements, top):
-            hint = "list it in a `requirements` file, which each node installs, or install it for that Python"
+            hint = (
+                "name its package in a `requirements` file, which each node installs, or install it for that Python; a "
+                "package may have another name than its module (cv2: opencv-python)"
+            )
             yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
 
 

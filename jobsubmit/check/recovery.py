@@ -29,7 +29,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             "restarts",
             "no code loads a checkpoint: each restart trains from the beginning",
             "save checkpoints to checkpoint_dir regularly, and load the last one at the start "
-            "(for an example, run `jobsubmit init --sample torchrun`)",
+            "(for an example in a new folder, run `jobsubmit init --sample torchrun example`)",
         )
         return
     for mount in plan.mounts:

@@ -120,8 +120,10 @@ def _print_lines(readings: Iterator[Reading]) -> None:
 def _print_summary(record: JobRecord, found: Metrics, end: float | None) -> None:
     series = found.series()
     if not series:
-        hint = "the ranks print no loss or accuracy that certainly belongs to a step or an epoch"
-        out.talk(f"no metrics: {hint}; see jobsubmit logs {record.id}")
+        out.talk(
+            "no metrics: no rank prints a loss or accuracy beside its step or epoch, as in `step 5 loss 0.9`; for another "
+            f"format, set `metrics` in the job file; see jobsubmit logs {record.id}"
+        )
         return
     for source, progress in found.progress().items():
         out.data(f"{_who(source)}: {_progress_text(progress)}")

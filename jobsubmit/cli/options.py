@@ -125,7 +125,7 @@ def moment(option: str, text: str | None) -> float | None:
         return time.time() - ago
     found = parse_time(text)
     if found is None:
-        hint = "give a duration (90s, 30m, 12h, 2d ago), or a time like 2026-11-21T12:00"
+        hint = "give an age (90s, 30m, 12h or 2d), or a time like 2026-11-21T12:00"
         raise UsageError(f"{option} {text}: is not a time", hint)
     return found
 

@@ -36,7 +36,7 @@ def explain_what_is_missing(failure: Failure, record: JobRecord, files: JobDirec
         return _explain_missing_module(failure, record, files)
     in_code = _path_in_code(path, record.code_name)
     if left_out := find_left_out(_read_left_out(files), in_code):
-        hint = f"{how_to_bring_back(in_code, left_out)}; or {_INPUTS}"
+        hint = f"{how_to_bring_back(in_code, left_out)}; or name its folder in `inputs`, which brings data to the nodes"
         return replace(failure, meaning=f"{in_code} was not uploaded: {left_out.reason}", hint=hint)
     if record.backend != "local" and path.startswith("/") and Path(path).exists():
         return replace(failure, meaning=f"{path} exists on this machine, but not on the nodes", hint=_INPUTS)
@@ -60,7 +60,10 @@ def _explain_missing_module(failure: Failure, record: JobRecord, files: JobDirec
     if not record.python:
         return failure
     program = record.python.partition(" (")[0]
-    hint = f"add it to `requirements`, or run {program} -m pip install {name}; backend.python selects another Python"
+    hint = (
+        f"name its package in the `requirements` file, or install it for {program}; the package may have another name "
+        "(cv2: opencv-python); a module of your own must be in code_dir; backend.python selects another Python"
+    )
     return replace(failure, meaning=f"the module {name} is not installed for {record.python}", hint=hint)
 
 

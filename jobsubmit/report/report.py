@@ -88,7 +88,10 @@ def _goodput(record: JobRecord, status: JobStatus, phases: Sequence[Phase], metr
 
 def _goodput_notes(goodput: Goodput) -> Iterator[str]:
     if not goodput.knows_steps and goodput.seconds.get(STEPS):
-        yield "goodput: the output shows no steps, so all of the training phase counts, also what was done twice"
+        yield (
+            "goodput: the output shows no step numbers, so the whole training phase counts, including steps repeated "
+            "after a restart"
+        )
 
 
 def _papers(files: JobDirectory) -> tuple[Paper, ...]:

@@ -13,7 +13,7 @@ from jobsubmit.scaffold.draft import JobDraft
 from jobsubmit.spec.constraints import INIT_METHOD, SINGLE_NODE_RANKS
 from jobsubmit.spec.field_types import env_name_problem
 
-_HINT = 'write it like --from "torchrun --nproc_per_node=8 train.py --lr 0.1"'
+_HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -77,16 +77,16 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--from: {error}", "check the quotes: --from is split like a shell command") from None
+        raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
     if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
-        raise UsageError(f"--from: {shell[0]} is shell syntax", "pass only the launcher command")
+        raise UsageError(f"the command: {shell[0]} is shell syntax", "pass only the launcher command")
     env, words = _environment(words)
     launch = parse_launch(words)
     if not launch.program:
-        raise UsageError("--from: the command names no program to start", _HINT)
+        raise UsageError("the command names no program to start", _HINT)
     is_file = launch.program[0].endswith(".py") or launch.is_module
     if launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed") and not is_file and not _no_python(launch):
-        raise UsageError(f"--from: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
+        raise UsageError(f"the command: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
 
 

@@ -35,7 +35,8 @@ def wrong(text: str) -> PydanticCustomError:
 def plain_text(value: object) -> str:
     """Return a value if it is text that a command line can carry; raise an error otherwise."""
     if isinstance(value, bool) or not isinstance(value, str):
-        raise wrong(f"must be text, not {_kind(value)}: quote it")
+        remedy = "write it without brackets or braces" if isinstance(value, list | tuple | dict) else "quote it"
+        raise wrong(f"must be text, not {_kind(value)}: {remedy}")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise wrong("must not contain a lone surrogate (half of a character)")
     if "\0" in value:

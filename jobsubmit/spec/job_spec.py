@@ -61,7 +61,7 @@ class ResourcesSpec(FrozenModel):
     flavor: StrictStr | None = Field(
         None,
         min_length=1,
-        description="Machine type of the platform; the local backend ignores it.",
+        description="Machine type of ModelArts; the other backends ignore it.",
         examples=["modelarts.p3.large.public"],
     )
 

@@ -234,7 +234,21 @@ def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) 
     return Problem(document.where(path), dotted(path), text)
 
 
+_ALIKE, _ALIKE_IN_PART = 0.75, 0.6  # how alike two names are of which one may be meant
+_GPU_NAMES = ("gpus", "gpu", "num_gpus", "ngpus", "gpus_per_node", "accelerators")
+_EXAMPLES = {
+    "backend": "{kind: slurm, partition: gpu}",
+    "store": "{uri: s3://bucket/jobs}",
+    "resources": "{nodes: 2, nproc_per_node: 8}",
+    "restarts": "{max: 3}",
+    "inputs": "[{name: data, uri: s3://bucket/data}]",
+    "outputs": "[{name: out, uri: s3://bucket/out}]",
+}
+
+
 def _sentence(details: ErrorDetails) -> str:
+    example = _EXAMPLES.get(str(details["loc"][-1]), "")
+    mapping = f"must be a mapping, like `{example}`" if example else "must be a mapping of fields"
     context = details.get("ctx", {})
     sentences = {
         "missing": "is required",
@@ -248,9 +262,9 @@ def _sentence(details: ErrorDetails) -> str:
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
         "dict_type": "must be a mapping of `name: value` lines",
-        "model_type": "must be a mapping of fields",
-        "model_attributes_type": "must be a mapping of fields",
-        "tuple_type": "must be a list, like `[a, b]`",
+        "model_type": mapping,
+        "model_attributes_type": mapping,
+        "tuple_type": f"must be a list, like `{example or '[a, b]'}`",
     }
     return sentences.get(details["type"], details["msg"][:1].lower() + details["msg"][1:])
 
@@ -262,11 +276,18 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
         owners = [mode for mode, spec in SPECS.items() if name in spec.model_fields]
         if owners and model in SPECS.values():
             *others, last = owners
-            named = f"{', '.join(others)} and {last}" if others else last
-            return f"is a field of mode {named} only: remove it, or change `mode`"
+            if others:
+                named = ", ".join(others)
+                return f"is a field of the modes {named} and {last} only: remove it, or change `mode`"
+            return f"is a field of mode {last} only: remove it, or change `mode`"
         if name in ResourcesSpec.model_fields and model in SPECS.values():
             return f"is not a field here; did you mean `resources.{name}`?"
-    close = difflib.get_close_matches(str(name), fields, 1, cutoff=0.6)
+    if name in _GPU_NAMES and model in SPECS.values() and parents in ([], ["resources"]):
+        return (
+            "is not a field; set the processes per node with `resources.nproc_per_node`, and request GPUs with the "
+            "backend's own field (see `jobsubmit help backends`)"
+        )
+    close = difflib.get_close_matches(str(name), fields, 1, cutoff=_ALIKE_IN_PART if parents else _ALIKE)
     if close:
         return f"is not a field; did you mean `{close[0]}`?"
     script = f" (for an argument of your script use `hyperparameters.{name}`)" if "hyperparameters" in fields else ""

@@ -41,8 +41,8 @@ class Connection:
         self.retries = RetryLoop(self.uri, limits)
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
-                f"{self.uri}: obs:// needs store.endpoint_url",
-                "set it, e.g. endpoint_url: https://obs.REGION.myhuaweicloud.com",
+                f"{self.uri}: obs:// needs the address of its server",
+                "set store.endpoint_url (--endpoint-url), e.g. https://obs.REGION.myhuaweicloud.com",
                 where="store.endpoint_url",
             )
 

@@ -32,7 +32,8 @@ _HELP_CALLS = {"Option", "Argument", "Field", "Command", "Typer", "add_argument"
 _HELP_FILES = {"cli/commands.py", "cli/topics.py", "cli/help.py", "spec/json_schema.py", "agent/node_contract.py"}
 
 
-LABELS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost", "bytes", "characters", "ranks")
+LABELS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost")
+LABELS += ("bytes", "characters", "ranks", "hours", "variables", "files")
 
 
 class Text(NamedTuple):

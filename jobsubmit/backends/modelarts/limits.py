@@ -71,7 +71,10 @@ def _place_limits(plan: LaunchPlan, code: CodeRef) -> Iterator[Finding]:
     for mount in plan.mounts:
         if not mount.uri.startswith(REMOTE_SCHEMES):
             text = f"{mount.name}: the platform cannot see {mount.uri}"
-            yield refused(mount.field, text, "put it into a bucket: jobsubmit upload DIR obs://…")
+            hint = "set its uri to a folder in a bucket: obs://bucket/folder"
+            if mount.kind == "input":
+                hint = "upload it (jobsubmit upload DIR obs://bucket/folder), and set its uri to that address"
+            yield refused(mount.field, text, hint)
 
 
 def _variable_limits(variables: Mapping[str, str]) -> Iterator[Finding]:
@@ -96,8 +99,13 @@ def _bundle_limits(bundle: Bundle) -> Iterator[Finding]:
     for unit, number, usual, most in numbers:
         if number <= usual:
             continue
-        text = f"the code has {number:,} {unit}; the platform's documentation has two limits, {usual:,} and {most:,}"
         level: Level = "error" if number > most else "warning"
+        text = f"the code has {number:,} {unit}, but the limit of ModelArts is {most:,}"
+        if level == "warning":
+            text = (
+                f"the code has {number:,} {unit}; ModelArts may refuse it: its documentation gives both {usual:,} and "
+                f"{most:,} as the limit"
+            )
         yield Finding(
             level, BUNDLE_LIMIT, "code_dir", text, "exclude files other than code with .jobignore; use inputs for data"
         )

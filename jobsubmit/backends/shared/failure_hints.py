@@ -84,7 +84,8 @@ TABLE = (
         r"ProcessGroupNCCL is only supported with GPUs|requires at least one CUDA device"
         r"|Found no NVIDIA driver|No CUDA GPUs",
         "the code needs a GPU, and this node has none",
-        "use the gloo backend and the CPU where torch.cuda.is_available() is false, or choose a flavor with GPUs",
+        "request GPUs (Slurm: backend.gpus_per_node; Volcano: nvidia.com/gpu in backend.resources; ModelArts: "
+        "resources.flavor), or use the gloo backend and the CPU where torch.cuda.is_available() is false",
     ),
     _Row(
         r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
@@ -94,7 +95,9 @@ TABLE = (
     _Row(
         r"unrecognized arguments: .*--local[-_]rank",
         "the boot file does not accept --local-rank, which its launcher passes",
-        "read LOCAL_RANK from the environment, or declare both --local-rank and --local_rank",
+        "declare both --local-rank and --local_rank; or read LOCAL_RANK from the environment and keep the launcher from "
+        "passing the argument: remove `local_rank: argument` from the job file, or use torchrun (in `command`: add "
+        "--use_env)",
     ),
     _Row(
         r"the following arguments are required: .*?--(world_size|rank|init_method)",
@@ -104,7 +107,8 @@ TABLE = (
     _Row(
         r"unrecognized arguments: (.+)",
         "the boot file does not accept the arguments {0}",
-        "declare them in the boot file, or remove them from hyperparameters",
+        "declare them in the boot file, or remove them from the job file (hyperparameters, args; inputs and outputs: as: "
+        "env). Mode spawn itself adds --world_size, --rank and --init_method: declare these, or use mode: torchrun",
     ),
     _Row(
         r"finished its bootstrapping phase|freeze_support\(\)",
@@ -114,7 +118,7 @@ TABLE = (
     _Row(
         r"CUDA out of memory|OutOfMemoryError",
         "a GPU ran out of memory",
-        "reduce the batch size, or choose a flavor with more memory",
+        "reduce the batch size, or use GPUs with more memory",
     ),
     _Row(r"No space left on device", "a disk of the node is full", "write less to it, or choose a larger disk"),
     _Row(
@@ -163,8 +167,9 @@ TABLE = (
     ),
     _Row(
         r"FileNotFoundError: [^\n]*?['\"]([^'\"\n]+)['\"]",
-        "the file {0} is not on the node",
-        "put the file into the code directory, where relative paths start, or name its folder in `inputs`",
+        "the file {0}, or its folder, is not on the node",
+        "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the file, "
+        "put it into the code directory, where relative paths start, or name its folder in `inputs`",
     ),
     _Row(
         r"op\.preamble\.length <= op\.nbytes",
@@ -211,7 +216,8 @@ _SIGNALS: Mapping[int, Diagnosis] = {
 _REASONS = {
     "OOM": Diagnosis(
         "the kernel killed the process: the memory of its machine or container was full",
-        "reduce the batch size, use fewer data workers, or choose a flavor with more memory",
+        "reduce the batch size, use fewer data workers, or request more memory (Slurm: backend.mem; Volcano: memory in "
+        "backend.resources; ModelArts: another resources.flavor)",
     ),
     "ENDED_EARLY": Diagnosis(
         "that rank ended while other ranks were still training with it",

@@ -44,7 +44,7 @@ SAID = {
     "RuntimeError: Error(s) in loading state_dict for ResNet:": "does not match the model",
     "KeyError: 'model_state_dict'": "no entry model_state_dict",
     "[rank3]: MemoryError": "asked for more memory",
-    "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'": "data/x is not on the node",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'": "data/x, or its folder, is not on the node",
     "Connection closed by peer [127.0.0.1]:4321": "another process of the job ended",
 }
 

@@ -58,7 +58,7 @@ def test_any_other_file_has_a_meaning_too(files: JobDirectory) -> None:
     assert explain_what_is_missing(failure(line), RECORD, files).meaning == ""
     found = diagnose([line])
     assert found
-    assert found.meaning == "the file /data/none.txt is not on the node"
+    assert found.meaning == "the file /data/none.txt, or its folder, is not on the node"
 
 
 def test_what_is_left_out_is_one_line_with_the_largest_first(tmp_path: Path, files: JobDirectory) -> None:
