@@ -68,12 +68,15 @@ class Metrics:
     def read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
         """Read a line of a rank or a node; yield the values that are certain since then (see MetricsReader)."""
         for reading in self._reader.read(source, time, text):
-            key = (reading.source, reading.name)
-            series = self._series.get(key)
-            if series is None:
-                series = self._series[key] = Series(*key, [], reading.point)
-            series.add(reading.point)
+            self._add(reading)
             yield reading
+
+    def _add(self, reading: Reading) -> None:
+        source, name, point = reading
+        series = self._series.get((source, name))
+        if series is None:
+            series = self._series[source, name] = Series(source, name, [], point)
+        series.add(point)
 
     def add(self, source: Source, name: str, time: float, step: int, value: float) -> None:
         """Add a value that was read elsewhere than from the output."""
@@ -86,8 +89,8 @@ class Metrics:
 
     def take(self, node: int, rank: int | None, time: float, text: str) -> None:
         """Read a line, and keep what is certain since then."""
-        for _ in self.read((node, rank), time, text):
-            pass
+        for reading in self._reader.read((node, rank), time, text):
+            self._add(reading)
 
     def series(self) -> list[Series]:
         """Return all series: of the lowest rank first, in the order in which they appeared."""

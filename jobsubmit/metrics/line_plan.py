@@ -77,9 +77,9 @@ class Figure:
     is_loose: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinePlan:
-    """What the numbers of all lines of one template are, by their places.
+    """What the numbers of all lines of one template are, by their places. There is one for a template.
 
     `word` is the validation word of the line. `is_batch` says that the step is named a batch, without an epoch before
     it; `is_bar` that the counters are those of a progress bar, described by `description`.
@@ -258,7 +258,7 @@ class _Planner:
 
     def _is_numbered_scope(self, place: int, key: str) -> bool:
         """Return whether a number is the epoch in `Train: 0 [50/1251 …`."""
-        after = self.template[place + 1].strip()
+        after = self.template[place + 1].strip().removeprefix("]")
         is_scope = key.lower() in ("train", "training", "test", "val", "valid", "validation", "eval")
         return is_scope and after.startswith("[") and self._has_total(place + 1)
 
@@ -277,7 +277,7 @@ class _Planner:
         is_described = not is_step and (
             place < self.bar_at or (is_scope and before.endswith("("))
         )  # `Train 1/4: 24%|…`
-        if is_described or re.match(r"(?:个)?(?:epochs?\b|轮|エポック)", after, re.IGNORECASE):
+        if is_described or (not is_step and re.match(r"(?:个)?(?:epochs?\b|轮|エポック)", after, re.IGNORECASE)):
             self.found.update(epoch=place, epochs=place + 1)
             return
         opens = before.endswith("[") or before in ("", "|", "(")
@@ -308,7 +308,8 @@ class _Planner:
         after = self.template[place + 2].lstrip().lower() if place + 2 <= self.count else ""
         is_first = place == 0 and before.strip() in ("", "[", "(")
         named_after = (
-            re.match(r"(?:steps?\b|batch(?:es)?\b|iter\w*\b|updates?\b|it\b|步|批|ステップ)", after) is not None
+            re.match(r"(?:steps?\b|batch(?:es)?\b|iter\w*\b|updates?\b|it\b|of epoch\b|步|批|ステップ)", after)
+            is not None
         )
         return (scope and (before.endswith(("[", "(")) or follows_epoch)) or is_first or named_after
 
@@ -324,6 +325,8 @@ class _Planner:
             self._count("step", place)
         elif before.endswith("[") and place == 0 and after == "][" and self._has_total(place + 1):
             self._count("epoch", place)
+        elif before == "][" and self.found.get("epoch") == place - 1 and after.startswith("]"):
+            self._count("step", place)
 
     def _key(self, place: int) -> tuple[str, bool]:
         """Return the name before a number, and whether `:`, `=` or the like stands between."""
@@ -335,6 +338,7 @@ class _Planner:
         separator = _SEPARATOR.search(text)
         if separator:
             text = text[: separator.start()]
+        text = text.rstrip("# ") or text  # `Epoch #3`
         text = text.rstrip("'\" \t")
         if not separator:
             text = text.rstrip("[( ")
@@ -359,11 +363,12 @@ class _Planner:
         return key, separator is not None and not separator.group(0).strip().isalpha()
 
     def _take_figure(self, place: int, key: str, has_separator: bool) -> None:
-        is_exact, is_loose = not key.startswith("…"), False
+        is_exact, is_loose = not key.startswith("…") and not self.template[place].endswith(" of"), False
         name = full = words.plain_name(key)
         lead = self.template[place][: self.template[place].rfind(key.lstrip("… "))]
         ends = (")", "]") if place == 0 else "]"
-        if has_separator and self.template[place].endswith(":") and self.template[place + 1].startswith(ends):
+        is_line_number = has_separator and self.template[place].endswith(":") and not words.is_strong(name)
+        if is_line_number and self.template[place + 1].startswith(ends):
             return  # `file:497]`
         if self.template[place + 1] == "-" and place + 1 < self.count:
             return  # a date

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -15,8 +14,7 @@ class Point(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a training is, by the counters that it prints; None for what it does not print.
 
     `steps` is the total beside the step: of the whole training, or of one epoch if the counter starts again in each.

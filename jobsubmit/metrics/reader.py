@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from jobsubmit.metrics import words
 from jobsubmit.metrics.configured_totals import ConfiguredTotals
-from jobsubmit.metrics.line_plan import LinePlan, plan_line
+from jobsubmit.metrics.line_plan import Figure, LinePlan, plan_line
 from jobsubmit.metrics.model import Point, Progress
 from jobsubmit.metrics.own_patterns import COUNTERS, OwnPatterns
 from jobsubmit.metrics.table import Row, read_header, read_row
@@ -48,40 +46,42 @@ class MetricsReader:
         self._configured = ConfiguredTotals()
         self._configuration_left = _LONGEST_CONFIGURATION  # lines
 
-    def read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
-        """Yield the values that are certain since this line: those of the line, or earlier ones as well."""
+    def read(self, source: Source, time: float, text: str) -> Sequence[Reading]:
+        """Return the values that are certain since this line: those of the line, or earlier ones as well."""
         if self._configuration_left:
             self._configuration_left -= 1
             self._configured.read(text)
         if len(text) > LONGEST_LINE:
-            return iter(())
+            return ()
         if own := self._own.read(text):
             reader = self._sources.setdefault(source, _SourceReader(source, self._configured))
-            return itertools.chain(reader.take_own(own, text, time), self._without_own(source, time, text))
+            return [*reader.take_own(own, text, time), *self._without_own(source, time, text)]
         return self._without_own(source, time, text) if self._own.names else self._read(source, time, text)
 
-    def _without_own(self, source: Source, time: float, text: str) -> Iterator[Reading]:
-        """Yield what is read without the patterns, except for the names that have one."""
-        return (reading for reading in self._read(source, time, text) if reading.name not in self._own.names)
+    def _without_own(self, source: Source, time: float, text: str) -> Sequence[Reading]:
+        """Return what is read without the patterns, except for the names that have one."""
+        return [reading for reading in self._read(source, time, text) if reading.name not in self._own.names]
 
-    def _read(self, source: Source, time: float, text: str) -> Iterator[Reading]:
+    def _read(self, source: Source, time: float, text: str) -> Sequence[Reading]:
         reader = self._sources.get(source)
         if reader is not None and reader.columns and (row := read_row(reader.columns, text)) is not None:
             return reader.take_row(row, time)
         if not words.may_be_progress(text):
-            return iter(())
+            return ()
         template, numbers = split_line(text)
         plan = plan_line(template)
+        if reader is not None and plan in reader.familiar:
+            return reader.take(plan, numbers, time)
         may_be_header = plan.is_bar or (plan.step is None and plan.epoch is None)
         columns = read_header(text) if may_be_header and words.may_name_figures(text) else ()
         if reader is None:
             if plan.is_empty and not columns:
-                return iter(())
+                return ()
             reader = self._sources[source] = _SourceReader(source, self._configured)
         if columns:
             reader.columns = columns
-            return iter(())
-        return iter(()) if plan.is_empty else reader.take(plan, numbers, time)
+            return ()
+        return () if plan.is_empty else reader.take(plan, numbers, time)
 
     def progress(self) -> dict[Source, Progress]:
         """Return how far each source is that trains and shows it."""
@@ -128,6 +128,10 @@ class _SourceReader:
         self.pending: deque[Reading] = deque(maxlen=_MOST_PENDING)
         self.held: dict[tuple[str, ...], _Held] = {}  # lines that are not certain yet, by the names on them
         self.names: set[str] = set()
+        self.certain: set[str] = set()  # of them those that stood beside a counter and a result
+        self.familiar: dict[
+            LinePlan, list[Figure]
+        ] = {}  # lines that certainly belong to the training, and their figures
         self.results = 0  # lines of a training with a counter and a result
         self.lines_count_steps = False
         self.first_batch: tuple[float, float | None] | None = None
@@ -140,10 +144,10 @@ class _SourceReader:
         """Return when the training of this rank will end, in seconds since the epoch; None if that is unknown."""
         return self.pace.end(self.with_totals(self.progress)) if self.progress is not None else None
 
-    def take(self, plan: LinePlan, numbers: list[str], time: float) -> Iterator[Reading]:
-        """Take a line; yield what is certain now."""
+    def take(self, plan: LinePlan, numbers: list[str], time: float) -> Sequence[Reading]:
+        """Take a line; return what is certain now."""
         if plan.is_bar and words.is_preparation(plan.description):
-            return
+            return ()
         step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
         step = step if step is None or step.is_integer() else None  # `update: 4.53` is the time of one
         if plan.is_batch and step is not None:
@@ -151,17 +155,39 @@ class _SourceReader:
             if self.is_epoch_first:
                 step, epoch = _counter(plan.steps, numbers), step
         has_counter = (step is not None or epoch is not None) and (not plan.is_bar or plan.is_strong)
-        readings = self._readings(plan, numbers, time, step, epoch, has_counter)
-        readings = self._certain(readings, has_counter, plan.is_cell)
-        self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
-        self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
+        familiar = self.familiar.get(plan) if has_counter else None
+        if familiar is not None:
+            readings = self._values(familiar, numbers, time, step, epoch)
+        else:
+            readings = self._new_readings(plan, numbers, time, step, epoch, has_counter)
+            self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
+            self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
         if not plan.is_validation:
             if readings or plan.is_headline:
                 self._advance(plan, numbers, time, step, epoch)
             if not self.is_training and self._shows_training(readings, has_counter):
                 self.is_training = True
                 readings = [*self._held_before(readings), *readings]
-        yield from self._published(readings)
+        return self._published(readings)
+
+    def _new_readings(
+        self,
+        plan: LinePlan,
+        numbers: list[str],
+        time: float,
+        step: float | None,
+        epoch: float | None,
+        has_counter: bool,
+    ) -> list[Reading]:
+        """Return what is certain of a line of a form that is not familiar yet."""
+        wanted = self._wanted(plan, has_counter)
+        found = self._certain(self._values(wanted, numbers, time, step, epoch), has_counter, plan.is_cell)
+        is_whole = plan.total_steps is None and plan.total_epochs is None
+        if self.is_training and has_counter and is_whole and any(words.is_result(figure.name) for figure in wanted):
+            if len(self.familiar) >= _MOST_NAMES:
+                self.familiar.clear()
+            self.familiar[plan] = wanted
+        return found
 
     def _compare_batches(self, first: float, second: float | None) -> None:
         """Notice that `Batch 0/100` is an epoch and its batch, as WeNet prints it: then the second number grows."""
@@ -184,43 +210,44 @@ class _SourceReader:
         found = [reading for some in names for reading in self._released(some)]
         return sorted(found, key=lambda reading: reading.point.time)
 
-    def _published(self, readings: list[Reading]) -> Iterator[Reading]:
-        """Yield values, and those that waited for the first sign of a training."""
+    def _published(self, readings: list[Reading]) -> Sequence[Reading]:
+        """Return values, and those that waited for the first sign of a training."""
         if not self.is_training:
             self.pending.extend(readings)
-            return
-        yield from self.pending
+            return ()
+        if not self.pending:
+            return readings
+        waited = list(self.pending)
         self.pending.clear()
-        yield from readings
+        return [*waited, *readings]
 
     def _shows_training(self, readings: list[Reading], has_counter: bool) -> bool:
         names = {reading.name for reading in readings}
         if any(words.is_result(name) or words.is_rate(name) if has_counter else words.is_loss(name) for name in names):
             self.results += 1
             return self.results > 1 or not has_counter
-        return bool(names) and (len(names) >= _MANY or any(map(_is_counted_result, self.pending)))
+        return bool(names) and ((has_counter and len(names) >= _MANY) or any(map(_is_counted_result, self.pending)))
 
-    def _readings(
-        self,
-        plan: LinePlan,
-        numbers: list[str],
-        time: float,
-        step: float | None,
-        epoch: float | None,
-        has_counter: bool,
-    ) -> list[Reading]:
+    def _wanted(self, plan: LinePlan, has_counter: bool) -> list[Figure]:
+        """Return the figures of a line that may belong to a series."""
         found = []
-        has_result = self._is_within() and any(
-            figure.is_exact and words.is_result(figure.name) for figure in plan.figures
-        )
+        has_result = any(figure.is_exact and words.is_result(figure.name) for figure in plan.figures)
         for figure in plan.figures:
             is_named = figure.is_exact and (figure.is_strong or has_result)
             is_wanted = has_counter or is_named or plan.is_cell
             if is_wanted and (figure.name in self.names or len(self.names) < _MOST_NAMES):
                 self.names.add(figure.name)
-                point = Point(time, epoch, _whole(step), value_of(numbers[figure.place]))
-                found.append(Reading(self.source, figure.name, point))
+                found.append(figure)
         return found
+
+    def _values(
+        self, figures: list[Figure], numbers: list[str], time: float, step: float | None, epoch: float | None
+    ) -> list[Reading]:
+        whole = _whole(step)
+        return [
+            Reading(self.source, figure.name, Point(time, epoch, whole, value_of(numbers[figure.place])))
+            for figure in figures
+        ]
 
     def _released(self, names: tuple[str, ...]) -> list[Reading]:
         """Return what was held of lines with these names; such lines are certain from now on."""
@@ -233,6 +260,11 @@ class _SourceReader:
     def _is_within(self) -> bool:
         return self.is_training and self.progress is not None
 
+    def _is_familiar(self, names: tuple[str, ...]) -> bool:
+        """Return whether a line without a counter repeats a figure of the training, or is about validation only."""
+        results = filter(words.is_result, names)
+        return not self.certain.isdisjoint(names) or all(words.validation_word(n.replace("_", " ")) for n in results)
+
     def _certain(self, readings: list[Reading], has_counter: bool, is_cell: bool) -> list[Reading]:
         """Return the values that are certain now: of this line, and of earlier ones with the same names.
 
@@ -243,7 +275,8 @@ class _SourceReader:
         has_result = any(words.is_result(name) for name in names)
         if not readings:
             return readings
-        if has_result and (has_counter or self._is_within()):
+        if has_result and (has_counter or (self._is_within() and self._is_familiar(names))):
+            self.certain.update(names)
             return [*self._released(names), *readings]
         if names not in self.held and len(self.held) >= _MOST_NAMES:
             return []
@@ -259,8 +292,11 @@ class _SourceReader:
             times = 1 if self.is_training else _OFTEN
             held.is_certain = len(held.readings) > times * len(names)
         elif has_result:
-            held.readings.extend(readings)
-            held.is_certain = last is not None
+            is_same = [reading.point.value for reading in held.readings] == [
+                reading.point.value for reading in readings
+            ]
+            held.readings.extend([] if is_same else readings)  # a restart prints its configuration again
+            held.is_certain = last is not None and not is_same
         elif is_cell and len(held.readings) < _MOST_HELD:
             held.readings.extend(readings)
             held.is_certain = self.is_training and len(held.readings) > _OFTEN
@@ -272,7 +308,7 @@ class _SourceReader:
         found, held.readings = held.readings, []
         return found
 
-    def take_row(self, row: Row, time: float) -> Iterator[Reading]:
+    def take_row(self, row: Row, time: float) -> Sequence[Reading]:
         """Take a row of a table; without a column that counts it is about validation."""
         readings = [
             Reading(self.source, name, Point(time, row.epoch, _whole(row.step), value))
@@ -283,7 +319,7 @@ class _SourceReader:
             self.pace.add(self.progress, self.progress.step, is_end=True)
             self.bar_total = self.progress.steps
             self.is_training = True
-        yield from self._published(readings)
+        return self._published(readings)
 
     def take_own(self, own: Mapping[str, float], text: str, time: float) -> Iterator[Reading]:
         """Take the values that the job file's patterns found in a line; its counters are theirs, else those we see."""
@@ -312,7 +348,7 @@ class _SourceReader:
             steps = total_steps
         if epochs is None and total_epochs and progress.epoch is not None and progress.epoch <= total_epochs:
             epochs = total_epochs
-        return replace(progress, steps=steps, epochs=epochs)
+        return progress._replace(steps=steps, epochs=epochs)
 
     def _advance(
         self, plan: LinePlan, numbers: list[str], time: float, step: float | None, epoch: float | None

@@ -19,7 +19,8 @@ _NO_FIGURE = re.compile(
 )
 _NUMBER = re.compile(r"(?<![A-Za-z0-9@-])\d")
 _CLOCK = re.compile(r"\d+:\d\d(?::\d\d)?")
-_MARK = "cp"  # a column of skorch that has a + or nothing
+_MARK = "cp"  # a column that has a sign or nothing; skorch calls it so
+_SIGNS = ("", "+", "*")
 _FEWEST_COLUMNS, _MOST_COLUMNS, _MOST_WORDS, _LONGEST = 3, 30, 3, 400
 
 
@@ -42,6 +43,8 @@ def read_header(text: str) -> tuple[str, ...]:
     cells = _cells(text)
     if len(wide := re.split(r"\s{2,}", text.strip())) < len(cells) and "|" not in text and "\t" not in text:
         cells = wide
+    if cells and not cells[-1]:
+        cells = [*cells[:-1], _MARK]
     names = tuple(words.plain_name(cell) or cell for cell in cells)
     if not _FEWEST_COLUMNS <= len(names) <= _MOST_COLUMNS or len(set(names)) < len(names):
         return ()
@@ -65,7 +68,7 @@ def read_row(columns: tuple[str, ...], text: str) -> Row | None:
         return None
     row = Row(None, None, float(bar.group(1)) if bar else None, float(bar.group(2)) if bar else None, {})
     matches = [_CELL.fullmatch(cell) for cell in cells]
-    known = [match or cell == "+" or _CLOCK.fullmatch(cell) for match, cell in zip(matches, cells, strict=True)]
+    known = [match or cell in _SIGNS or _CLOCK.fullmatch(cell) for match, cell in zip(matches, cells, strict=True)]
     if not all(known[1:]) or (matches[0] is None and len(cells) < _FEWEST_COLUMNS + 1):
         return None
     for name, match in zip(columns, matches, strict=True):

@@ -17,6 +17,7 @@ _BAR = re.compile(r"\|[^|]*\|(?=\s*\d)|\[[=>.\-# ]{5,}\]|[━╸╺╾█▉▊�
 _PERCENT_BAR = re.compile(r"%\|[^|]*\|")
 _PREFIX = re.compile(
     r"(?:\s*(?:"
+    r"\[[A-Z]+:\d+ \w+:\d+ [\d-]+ [\d:,]+\]|"
     r"(?:INFO|WARNING|DEBUG|ERROR):[\w.]+:|\[\d+,\d+\]<std(?:out|err)>:|(?:ts|time|timestamp)=\S+(?=\s)|"
     r"[IWE]\d{4}(?=\s\d\d:)"  # glog
     r"|\[?\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?\]?(?![\w.%/])"
@@ -24,7 +25,8 @@ _PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?![\w<,])"
     r"|\[?\b(?:DEBUG|INFO|WARN|WARNING|ERROR|NOTICE|CRITICAL|SUCCESS|TRACE)\b\]?:?"
     r"|\[(?:rank|Rank|RANK|GPU|gpu|worker|node|default|titan|pid)\s*:?\s*\d*\]:?"
-    r"|[A-Za-z_]\w*(?:\.\w+)+:\d+(?=\s)|[a-z][a-z0-9.]*-[a-z0-9.-]+:\d{1,4}(?=\t)|\(\d+/\d+\)(?=\s+[A-Z]\w+)|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
+    r"|[A-Za-z_]\w*(?:\.\w+)+:\d+(?=\s)|[a-z][a-z0-9.]*-[a-z0-9.-]+:\d{1,4}(?=\t)|"
+    r"\d\d? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d\d:\d\d(?=\s)|\(\d+/\d+\)(?=\s+[A-Z]\w+)|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
     r"|[\[(]?[\w./<>-]+\.(?:py|cc|cpp)[: ]+(?:line )?\d+(?::\w+)?[\])]?:?"
     r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
     r")\s*)+"
@@ -60,4 +62,4 @@ def split_line(text: str) -> tuple[Template, list[str]]:
 
 def value_of(number: str) -> float:
     """Return the value of a printed number."""
-    return float(number.replace(",", ""))
+    return float(number.replace(",", "") if "," in number else number)

@@ -31,7 +31,7 @@ _COUNTED = re.compile(
 )
 _SETTING = re.compile(
     r"(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
-    r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|params|tokens_seen|batch_size)$"
+    r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|(?<!l2_)params|tokens_seen|batch_size)$"
     r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|early|stop)_"
 )
 _TOTAL_EPOCHS = re.compile(r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_)?epochs|epochs|总轮数|总轮次")
@@ -43,7 +43,7 @@ _LOSS = re.compile(
     r"(?:^|_)loss(?:es)?(?:_|$)|loss$|^loss|损失|(?:^|_)(?:nll|elbo|cross_entropy|xent|mse|mae|rmse|kl|objf)(?:_|$)|ロス"
 )
 _KNOWN = re.compile(
-    r"(?:^|_)(?:lr|learning_?rate|acc\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
+    r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
     r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )

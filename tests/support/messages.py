@@ -32,8 +32,9 @@ _HELP_CALLS = {"Option", "Argument", "Field", "Command", "Typer", "add_argument"
 _HELP_FILES = {"cli/commands.py", "cli/topics.py", "cli/help.py", "spec/json_schema.py", "agent/node_contract.py"}
 
 
-LABELS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost")
-LABELS += ("bytes", "characters", "ranks", "hours", "variables", "files")
+_WORDS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost")
+_UNITS = ("bytes", "characters", "ranks", "hours", "variables", "files")
+LABELS = (*_WORDS, *_UNITS)
 
 
 class Text(NamedTuple):
