@@ -139,6 +139,16 @@ class JobStatus:
     recoveries: tuple[Recovery, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def ended(self) -> float | None:
+        """Return when the job ended, if it has: as its backend reports, else the end of its last phase."""
+        if not self.state.is_final:
+            return None
+        reported = self.details.get("ended")
+        if isinstance(reported, float):
+            return reported
+        return max((step.end or step.start for step in self.steps), default=None)
+
 
 @dataclass(frozen=True)
 class LogLine:

@@ -187,6 +187,8 @@ class Summary(_Document):
     state: State
     reason: str
     message: str
+    ended: str | None
+    """When it ended: ISO 8601 in UTC; null while it runs, or if that is unknown."""
     training: TrainingProgress | None
     """Null if the output shows no training, or if there are many jobs and this one was not read yet."""
 

@@ -79,7 +79,8 @@ def list_(
 
 
 def _document(job: Summary, training: TrainingState | None) -> dict[str, Any]:
-    return {**job._asdict(), "created": time_text(job.created), "training": training_document(training)}
+    times = {"created": time_text(job.created), "ended": None if job.ended is None else time_text(job.ended)}
+    return {**job._asdict(), **times, "training": training_document(training)}
 
 
 def _rows(jobs: list[Summary], settings: Settings, whens: list[str]) -> list[tuple[str, ...]]:

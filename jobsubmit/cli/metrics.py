@@ -121,8 +121,8 @@ def _print_summary(record: JobRecord, found: Metrics, end: float | None) -> None
     series = found.series()
     if not series:
         out.talk(
-            "no metrics: no rank prints a loss or accuracy beside its step or epoch, as in `step 5 loss 0.9`; for another "
-            f"format, set `metrics` in the job file; see jobsubmit logs {record.id}"
+            "no metrics: no rank prints a loss or accuracy beside its step or epoch, as in `step 5 loss 0.9`; for "
+            f"another format, set `metrics` in the job file; see jobsubmit logs {record.id}"
         )
         return
     for source, progress in found.progress().items():

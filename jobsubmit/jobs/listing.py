@@ -19,11 +19,11 @@ from jobsubmit.jobs import monitor
 from jobsubmit.jobs.records import JobRecord, JobRecords
 
 _REMEMBERED = "ended-jobs.json"
-_SUMMARY = (str, str, str, str, int, json_form.TIME, str, str, str, str)  # what each field of one is
+_SUMMARY = (str, str, str, str, int, json_form.TIME, str, str, str, str, (json_form.TIME, None))  # of its fields
 
 
 class Summary(NamedTuple):
-    """What a list shows of a job; `created` is in seconds since the epoch."""
+    """What a list shows of a job; `created` and `ended` are in seconds since the epoch."""
 
     id: str
     name: str
@@ -35,6 +35,7 @@ class Summary(NamedTuple):
     state: str
     reason: str
     message: str
+    ended: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _summary(record: JobRecord, settings: Settings) -> Summary:
         text = error.strerror if isinstance(error, OSError) else error.message
         now = JobStatus(State.UNKNOWN, message=text or str(error))
     job = (record.id, record.name, record.mode, record.backend, record.nodes, record.created)
-    return Summary(*job, known.handle, now.state.value, now.reason, now.message)
+    return Summary(*job, known.handle, now.state.value, now.reason, now.message, now.ended)
 
 
 def _remembered(settings: Settings) -> dict[str, tuple[int, Sequence[Any]]]:

@@ -32,14 +32,17 @@ from jobsubmit.report.text import percent_text
 from jobsubmit.report.timing_files import Process, parse_processes
 
 
-def report(record: JobRecord, settings: Settings) -> Report:
-    """Return the report of a job, also of one that still runs or has failed."""
+def report(record: JobRecord, settings: Settings, metrics: Metrics | None = None) -> Report:
+    """Return the report of a job, also of one that still runs or has failed.
+
+    `metrics` is what was read from its output; without them, all of it is read now.
+    """
     status = monitor.status(record, settings)
     files = list(monitor.timings(record, settings)) if record.handle else []
     measured, machines = parse_processes(files), parse_machines(files)
     found = measure_syncs(measured)
-    phases = find_phases(monitor.phases_of(record, status), measured, _ended(status))
-    metrics = _read_metrics(record, settings)
+    phases = find_phases(monitor.phases_of(record, status), measured, status.ended)
+    metrics = metrics if metrics is not None else _read_metrics(record, settings)
     goodput = _goodput(record, status, phases, metrics)
     said = [
         *notes(measured, found, was_asked=_was_asked(record, settings), is_over=status.state.is_final),
@@ -77,7 +80,7 @@ def _goodput(record: JobRecord, status: JobStatus, phases: Sequence[Phase], metr
     furthest = max(metrics.progress().items(), key=lambda item: (item[1].epoch or 0, item[1].step or 0), default=None)
     positions = [Position(*one) for one in metrics.positions(furthest[0])] if furthest else []
     hung = [recovery.detected_at for recovery in status.recoveries if recovery.what.endswith(_AFTER_HANG)]
-    ended = _ended(status)
+    ended = status.ended
     if status.reason == "HANG" and ended is not None:
         hung.append(ended)
     begin = min((phase.start for phase in phases), default=record.created)
@@ -112,13 +115,6 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
 
 _MOST_STACKS, _MOST_LETTERS = 16, 40_000
 _AFTER_HANG = " after HANG"  # the end of what a recovery is called
-
-
-def _ended(status: JobStatus) -> float | None:
-    """Return when a job ended, if it has: as its backend reports, else the end of its last phase."""
-    ended = status.details.get("ended")
-    ends = [step.end or step.start for step in status.steps]
-    return (ended if isinstance(ended, float) else max(ends, default=0.0)) if status.state.is_final else None
 
 
 def compare(first: Report, second: Report) -> tuple[Comparison, ...]:

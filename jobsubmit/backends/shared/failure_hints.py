@@ -95,8 +95,8 @@ TABLE = (
     _Row(
         r"unrecognized arguments: .*--local[-_]rank",
         "the boot file does not accept --local-rank, which its launcher passes",
-        "declare both --local-rank and --local_rank; or read LOCAL_RANK from the environment and keep the launcher from "
-        "passing the argument: remove `local_rank: argument` from the job file, or use torchrun (in `command`: add "
+        "declare both --local-rank and --local_rank; or read LOCAL_RANK from the environment and keep the launcher "
+        "from passing the argument: remove `local_rank: argument` from the job file, or use torchrun (in `command`: add "
         "--use_env)",
     ),
     _Row(
@@ -107,8 +107,8 @@ TABLE = (
     _Row(
         r"unrecognized arguments: (.+)",
         "the boot file does not accept the arguments {0}",
-        "declare them in the boot file, or remove them from the job file (hyperparameters, args; inputs and outputs: as: "
-        "env). Mode spawn itself adds --world_size, --rank and --init_method: declare these, or use mode: torchrun",
+        "declare them in the boot file, or remove them from the job file (hyperparameters, args; inputs and outputs: "
+        "as: env). Mode spawn itself adds --world_size, --rank and --init_method: declare these, or use mode: torchrun",
     ),
     _Row(
         r"finished its bootstrapping phase|freeze_support\(\)",
@@ -168,8 +168,8 @@ TABLE = (
     _Row(
         r"FileNotFoundError: [^\n]*?['\"]([^'\"\n]+)['\"]",
         "the file {0}, or its folder, is not on the node",
-        "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the file, "
-        "put it into the code directory, where relative paths start, or name its folder in `inputs`",
+        "if the code writes the file, create its folder first: os.makedirs(FOLDER, exist_ok=True); if it reads the "
+        "file, put it into the code directory, where relative paths start, or name its folder in `inputs`",
     ),
     _Row(
         r"op\.preamble\.length <= op\.nbytes",

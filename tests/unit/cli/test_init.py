@@ -132,7 +132,7 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
     ],
 )
 def test_what_is_no_command_is_refused(command: str) -> None:
-    with pytest.raises(UsageError, match="^the command"):
+    with pytest.raises(UsageError, match=r"^the command"):
         drafts_from_command(command)
 
 

@@ -76,7 +76,7 @@ def test_most_progress_is_exact() -> None:
 
 
 def test_outputs_of_other_tools_are_read_as_well_as_before() -> None:
-    """Outputs that were made after the first rules, which read 417 of their series exactly at first, and invented 44."""
+    """Outputs made after the first rules, which read 417 of their series exactly at first, and invented 44."""
     exact, invented = 0, []
     for file in sorted((Path(__file__).parents[2] / "corpus/more_outputs").glob("*.json")):
         case = json.loads(file.read_text())
