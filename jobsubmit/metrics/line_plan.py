@@ -53,9 +53,11 @@ _SENTENCE = re.compile(
 _JSON_LINE = re.compile(r"\s*\"[^\"]+\":\s*\"?$")  # of a document over several lines
 _WORD = re.compile(r"[^\W\d_][\w/]{0,11}")
 _NO_NAME = re.compile(
-    r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|avg|stalled|times|last|[kmgt]i?b|ms|it|耗时|共|第"
+    r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|model|fold|run|worker|avg|stalled|times|last|[kmgt]i?b|ms|it|耗时|共|第"
 )
+_RATE_UNIT = re.compile(r"^\s[a-zA-Z]+/[a-zA-Z]+\s+(?=[^\W\d])")  # `686.0 samples/s lr`
 _HEADLINE = re.compile(r"(?:beginning|starting|start|begin|learning|training|running)\s+(?:of\s+)?\w+", re.IGNORECASE)
+_STATEMENT = re.compile(r"_(?:has|have|is|was)_")
 _COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$)")
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
@@ -347,7 +349,7 @@ class _Planner:
         cuts = [found.end() for found in _DELIMITER.finditer(body)]
         if re.match(r"\s*--\w", body[cuts[-1] if cuts else 0 :]):
             return "", False  # an option of a command
-        key = body[cuts[-1] if cuts else 0 :].strip(" '\"*-–—·.#>~/") + (tail.group(0) if tail else "")
+        key = body[cuts[-1] if cuts else 0 :].strip(" '\"*-–—·.#>~/:") + (tail.group(0) if tail else "")
         key = _FILLER.sub("… ", _LEVEL.sub("", key)).strip(" '\"(")
         if has_equals and not (cuts and "=" not in key and len(key.split()) <= _MOST_WORDS_OF_A_TAIL):
             words_of_key = key.split()
@@ -389,7 +391,7 @@ class _Planner:
             is_loose = not known and is_word and is_exact
             name = known or (name if is_loose else "")
             lead = self.template[place] if known and known != full else lead
-        if name and not words.is_counted(name) and len(name) <= _LONGEST_NAME:
+        if name and not _STATEMENT.search(name) and not words.is_counted(name) and len(name) <= _LONGEST_NAME:
             self.leads[place] = lead
             self.figures.append(Figure(place, name, words.is_strong(name), is_exact and name == full, is_loose))
 
@@ -412,13 +414,14 @@ class _Planner:
         named: dict[str, Figure] = {}
         is_counted = bool(self.found) and any(figure.is_strong for figure in self.figures)
         scope = own_scope = ""
+        is_all = not self.found and not any(map(words.is_training, self.template))  # the line is about nothing else
         for figure in self.figures:
             if (figure.is_loose or words.is_setting(figure.name)) and not is_counted:
                 continue
             lead = self.leads.get(figure.place, "")
             scope = self._scope_before(figure.place) or ("" if words.is_training(lead) else scope)
             own = words.validation_word(figure.name.replace("_", " "))
-            if own and not figure.name.isascii() and figure.name.startswith(f"{own}_") and not named:
+            if own and (is_all or not own.isascii()) and figure.name.startswith(f"{own}_") and not named:
                 scope = own  # of the other figures of the line, too
             own_scope = own or own_scope
             prefix = "" if own else words.plain_name(scope)
@@ -431,6 +434,8 @@ class _Planner:
 
 def _after_unit(text: str) -> str:
     """Return a text without the unit of the number before it: `ms, mfu` and `ms/step - loss`."""
+    if rate := _RATE_UNIT.match(text):
+        return text[rate.end() :]
     unit = re.match(r"(?:%|°C|[轮步次]|/?[a-zA-Zµ]+(?:/[a-zA-Z]+)*)(?=[\s,;|)\]}]|$)", text)
     return text[unit.end() :] if unit else text
 
