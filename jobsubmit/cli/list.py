@@ -11,7 +11,7 @@ import typer
 from jobsubmit.backends.models import State
 from jobsubmit.cli.console import columns, counted, out, readable, table
 from jobsubmit.cli.options import JobNames, Since, moment
-from jobsubmit.cli.training import left_cell, loss_cell, step_cell, training_document
+from jobsubmit.cli.training import training_document
 from jobsubmit.common.durations import age_text, time_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
@@ -19,6 +19,7 @@ from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.listing import Filter, Summary, summarize_jobs
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, read_trainings
 from jobsubmit.jobs.records import JobRecords
+from jobsubmit.report.training_text import left_cell, loss_cell, step_cell
 
 _SHOWN = 50
 _WATCH_SECONDS = 1.0

@@ -17,7 +17,6 @@ from jobsubmit.cli import console
 from jobsubmit.cli.console import out
 from jobsubmit.cli.logs import line_time, say_why_it_waits
 from jobsubmit.cli.options import JobName, rank_numbers
-from jobsubmit.cli.training import duration_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED
 from jobsubmit.jobs import monitor as following
@@ -27,6 +26,7 @@ from jobsubmit.metrics.collection import Metrics, Series
 from jobsubmit.metrics.model import Point, Progress
 from jobsubmit.metrics.observations import observe
 from jobsubmit.metrics.reader import Reading, Source
+from jobsubmit.report.training_text import duration_text
 
 _COLUMNS = ("time", "node", "rank", "name", "epoch", "step", "value")
 _CURVE = 30  # characters

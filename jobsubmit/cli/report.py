@@ -13,7 +13,7 @@ import typer
 import jobsubmit
 from jobsubmit.cli.console import READING_OUTPUT, out, readable, said_if_slow, table
 from jobsubmit.cli.options import JobName
-from jobsubmit.config import load_settings
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs.records import JobRecords
 
@@ -64,7 +64,7 @@ def report(
         found = [build.report(records.find(name), settings) for name in (job, *((other,) if other else ()))]
     compared = build.compare(found[0], found[1]) if other else ()
     if html is not None:
-        _write_page(html, found, compared)
+        _write_page(html, found, compared, settings)
     if out.json:
         whole = build.comparison_document(found[0], found[1], compared) if other else build.document(found[0])
         out.document(whole)
@@ -77,13 +77,19 @@ def report(
         out.talk(f"wrote {html}")
 
 
-def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison]) -> None:
+def _write_page(file: Path, found: list[Report], compared: Sequence[Comparison], settings: Settings) -> None:
     from jobsubmit.report.html import render_page
+    from jobsubmit.report.report import events_text, log_excerpts
+
+    logs = log_excerpts(found[0], settings) if len(found) == 1 else ()
+    events = events_text(found[0].record, settings) if len(found) == 1 else ""
 
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         temporary.write_text(
-            render_page(found, compared, version=jobsubmit.__version__), encoding="utf-8", errors="replace"
+            render_page(found, compared, version=jobsubmit.__version__, logs=logs, events=events),
+            encoding="utf-8",
+            errors="replace",
         )
         temporary.replace(file)
     except OSError as error:

@@ -17,12 +17,13 @@ from jobsubmit.cli.console import out
 from jobsubmit.cli.log_folding import lines_to_show
 from jobsubmit.cli.logs import line_time, say_when_silent, say_why_it_waits
 from jobsubmit.cli.options import JobName, Propagate, RunningJob, seconds
-from jobsubmit.cli.training import training_document, training_text, with_footer
+from jobsubmit.cli.training import training_document, with_footer
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
 from jobsubmit.jobs.progress import TrainingState, open_metrics, read_training
 from jobsubmit.jobs.records import JobRecord, find_job
+from jobsubmit.report.training_text import training_text
 
 _CANCEL_SECONDS = 30.0
 _SECOND_CTRL_C_SECONDS = 2.0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jobsubmit.backends.models import JobStatus
+from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState
 from jobsubmit.jobs.records import JobRecord
+from jobsubmit.metrics.model import Progress
+from jobsubmit.metrics.reader import Source
 from jobsubmit.report.curves import Curve
 from jobsubmit.report.goodput import Goodput
 from jobsubmit.report.job_phases import Mark, Phase
@@ -26,7 +29,7 @@ class Paper(NamedTuple):
 @dataclass(frozen=True)
 class Report:
     """How a job spent its time, and what its training printed; moments are in seconds since the epoch, all else is in
-    seconds and bytes.
+    seconds and bytes. `progress` is how far each rank is that shows it; `nodes_of_ranks` has the node of each rank.
     """
 
     record: JobRecord
@@ -39,6 +42,9 @@ class Report:
     curves: tuple[Curve, ...] = ()
     machines: MachineUse = NO_MACHINES
     papers: tuple[Paper, ...] = ()
+    training: TrainingState = NOTHING_SHOWN
+    progress: tuple[tuple[Source, Progress], ...] = ()
+    nodes_of_ranks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def begin(self) -> float:

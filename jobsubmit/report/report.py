@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -9,13 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.agent.job_directory import JobDirectory
-from jobsubmit.backends.models import JobStatus
+from jobsubmit.agent.job_directory import DIFFERENCE, SCRIPT_NAME, JobDirectory
+from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
+from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.event_files import read_event_files
-from jobsubmit.jobs.progress import open_metrics
+from jobsubmit.jobs.progress import open_metrics, summarize
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.metrics.collection import Metrics
 from jobsubmit.metrics.observations import observe
@@ -63,7 +65,18 @@ def report(record: JobRecord, settings: Settings, metrics: Metrics | None = None
         find_curves(metrics),
         machines,
         _papers(JobDirectory(settings.job_dir(record.id))),
+        summarize(metrics),
+        tuple(metrics.progress().items()),
+        _nodes_of_ranks(record, settings),
     )
+
+
+def _nodes_of_ranks(record: JobRecord, settings: Settings) -> dict[str, int]:
+    """Return the node of each rank that has started, by its number."""
+    with suppress(BackendError, JobNotFoundError):
+        starts = (event for event in monitor.events(record, settings) if event["event"] == "rank_start")
+        return {str(event["rank"]): int(event["node"]) for event in starts}
+    return {}
 
 
 def _read_metrics(record: JobRecord, settings: Settings) -> Metrics:
@@ -98,11 +111,16 @@ def _goodput_notes(goodput: Goodput) -> Iterator[str]:
 
 
 def _papers(files: JobDirectory) -> tuple[Paper, ...]:
-    """Return the texts that explain a job: its job file, and the stacks of each rank if it hung."""
+    """Return the texts that explain a job: the stacks of each rank if it hung, and what was submitted."""
     found = []
+    folder = Path(files.path)
     stacks = sorted(Path(files.stacks).glob("rank-*.txt"), key=lambda file: (len(file.name), file.name))[:_MOST_STACKS]
-    named = [("job.yaml", Path(files.path) / "job.yaml")]
-    named += [(f"stacks of {file.stem.replace('-', ' ')}", file) for file in stacks]
+    named = [(f"stacks of {file.stem.replace('-', ' ')}", file) for file in stacks]
+    named += [(name, folder / name) for name in ("job.yaml", SCRIPT_NAME, DIFFERENCE)]
+    known = {Path(path).name for path in (files.record, files.status, files.plan, files.resolved, files.left_out)}
+    known |= {Path(files.processes).name, *(name for name, _ in named)}
+    others = (file for file in sorted(folder.glob("*")) if file.suffix in _TEXT_FILES and file.name not in known)
+    named += [(file.name, file) for file in others]  # what the backend was sent
     for name, file in named:
         try:
             text = file.read_text(encoding="utf-8", errors="replace")[:_MOST_LETTERS]
@@ -113,7 +131,39 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
     return tuple(found)
 
 
+def log_excerpts(found: Report, settings: Settings) -> tuple[Paper, ...]:
+    """Return the last lines of the process that failed first, if one did, and of all processes."""
+    failure, record = found.status.failure, found.record
+    queries = {f"all ranks, the last {_LAST_LINES} lines": LogQuery(tail=_LAST_LINES)}
+    if failure is not None:
+        who = f"node {failure.node}" if failure.rank is None else f"rank {failure.rank}"
+        own = LogQuery(failure.node if failure.rank is None else None, failure.rank, tail=_LAST_LINES)
+        queries = {f"{who}, the last {_LAST_LINES} lines": own, **queries}
+    papers = []
+    with suppress(BackendError, JobNotFoundError, OSError):
+        for name, query in queries.items():
+            text = "\n".join(map(_log_text, monitor.logs(record, settings, query)))
+            papers += [Paper(name, text)] if text else []
+    return tuple(papers)
+
+
+def _log_text(line: LogLine) -> str:
+    return f"[{f'node {line.node}' if line.rank is None else f'rank {line.rank}'}] {line.text}"
+
+
+def events_text(record: JobRecord, settings: Settings) -> str:
+    """Return the events of a job, one per line, each with its time."""
+    lines = []
+    with suppress(BackendError, JobNotFoundError, OSError):
+        for event in itertools.islice(monitor.events(record, settings), _MOST_EVENTS):
+            fields = (f"{name}={value}" for name, value in event.items() if name not in ("t", "event"))
+            lines.append(f"{time_text(event['t'], 'milliseconds')} {event['event']} {' '.join(fields)}".rstrip())
+    return "\n".join(lines)
+
+
+_LAST_LINES, _MOST_EVENTS = 300, 2000
 _MOST_STACKS, _MOST_LETTERS = 16, 40_000
+_TEXT_FILES = (".yaml", ".json", ".sbatch", ".sh")
 _AFTER_HANG = " after HANG"  # the end of what a recovery is called
 
 

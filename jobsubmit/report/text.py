@@ -123,13 +123,13 @@ def ratio_rows(comparison: Comparison) -> list[tuple[str, ...]]:
     ]
 
 
-def phase_rows(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return (phase, duration in the first job, in the second) of each phase that took 0.1 s or more in one of them."""
+def phase_rows(*reports: Report) -> list[tuple[str, ...]]:
+    """Return (phase, its duration in each job) of each phase that took 0.1 s or more in one of them."""
     times: dict[str, list[float]] = {}
-    for index, report in enumerate((first, second)):
+    for index, report in enumerate(reports):
         for phase in report.phases:
-            times.setdefault(phase.name, [0.0, 0.0])[index] += phase.seconds or 0.0
-    return [(name, seconds_text(a), seconds_text(b)) for name, (a, b) in times.items() if max(a, b) >= _WORTH_A_LINE]
+            times.setdefault(phase.name, [0.0] * len(reports))[index] += phase.seconds or 0.0
+    return [(name, *map(seconds_text, each)) for name, each in times.items() if max(each) >= _WORTH_A_LINE]
 
 
 def goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:

@@ -96,8 +96,8 @@ TABLE = (
         r"unrecognized arguments: .*--local[-_]rank",
         "the boot file does not accept --local-rank, which its launcher passes",
         "declare both --local-rank and --local_rank; or read LOCAL_RANK from the environment and keep the launcher "
-        "from passing the argument: remove `local_rank: argument` from the job file, or use torchrun (in `command`: add "
-        "--use_env)",
+        "from passing the argument: remove `local_rank: argument` from the job file, or use torchrun (in `command`: "
+        "add --use_env)",
     ),
     _Row(
         r"the following arguments are required: .*?--(world_size|rank|init_method)",
