@@ -79,6 +79,13 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("report my-job --html report.html", "report my-job-abc123 my-job-def456"),
             ("create --profile-sync", "status"),
         ),
+        "ui": Command(
+            "ui",
+            "ui",
+            "Show all jobs on a live page: progress, curves, ranks, logs, failures.",
+            ("ui", "ui my-job --open"),
+            ("list", "report"),
+        ),
         "list": Command(
             "list",
             "list_",

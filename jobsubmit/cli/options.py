@@ -35,7 +35,7 @@ Debug: TypeAlias = Annotated[
 ]
 
 
-def _known_jobs(incomplete: str) -> list[str]:
+def job_names(incomplete: str) -> list[str]:
     """Return the names and ids of all jobs for shell completion, the newest first."""
     from jobsubmit.config import load_settings
     from jobsubmit.jobs.records import JobRecords
@@ -92,12 +92,12 @@ RunningJob: TypeAlias = Annotated[
 ]
 JobName: TypeAlias = Annotated[
     str,
-    typer.Argument(help="Handle, id or name (the newest job of that name).", metavar="JOB", autocompletion=_known_jobs),
+    typer.Argument(help="Handle, id or name (the newest job of that name).", metavar="JOB", autocompletion=job_names),
 ]
 JobNames: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        help="Handles, ids or names (the newest job of that name).", metavar="JOB...", autocompletion=_known_jobs
+        help="Handles, ids or names (the newest job of that name).", metavar="JOB...", autocompletion=job_names
     ),
 ]
 Propagate: TypeAlias = Annotated[

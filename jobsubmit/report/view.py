@@ -148,7 +148,7 @@ def view_job(report: Report, now: float | None = None) -> JobView:
         status.reason,
         kind,
         state_shape(kind),
-        _sentence(report),
+        _sentence(report, now),
         f"{record.mode} on {record.backend}, {_counted(record.nodes, 'node')}",
         record.created_at,
         "" if done is None or status.state is State.SUCCEEDED else percent(done, 1.0),
@@ -180,16 +180,18 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _sentence(report: Report) -> str:
+def _sentence(report: Report, now: float) -> str:
     """Return how it is going, or what went wrong."""
     status = report.status
     if status.message:
         return status.message
     if status.state is State.SUCCEEDED:
         return f"It ended after {seconds_text(report.end - report.begin)}."
-    if status.state is State.RUNNING:
-        return "It is running."
-    return ""
+    training = report.training
+    if status.state is State.RUNNING and training.done is not None:
+        left = f", {duration_text(max(0.0, training.end - now))} left" if training.end is not None else ""
+        return f"{training.done:.0%} done{left}"
+    return "It is running." if status.state is State.RUNNING else ""
 
 
 def _facts(report: Report, now: float) -> list[Fact]:

@@ -1,0 +1,102 @@
+"""All jobs of this machine, kept in memory: what cannot have changed is not read again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from jobsubmit.backends.models import State
+from jobsubmit.config import Settings
+from jobsubmit.jobs.listing import Summary, summarize_jobs
+from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, read_trainings
+
+_LOOK_SECONDS, _OFTEN_SECONDS = 2.0, 1.0
+_REST_SECONDS = 30.0  # without a reader
+_TRAININGS = 100  # of the newest jobs
+_RUNNING_LOOKS = 2  # a running job's training is read at every such look
+
+
+class JobIndex:
+    """The jobs of this machine, and how far the newest ones are; a thread keeps them current while someone looks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.jobs: Sequence[Summary] = ()
+        self.trainings: Mapping[str, TrainingState] = {}
+        self.version = 0
+        self._changed = threading.Condition()
+        self._wanted = 0.0
+        self._is_running = False
+        self._stamp: object = None
+        self._looks = 0
+
+    def refresh(self) -> None:
+        """Read the jobs now, and start the thread if it does not run."""
+        self._look()
+        with self._changed:
+            self._wanted = time.monotonic()
+            if self._is_running:
+                return
+            self._is_running = True
+        threading.Thread(target=self._run, daemon=True, name="jobs").start()
+
+    def wait(self, version: int, seconds: float) -> int:
+        """Return the version of the jobs once it differs from one that is known, at most after some seconds."""
+        with self._changed:
+            self._wanted = time.monotonic()
+            self._changed.wait_for(lambda: self.version != version, seconds)
+            return self.version
+
+    def training(self, job_id: str) -> TrainingState:
+        """Return how far a job is, as far as it was read."""
+        return self.trainings.get(job_id, NOTHING_SHOWN)
+
+    def _run(self) -> None:
+        while True:
+            self._read_trainings()
+            time.sleep(_OFTEN_SECONDS if self._running() else _LOOK_SECONDS)
+            with self._changed:
+                if time.monotonic() - self._wanted > _REST_SECONDS:
+                    self._is_running = False
+                    return
+            self._look()
+
+    def _running(self) -> list[Summary]:
+        return [job for job in self.jobs if not State(job.state).is_final]
+
+    def _look(self) -> None:
+        """Read the jobs if a directory of one has come or gone, or if one has not ended."""
+        try:
+            stamp: object = self.settings.job_dir("").stat().st_mtime_ns
+        except OSError:
+            stamp = None
+        if stamp == self._stamp and self.version and not self._running():
+            return
+        self._stamp = stamp
+        jobs = summarize_jobs(self.settings)
+        if jobs != self.jobs or not self.version:
+            self._set(jobs, self.trainings)
+
+    def _read_trainings(self) -> None:
+        newest = list(self.jobs[:_TRAININGS])
+        self._looks += 1
+        missing = [job for job in newest if job.id not in self.trainings]
+        has_news = self._looks % _RUNNING_LOOKS == 0
+        stale = [job for job in newest if not State(job.state).is_final and has_news]
+        ended = [job for job in newest if State(job.state).is_final and self.trainings.get(job.id, NOTHING_SHOWN).end]
+        wanted = list({job.id: job for job in (*missing, *stale, *ended)}.values())
+        if wanted:
+            found = {
+                **self.trainings,
+                **{job.id: NOTHING_SHOWN for job in wanted},
+                **read_trainings(wanted, self.settings),
+            }
+            if found != self.trainings:
+                self._set(self.jobs, found)
+
+    def _set(self, jobs: Sequence[Summary], trainings: Mapping[str, TrainingState]) -> None:
+        with self._changed:
+            self.jobs, self.trainings = jobs, trainings
+            self.version += 1
+            self._changed.notify_all()

@@ -1,0 +1,160 @@
+"""One job that someone looks at: a thread reads its log once, and its report again while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+from jobsubmit.config import Settings
+from jobsubmit.errors import JobSubmitError
+from jobsubmit.jobs import monitor
+from jobsubmit.jobs.event_files import read_event_files
+from jobsubmit.jobs.progress import open_metrics
+from jobsubmit.jobs.records import JobRecord, JobRecords
+from jobsubmit.report.model import Report
+from jobsubmit.report.report import report
+from jobsubmit.ui.log_spool import LogSpool
+
+_REPORT_SECONDS, _SLOWEST_SECONDS = 2.0, 30.0
+_COST_SHARE = 0.02  # of the time may be spent on reports
+_REST_SECONDS = 60.0  # without a reader
+_FIRST_SECONDS = 2.0
+_MOST_WATCHES = 8
+
+
+class JobWatch:
+    """The newest report of a job, and its log."""
+
+    def __init__(self, record: JobRecord, settings: Settings) -> None:
+        self.record, self.settings = record, settings
+        self.spool = LogSpool()
+        self.metrics = open_metrics(record, settings)
+        self.report: Report | None = None
+        self.problem = ""
+        self.version = 0
+        self.read_all = self.has_event_files = False
+        self.is_over = threading.Event()
+        self._changed = threading.Condition()
+        self._wanted = time.monotonic()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._follow, daemon=True, name=f"log {record.id}").start()
+        threading.Thread(target=self._watch, daemon=True, name=f"job {record.id}").start()
+
+    def first_report(self) -> Report | None:
+        """Return the report, once there is one; None if that takes long."""
+        self.touch()
+        with self._changed:
+            self._changed.wait_for(lambda: self.report is not None or bool(self.problem), _FIRST_SECONDS)
+        return self.report
+
+    def wait(self, version: int, lines: int, seconds: float) -> None:
+        """Wait for another version of the report, or for more lines, at most some seconds."""
+        self.touch()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.version != version or self.spool.count > lines or self.is_over.is_set(), seconds
+            )
+
+    def touch(self) -> None:
+        """Note that someone looks at the job."""
+        self._wanted = time.monotonic()
+
+    @property
+    def is_unused(self) -> bool:
+        """Return whether nobody has looked for a while."""
+        return time.monotonic() - self._wanted > _REST_SECONDS
+
+    def close(self) -> None:
+        """End the threads and remove the log's copy."""
+        self.is_over.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _follow(self) -> None:
+        """Read the log to its end; the metrics are those of the lines so far."""
+        last = 0.0
+        with suppress(JobSubmitError, OSError, ValueError):
+            for line in monitor.logs(self.record, self.settings, follow=True):
+                if self.is_over.is_set():
+                    break
+                self.spool.add(line)
+                with self._lock:
+                    self.metrics.take(line.node, line.rank, line.time, line.text)
+                if time.monotonic() - last > 0.05:  # noqa: PLR2004 - readers need not wake for every line
+                    last = time.monotonic()
+                    self._notify()
+        self.read_all = True
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """Make the report again and again while the job may change."""
+        lines, pause = -1, 0.0
+        while not self.is_over.wait(pause):
+            begun = time.thread_time()
+            was_whole = self.read_all
+            may_change = self._make_report()
+            if not may_change and was_whole and lines == self.spool.count:
+                return
+            lines = self.spool.count
+            cost = time.thread_time() - begun
+            pause = min(_SLOWEST_SECONDS, max(_REPORT_SECONDS if self.version > 1 else 0.3, cost / _COST_SHARE))
+            if not may_change:
+                pause = min(pause, 0.3)
+
+    def _make_report(self) -> bool:
+        """Read the report; return whether a later one may differ."""
+        found: Report | None
+        known = JobRecords(self.settings).read(self.record.id)
+        record = known if known is not None else self.record
+        try:
+            with self._lock:
+                if self.read_all and not self.has_event_files:
+                    self.has_event_files = True
+                    read_event_files(record, self.settings, self.metrics)
+                found = report(record, self.settings, self.metrics)
+            problem = ""
+        except (JobSubmitError, OSError) as error:
+            found, problem = self.report, str(error)
+        with self._changed:
+            is_new = found != self.report or problem != self.problem
+            self.report, self.problem = found, problem
+            self.version += is_new or not self.version
+            self._changed.notify_all()
+        return found.status.state.may_change if found is not None else True
+
+
+class Watches:
+    """The jobs that someone looks at; those that nobody looks at any more are forgotten."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._watches: dict[str, JobWatch] = {}
+        self._lock = threading.Lock()
+
+    def of(self, record: JobRecord) -> JobWatch:
+        """Return the watch of a job."""
+        with self._lock:
+            self._forget()
+            watch = self._watches.get(record.id)
+            if watch is None or (watch.record.created != record.created):
+                watch = self._watches[record.id] = JobWatch(record, self.settings)
+            watch.touch()
+            return watch
+
+    def _forget(self) -> None:
+        unused = [job_id for job_id, watch in self._watches.items() if watch.is_unused]
+        by_age = sorted(self._watches, key=lambda job_id: self._watches[job_id]._wanted)
+        for job_id in {*unused, *by_age[: max(0, len(by_age) - _MOST_WATCHES + 1)]}:
+            self._watches.pop(job_id).close()
+
+    def close(self) -> None:
+        """End all watches."""
+        with self._lock:
+            for watch in self._watches.values():
+                watch.close()
+            self._watches.clear()
