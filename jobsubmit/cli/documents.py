@@ -703,6 +703,15 @@ class HelpText(_Document):
     text: str
 
 
+class PageAddress(_Document):
+    """Where the live page is served."""
+
+    url: str
+    """The address, with the token that whoever opens it must know."""
+    pid: int
+    """The process that serves it until it gets SIGINT or SIGTERM."""
+
+
 class AnyJson(RootModel[dict[str, Any]]):
     """A JSON object whose form is that of another document: a job file, or a JSON Schema."""
 
@@ -726,6 +735,7 @@ DOCUMENTS: dict[str, Any] = {
     "events": Event,
     "logs": Line,
     "metrics": MetricsDocument,
+    "ui": PageAddress,
     "report": ReportDocument | ReportComparison,
     "validate": Validation,
     "render": Rendering | Expansion | list[HostCommand] | Comparison | dict[str, str],

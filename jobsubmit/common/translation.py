@@ -126,9 +126,9 @@ def _bare(text: str) -> str:
 
 
 @cache
-def open_catalogue(language: str) -> Catalogue:
-    """Return the catalogue of a language that has one."""
-    file = _LOCALE / _FOLDERS[language] / "LC_MESSAGES/jobsubmit.po"
+def open_catalogue(language: str, name: str = "jobsubmit.po") -> Catalogue:
+    """Return the catalogue of a language that has one: of messages, or of the words on pages (`page.po`)."""
+    file = _LOCALE / _FOLDERS[language] / "LC_MESSAGES" / name
     return read_catalogue(file.read_text(encoding="utf-8"))
 
 

@@ -27,6 +27,7 @@ class KeptPlan(NamedTuple):
     metrics: dict[str, str]
     mounts: list[Mount]
     checkpoints_of: str
+    env: list[tuple[str, str]]
 
 
 def plan_text(plan: LaunchPlan) -> str:
@@ -49,7 +50,8 @@ def read_plan(job_dir: Path) -> KeptPlan | None:
         address = StoreAddress(**store) if isinstance(store, dict) else StoreAddress(*store)
         metrics, checkpoints_of = values.get("metrics") or {}, values.get("checkpoints_of") or ""
         mounts = [Mount(**mount) for mount in values.get("mounts", ()) if isinstance(mount, dict)]
-        return KeptPlan(values["backend"], address, values.get("profile"), metrics, mounts, checkpoints_of)
+        env = [(str(name), str(value)) for name, value in values.get("env") or ()]
+        return KeptPlan(values["backend"], address, values.get("profile"), metrics, mounts, checkpoints_of, env)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

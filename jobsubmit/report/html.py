@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -36,7 +36,7 @@ def page_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["t"] = translate
+    environment.filters["t"] = _translated
     environment.filters["spelled"] = spelled
     environment.globals["language"] = language
     return environment
@@ -45,6 +45,19 @@ def page_environment() -> jinja2.Environment:
 def render(template: str, **values: Any) -> str:
     """Return a page or a part of one."""
     return _SPACE.sub("\n", page_environment().get_template(template).render(**values))
+
+
+def _translated(text: str) -> str:
+    """Return a text in the reader's language: a word of a page, else a message."""
+    chosen = language()
+    return text if chosen == "en" else _words_of_pages(chosen).get(text) or translate(text)
+
+
+@cache
+def _words_of_pages(chosen: str) -> Mapping[str, str]:
+    from jobsubmit.common.translation import open_catalogue
+
+    return open_catalogue(chosen, "page.po").exact
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobsubmit.agent.job_directory import DIFFERENCE, SCRIPT_NAME, JobDirectory
+from jobsubmit.agent.job_directory import DIFFERENCE, RESOLVED, SCRIPT_NAME, JobDirectory
 from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
 from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
@@ -64,7 +64,7 @@ def report(record: JobRecord, settings: Settings, metrics: Metrics | None = None
         goodput,
         find_curves(metrics),
         machines,
-        _papers(JobDirectory(settings.job_dir(record.id))),
+        (*_papers(JobDirectory(settings.job_dir(record.id))), *_environment(record, settings)),
         summarize(metrics),
         tuple(metrics.progress().items()),
         _nodes_of_ranks(record, settings),
@@ -116,7 +116,7 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
     folder = Path(files.path)
     stacks = sorted(Path(files.stacks).glob("rank-*.txt"), key=lambda file: (len(file.name), file.name))[:_MOST_STACKS]
     named = [(f"stacks of {file.stem.replace('-', ' ')}", file) for file in stacks]
-    named += [(name, folder / name) for name in ("job.yaml", SCRIPT_NAME, DIFFERENCE)]
+    named += [(name, folder / name) for name in ("job.yaml", RESOLVED, SCRIPT_NAME, DIFFERENCE)]
     known = {Path(path).name for path in (files.record, files.status, files.plan, files.resolved, files.left_out)}
     known |= {Path(files.processes).name, *(name for name, _ in named)}
     others = (file for file in sorted(folder.glob("*")) if file.suffix in _TEXT_FILES and file.name not in known)
@@ -129,6 +129,14 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
         if text.strip():
             found.append(Paper(name, text))
     return tuple(found)
+
+
+def _environment(record: JobRecord, settings: Settings) -> Iterator[Paper]:
+    """Yield the variables that the job file sets. Secrets are not among them."""
+    with suppress(BackendError):
+        plan = read_plan(settings.job_dir(record.id))
+        if plan is not None and plan.env:
+            yield Paper("env", "\n".join(f"{name}={value}" for name, value in plan.env))
 
 
 def log_excerpts(found: Report, settings: Settings) -> tuple[Paper, ...]:

@@ -19,7 +19,7 @@ from jobsubmit.ui.log_spool import LogSpool
 _REPORT_SECONDS, _SLOWEST_SECONDS = 2.0, 30.0
 _COST_SHARE = 0.02  # of the time may be spent on reports
 _REST_SECONDS = 60.0  # without a reader
-_FIRST_SECONDS = 2.0
+_FIRST_SECONDS, _FIRST_LINES_SECONDS = 2.0, 0.25
 _MOST_WATCHES = 8
 
 
@@ -94,6 +94,8 @@ class JobWatch:
     def _watch(self) -> None:
         """Make the report again and again while the job may change."""
         lines, pause = -1, 0.0
+        with self._changed:  # the first report of a short log has all of it
+            self._changed.wait_for(lambda: self.read_all, _FIRST_LINES_SECONDS)
         while not self.is_over.wait(pause):
             begun = time.thread_time()
             was_whole = self.read_all

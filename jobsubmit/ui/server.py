@@ -57,7 +57,8 @@ def serve(server: socket.socket, settings: Settings, token: str, *, version: str
         timeout_graceful_shutdown=1,
         timeout_keep_alive=30,
     )
-    asyncio.run(uvicorn.Server(config).serve(sockets=[server]))
+    with contextlib.suppress(KeyboardInterrupt):  # the usual end
+        asyncio.run(uvicorn.Server(config).serve(sockets=[server]))
 
 
 @contextlib.contextmanager

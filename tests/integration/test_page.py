@@ -93,16 +93,16 @@ def test_it_looks_right_and_does_nothing(scheme: str, width: int, chromium: Brow
     assert said == [file.as_uri()]
     assert shown.evaluate("window.struck") is None
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
-    assert shown.evaluate("document.querySelectorAll('script, img').length") == 0
+    assert shown.evaluate("document.querySelectorAll('script, img, [style]').length") == 0
     ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
     assert shown.locator("text=comes last").first.is_visible()
     for kind in ("forward", "backward", "exposed", "rest"):
-        parts = shown.locator(f".phase .stack .{kind}")
-        assert parts.count() == 4 + 32  # of many ranks those that matter
+        parts = shown.locator(f".ranks .stack .{kind}")
+        assert parts.count() == 4 + 64
         box = parts.first.bounding_box()
         assert box is not None and box["width"] > 2 and box["height"] > 8
-    bars = shown.locator(".track .bar.training")
+    bars = shown.locator(".track rect.training")
     box = bars.first.bounding_box()
     assert box is not None and box["width"] > 0.3 * min(width, 1120) * 0.5
     shown.close()

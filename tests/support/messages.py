@@ -19,13 +19,16 @@ _WORD = re.compile(r"(?:^|(?<=[ (]))(?:[a-z]{4,}|run|see|set|use|add)(?=[ ,;)]|:
 _VALUE = re.compile(r"%(?:\.\d+)?[sdrf]|\{\w*\}")
 # Comments, lines that nodes print, programs, and regular expressions.
 _NO_MESSAGE = re.compile(
-    r"#|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
+    r"#|<|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
     r"|\s*import \w+(?:\.\w+)*[,;|]"
     r"|\[[A-Z][a-z]\]|pip install |most recent|Traceback|During handling|The above exc|create job.yaml|\{TORCHRUN\}"
     r"|.*(?:\(\?|\\d|\(\.\*|\[\^)"
 )
+# Commands, markup, the beginning of a name.
+_NO_MESSAGE_EITHER = re.compile(r"<|jobsubmit (?:report )?\{|stacks of ?$")
 # Torch's texts, a table of options, names.
 _NO_MESSAGES_IN = ("agent/rank_reporter.py", "agent/sigv4.py", "check/parsers/training_arguments.py", "__init__.py")
+_PAGE_TEXT = re.compile(r"""(?:'([^'\n]+)'|"([^"\n]+)") \| t\b""")
 _QUOTED = re.compile(r"`[^`]*`")
 # Shown in English only: help, examples, and descriptions of fields, which the reference pages hold too.
 _HELP_CALLS = {"Option", "Argument", "Field", "Command", "Typer", "add_argument", "ArgumentParser", "compile"}
@@ -59,11 +62,20 @@ def messages() -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {(label, ""): ["cli/console.py:1"] for label in LABELS}
     for text in texts():
         is_other = text.where.startswith(_NO_MESSAGES_IN) or _NO_MESSAGE.match(text.template)
+        is_other = is_other or _NO_MESSAGE_EITHER.match(text.template)
         if not (text.is_help or is_other or text.template.endswith("\n")):
             for line in map(str.strip, text.template.split("\n")):
                 if not (text.plural or _is_prose(line)):
                     continue
                 found.setdefault((line, text.plural), []).append(text.where)
+    return found
+
+
+def page_texts() -> set[str]:
+    """Return the texts in the templates of pages: those before `| t`."""
+    found: set[str] = set()
+    for file in (ROOT / "templates/page").glob("*.j2"):
+        found.update(a or b for a, b in _PAGE_TEXT.findall(file.read_text(encoding="utf-8")))
     return found
 
 

@@ -125,3 +125,9 @@ def test_an_error_is_chinese_for_people_and_english_for_programs(jobsubmit: Comm
 def test_sentences_are_short() -> None:
     lengths = sorted(len(words) for page in documentation.pages() for words in documentation.sentences(page))
     assert lengths[len(lengths) * 9 // 10] <= 28
+
+
+def test_every_word_of_a_page_has_a_translation() -> None:
+    translations = messages.translations(CATALOGUE.with_name("page.po"))
+    assert translations.keys() == messages.page_texts()
+    assert all(translations.values())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.agent.logs.index import Line
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
+_SLOW_FOLLOW_SECONDS, _SILENT_SECONDS = 0.25, 5.0  # of a job that prints nothing
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
@@ -35,11 +36,14 @@ def read_lines(
             yield from readers.tail(query.tail, is_all=not goes_on())
         else:
             yield from readers.from_the_start()
-        asked = 0.0
+        asked, last = 0.0, time.monotonic()
         while time.monotonic() - asked < ask_every or goes_on():
             asked = asked if time.monotonic() - asked < ask_every else time.monotonic()
-            yield from readers.new()
-            time.sleep(_FOLLOW_SECONDS * max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE))
+            for line in readers.new():
+                last = time.monotonic()
+                yield line
+            pause = _FOLLOW_SECONDS if time.monotonic() - last < _SILENT_SECONDS else _SLOW_FOLLOW_SECONDS
+            time.sleep(pause * max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE))
         yield from readers.rest()
     finally:
         readers.close()
