@@ -154,18 +154,8 @@ def until(page: Page, expression: str, seconds: float) -> None:
 
 
 VIEWS = (
-    "",
-    "job/fails",
-    "job/works?tab=timeline",
-    "job/fails?tab=ranks",
-    "job/again?tab=timeline",
-    "job/works?tab=code",
-)
-VIEWS += (
-    "job/works?tab=files",
-    "job/works?tab=events",
-    "compare?job=works&job=fails&job=again",
-    "job/works/delete",
+    *("", "job/fails", "job/fails?tab=ranks", "job/works?tab=timeline", "job/again?tab=timeline", "job/works?tab=code"),
+    *("job/works?tab=files", "job/works?tab=events", "compare?job=works&job=fails&job=again", "job/works/delete"),
     "job/nobody",
 )
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of README and docs from a job that really ran: `python tests/support/pictures.py`."""
+"""Draw the pictures of README and docs from jobs that really ran: `python tests/support/pictures.py`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "engines")]
 import browser
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/images"
-_WIDTH, _HEIGHT = 1120, 780
+_WIDTH, _HEIGHT = 1280, 800
 # Rank 3 computes longer than the others: the report names it.
 _TRAINING = """
-import os, time
+import os, sys, time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -28,12 +28,15 @@ torch.manual_seed(rank)
 layers = torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8)
 model = DistributedDataParallel(torch.nn.Sequential(*layers))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+fails = len(sys.argv) > 1 and sys.argv[1] == "--fail"
 for step in range(150):
     optimizer.zero_grad()
     batch = torch.randn(64, 512)
     loss = (model(batch) - batch[:, :8].tanh()).square().mean()
     time.sleep(0.06 if rank == 3 else 0.02)
     loss.backward()
+    if fails and rank == 3 and step == 60:
+        print(dict(inputs=batch)["labels"])
     optimizer.step()
     if step % 2 == 0 and rank == 0:
         print(f"step {step}/150 loss {loss.item():.4f} lr {optimizer.param_groups[0]['lr']:.4f}", flush=True)
@@ -51,7 +54,7 @@ resources: {nodes: 2, nproc_per_node: 2}
 
 
 def main() -> None:
-    """Run the job, and draw its report by day and by night."""
+    """Run the jobs, and draw their pages by day and by night."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -59,21 +62,40 @@ def main() -> None:
         (folder / "code").mkdir()
         (folder / "code/train.py").write_text(_TRAINING)
         (folder / "job.yaml").write_text(_JOB)
-        jobsubmit = [sys.executable, "-m", "jobsubmit"]
-        subprocess.run([*jobsubmit, "create", "job.yaml", "--follow"], cwd=folder, check=True)
-        subprocess.run([*jobsubmit, "report", "resnet-sweep", "--html", "report.html"], cwd=folder, check=True)
-        _draw(folder / "report.html")
+        for number in range(3):
+            _create(folder, "--job-id", f"warm-up-{number}", "--set", f"hyperparameters.seed={number}", "--nodes", "1")
+        _create(folder, "--job-id", "resnet-sweep-fail", "--set", "args=[--fail]")
+        _create(folder, "--job-id", "resnet-sweep-m5ztqs")
+        words = [sys.executable, "-m", "jobsubmit", "ui", "--port", "0"]
+        with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            _draw(server.stdout.readline().strip())
+            server.terminate()
 
 
-def _draw(page: Path) -> None:
+def _create(folder: Path, *more: str) -> None:
+    words = [sys.executable, "-m", "jobsubmit", "create", "job.yaml", "--follow", "--no-check", *more]
+    subprocess.run(words, cwd=folder, check=False)
+
+
+def _draw(address: str) -> None:
     from playwright.sync_api import sync_playwright
 
+    pictures = [
+        ("ui-light", "job/resnet-sweep-m5ztqs?tab=ranks", "light"),
+        ("ui-dark", "job/resnet-sweep-m5ztqs?tab=ranks", "dark"),
+        ("ui-failed", "job/resnet-sweep-fail", "light"),
+        ("ui-jobs", "", "light"),
+    ]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which(browser.PROGRAM), args=list(browser.QUIET))
-        for scheme in ("light", "dark"):
-            tab = chromium.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme=scheme)
-            tab.goto(page.as_uri())
-            tab.screenshot(path=FOLDER / f"report-{scheme}.png")
+        for name, path, scheme in pictures:
+            tab = chromium.new_page(
+                viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="dark" if scheme == "dark" else "light"
+            )
+            tab.goto(address + path)
+            tab.wait_for_timeout(3000)
+            tab.screenshot(path=FOLDER / f"{name}.png")
         chromium.close()
 
 

@@ -53,7 +53,12 @@ def test_a_node_itself_is_not_its_ranks(spool: LogSpool) -> None:
 
 def test_a_reader_beside_the_writer_gets_each_line_once(spool: LogSpool) -> None:
     count = 20_000
-    writer = threading.Thread(target=lambda: [spool.add(line(number)) for number in range(count)])
+
+    def write() -> None:
+        for number in range(count):
+            spool.add(line(number))
+
+    writer = threading.Thread(target=write)
     writer.start()
     seen: list[str] = []
     number = 0
