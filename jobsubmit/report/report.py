@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.agent.job_directory import DIFFERENCE, RESOLVED, SCRIPT_NAME, JobDirectory
 from jobsubmit.backends.models import JobStatus, LogLine, LogQuery
 from jobsubmit.common.durations import time_text
@@ -123,7 +124,7 @@ def _papers(files: JobDirectory) -> tuple[Paper, ...]:
     named += [(file.name, file) for file in others]  # what the backend was sent
     for name, file in named:
         try:
-            text = file.read_text(encoding="utf-8", errors="replace")[:_MOST_LETTERS]
+            text = read_file(str(file), _MOST_LETTERS).decode("utf-8", "replace")
         except OSError:
             continue
         if text.strip():

@@ -85,7 +85,7 @@ def test_programs_can_be_read(block: Block) -> None:
 # Not the pages for developers, and not those that compare or measure.
 TASKS = [
     *(f"{name}.md" for name in ("index", "quickstart", "your-own-code", "samples")),
-    *(f"{name}.md" for name in ("job-file", "checks", "uploads", "job-life", "data", "metrics", "profiling")),
+    *(f"{name}.md" for name in ("job-file", "checks", "uploads", "job-life", "data", "metrics", "profiling", "ui")),
     *(
         str(page.relative_to(DOCS))
         for folder in ("guides", "backends")
