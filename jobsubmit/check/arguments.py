@@ -93,6 +93,9 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if word.text == "--":  # what follows are no options
+            plain += [other for other in rest if other.field in _AS_TYPED]
+            break
         following = _values_of(line, word, rest)
         if not word.name:
             if word.field in _AS_TYPED:

@@ -380,3 +380,17 @@ def test_only_what_a_dry_run_showed_is_submitted(jobsubmit: Command, tmp_path: P
     assert "first 12 characters" in jobsubmit(*dry, "--expect", digest[:11], code=2).stderr
     (tmp_path / "code/train.py").write_text("print('other')\n")
     jobsubmit(*dry, "--expect", digest, code=3)
+
+
+def test_words_after_two_dashes_are_no_options_of_the_program(jobsubmit: Command, tmp_path: Path) -> None:
+    (tmp_path / "start.py").write_text(
+        "import argparse, os\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--module', required=True)\n"
+        "parser.add_argument('rest', nargs=argparse.REMAINDER)\n"
+        "print(parser.parse_args(), os.environ['NODE_RANK'])\n"
+    )
+    (tmp_path / "job.yaml").write_text(
+        "name: own\ncode_dir: .\ncommand: python start.py --module tasks --\nargs: [--steps, 6, --noise=0.2]\n"
+    )
+    assert "does not accept" not in jobsubmit("validate").stdout
