@@ -21,7 +21,7 @@ from jobsubmit.report.view import view_comparison, view_job
 
 _FOLDER = TEMPLATES / "page"
 _SPACE = re.compile(r"\n\s*\n+")
-_STYLES = re.compile(r"\x1b\[([\d;]*)m")
+_STYLES = re.compile(r"\x1b\[([0-9;]{0,40})m")
 _OTHER_CODES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _FIRST_COLOUR, _LAST_COLOUR, _FIRST_BRIGHT, _LAST_BRIGHT, _BOLD = 30, 37, 90, 97, 1
 
@@ -44,7 +44,8 @@ def page_environment() -> jinja2.Environment:
 
 def render(template: str, **values: Any) -> str:
     """Return a page or a part of one."""
-    return _SPACE.sub("\n", page_environment().get_template(template).render(**values))
+    text = page_environment().get_template(template).render(**values)
+    return _SPACE.sub("\n", text).encode("utf-8", "replace").decode()  # half a sign, as JSON may hold it
 
 
 def _translated(text: str) -> str:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobsubmit.backends.models import JobStatus
 from jobsubmit.config import Settings
 from jobsubmit.errors import UsageError
 from jobsubmit.jobs import monitor, submit
@@ -52,6 +53,12 @@ _ACTIONS = (
         _delete,
     ),
 )
+
+
+def actions_for(status: JobStatus | None) -> list[Action]:
+    """Return what can be done to a job in its state."""
+    may_change = status is not None and status.state.may_change
+    return [action for action in _ACTIONS if action.name != ("delete" if may_change else "cancel")]
 
 
 def find_action(name: str) -> Action:

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import anyio
 from starlette.applications import Starlette
@@ -19,12 +19,12 @@ from starlette.types import ASGIApp
 
 from jobsubmit.common.resources import TEMPLATES
 from jobsubmit.config import Settings
-from jobsubmit.errors import JobNotFoundError, JobSubmitError, UsageError
+from jobsubmit.errors import BackendError, JobNotFoundError, JobSubmitError, UsageError
 from jobsubmit.jobs.records import JobRecord, JobRecords
 from jobsubmit.report import html
 from jobsubmit.report.model import Comparison, Report
 from jobsubmit.report.report import compare, events_text
-from jobsubmit.report.view import JobView, view_comparison, view_job
+from jobsubmit.report.view import view_comparison, view_job
 from jobsubmit.ui import actions
 from jobsubmit.ui.comparison import differences
 from jobsubmit.ui.guard import Guard
@@ -36,9 +36,9 @@ from jobsubmit.ui.log_spool import NumberedLine, Selection
 PAGE_LINES, _STREAM_LINES, _FEWEST_COMPARED, _MOST_COMPARED = 500, 500, 2, 4
 _MOST_ON_PAGE = 2000  # lines; a reader that is further behind begins again with the last ones
 _TABS = ("logs", "timeline", "ranks", "code", "files", "events")
-_PARTS = ("head", "curves")
+_PARTS = ("actions", "head", "curves")
 _STILL_SECONDS = 15.0  # then a stream says that it lives
-_TAB_PARTS = {"timeline": "timeline", "ranks": "ranks"}
+_TAB_PARTS = {"logs": "sources", "timeline": "timeline", "ranks": "ranks"}
 
 
 def build_app(settings: Settings, token: str, *, version: str) -> ASGIApp:
@@ -59,6 +59,7 @@ def build_app(settings: Settings, token: str, *, version: str) -> ASGIApp:
         Route("/page.js", _file("page.js", "text/javascript")),
     ]
     app = Starlette(routes=routes, exception_handlers={JobSubmitError: pages.error, 404: pages.error})
+    app.router.redirect_slashes = False  # its redirects would lack the token
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)
     return Guard(app, token)
 
@@ -92,18 +93,20 @@ class _Pages:
 
     def jobs(self, request: Request) -> Response:
         self.index.refresh()
-        return self._page(
-            "jobs.html.j2", "./", view=view_jobs(self.index, _query(request)), jobs_version=self.index.version
-        )
+        version = self.index.version  # before the content: a change between the two is shown again
+        view = view_jobs(self.index, _query(request))
+        return self._page("jobs.html.j2", "./", view=view, jobs_version=version)
 
     def jobs_part(self, request: Request) -> Response:
         view = view_jobs(self.index, _query(request))
         return HTMLResponse(html.render("jobs_part.html.j2", base="./", view=view))
 
     async def jobs_stream(self, request: Request) -> Response:
+        version = _number(request.query_params.get("version"), 0)
+        await self._in_thread(self.index.refresh)
+
         async def events() -> AsyncIterator[str]:
-            version = int(request.query_params.get("version", "0"))
-            self.index.refresh()
+            nonlocal version
             while True:
                 newer = await self._in_thread(partial(self.index.wait, version, _STILL_SECONDS))
                 yield f"event: jobs\ndata: {newer}\n\n" if newer != version else ": still here\n\n"
@@ -117,7 +120,7 @@ class _Pages:
     def job(self, request: Request) -> Response:
         record = self._record(request)
         watch = self.watches.of(record)
-        report = watch.first_report()
+        report, report_version = watch.first_report()
         tab = request.query_params.get("tab", "logs")
         tab = tab if tab in _TABS else "logs"
         view = view_job(report) if report is not None else None
@@ -127,14 +130,14 @@ class _Pages:
             record=record,
             view=view,
             problem=watch.problem,
-            report_version=watch.version,
+            report_version=report_version,
             tab=tab,
             tabs=_TABS,
             selection=_selection(request),
-            stream_query=urlencode([*_log_query(request), ("tab", tab)]),
+            stream_query=urlencode([*_log_query(request), ("tab", tab), ("created", record.created)]),
+            actions=actions.actions_for(report.status if report is not None else None),
             log=self._log(watch, request) if tab == "logs" else None,
             events=events_text(record, self.settings) if tab == "events" else "",
-            may_cancel=report is not None and report.status.state.may_change,
         )
 
     def _log(self, watch: JobWatch, request: Request) -> dict[str, Any]:
@@ -145,9 +148,10 @@ class _Pages:
         query = urlencode([*_log_query(request), ("tab", "logs"), ("before", first)])
         return {
             "lines": lines,
-            "next": min(before, watch.spool.count),
+            "next": watch.spool.count if request.query_params.get("before") else before,
+            "is_old": bool(request.query_params.get("before")),
             "older": query if first > 0 and len(lines) == PAGE_LINES else "",
-            "sources": sorted(watch.spool.sources, key=lambda source: (source[1] is None, source[1] or source[0])),
+            "sources": _sources(watch),
             "lost": watch.spool.lost,
         }
 
@@ -159,41 +163,58 @@ class _Pages:
 
     async def job_stream(self, request: Request) -> Response:
         record = await self._in_thread(partial(self._record, request))
-        watch = self.watches.of(record)
+        watch = await self._in_thread(partial(self.watches.of, record))
         selection, tab = _selection(request), request.query_params.get("tab", "logs")
+        version = _number(request.query_params.get("version"), 0)
+        is_other = _float(request.query_params.get("created")) not in (None, record.created)
         number = _number(request.query_params.get("from"), 0)
         number = _number(request.headers.get("last-event-id"), number)
 
         async def events() -> AsyncIterator[str]:
-            nonlocal number
-            version, shown = int(request.query_params.get("version", "0")), dict[str, str]()
-            while True:
-                if watch.version != version:
-                    version = watch.version
-                    async for part in self._changed_parts(watch, tab, shown):
-                        yield part
-                if tab == "logs" and number < watch.spool.count:
-                    message, number = await self._in_thread(partial(_lines_message, watch, selection, number))
-                    yield message
-                    continue
-                if watch.read_all and not await self._in_thread(partial(_may_change, watch)):
-                    if watch.version == version:
-                        yield "event: end\ndata:\n\n"
-                        return
-                    continue
+            watch.readers += 1
+            try:
+                async for event in self._job_events(watch, selection, tab, number, version):
+                    yield event
+            finally:
+                watch.readers -= 1
+
+        async def other_job() -> AsyncIterator[str]:
+            yield "event: other\ndata:\n\n"  # the id was given to another job: the page is of no use
+
+        return _stream(other_job() if is_other else events())
+
+    async def _job_events(
+        self, watch: JobWatch, selection: Selection, tab: str, number: int, version: int
+    ) -> AsyncIterator[str]:
+        """Yield the changed parts of a job's page and its new lines, until there will be no more."""
+        shown: dict[str, str] = {}
+        while not watch.is_over.is_set():
+            is_complete, newest = watch.is_complete, watch.version
+            if newest != version:
+                version = newest
+                async for part in self._changed_parts(watch, tab, selection, shown):
+                    yield part
+            if tab == "logs" and number < watch.spool.count:
+                message, number = await self._in_thread(partial(_lines_message, watch, selection, number))
+                yield message
+            elif is_complete:
+                yield "event: end\ndata:\n\n"
+                return
+            else:
+                begun = anyio.current_time()
                 await self._in_thread(partial(watch.wait, version, watch.spool.count, _STILL_SECONDS))
-                if watch.version == version and number >= watch.spool.count:
+                if anyio.current_time() - begun >= _STILL_SECONDS:
                     yield ": still here\n\n"
                 await anyio.sleep(0.1)
 
-        return _stream(events())
-
-    async def _changed_parts(self, watch: JobWatch, tab: str, shown: dict[str, str]) -> AsyncIterator[str]:
+    async def _changed_parts(
+        self, watch: JobWatch, tab: str, selection: Selection, shown: dict[str, str]
+    ) -> AsyncIterator[str]:
         """Yield the parts of the page that are not as they were."""
         report = watch.report
         if report is None:
             return
-        parts = await self._in_thread(partial(_render_parts, report, tab))
+        parts = await self._in_thread(partial(_render_parts, watch, report, tab, selection))
         for name, text in parts.items():
             if shown.get(name) != text:
                 shown[name] = text
@@ -205,6 +226,13 @@ class _Pages:
     def _record(self, request: Request) -> JobRecord:
         return self.records.find(request.path_params["job"])
 
+    def _exact_record(self, request: Request) -> JobRecord:
+        """Return the job with the id in the path; a name could be that of another job by now."""
+        record = self.records.read(request.path_params["job"])
+        if record is None:
+            raise JobNotFoundError("there is no such job any more")
+        return record
+
     # Several jobs
 
     def compare(self, request: Request) -> Response:
@@ -212,7 +240,8 @@ class _Pages:
         if not _FEWEST_COMPARED <= len(names) <= _MOST_COMPARED:
             raise UsageError("choose two, three or four jobs to compare")
         records = [self.records.find(name) for name in names]
-        reports = [report for record in records if (report := self.watches.of(record).first_report()) is not None]
+        found = [self.watches.of(record).first_report()[0] for record in records]
+        reports = [report for report in found if report is not None]
         if len(reports) < len(records):
             raise UsageError("the jobs are still being read: load this page again in a moment")
         compared: tuple[Comparison, ...] = ()
@@ -225,30 +254,43 @@ class _Pages:
 
     def confirm(self, request: Request) -> Response:
         action = actions.find_action(request.path_params["action"])
-        record = self._record(request)
+        record = self._exact_record(request)
         return self._page("confirm.html.j2", "../../", record=record, action=action, command=action.command(record))
 
-    def act(self, request: Request) -> Response:
-        record = self._record(request)
-        done = actions.find_action(request.path_params["action"]).act(record, self.settings)
+    async def act(self, request: Request) -> Response:
+        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+        done: Response = await self._in_thread(partial(self._act, request, fields.get("created", [""])[0]))
+        return done
+
+    def _act(self, request: Request, created: str) -> Response:
+        record = self._exact_record(request)
+        if _float(created) != record.created:
+            raise UsageError("this job is not the one that you saw: load its page again")
+        try:
+            done = actions.find_action(request.path_params["action"]).act(record, self.settings)
+        except OSError as error:
+            raise BackendError(f"{error.filename}: {error.strerror}", "check the permissions and the space") from error
         self.index.refresh()
         return RedirectResponse("../../" if done is None else f"../{done}", status_code=303)
 
 
-def _render_parts(report: Report, tab: str) -> dict[str, str]:
-    view = view_job(report)
+def _render_parts(watch: JobWatch, report: Report, tab: str, selection: Selection) -> dict[str, str]:
+    """Return the parts of a job's page that may change while it is open, by name."""
     names = [*_PARTS, *([_TAB_PARTS[tab]] if tab in _TAB_PARTS else [])]
-    return {name: render_part(name, view) for name in names}
+    values = {
+        "base": "../",
+        "record": watch.record,
+        "view": view_job(report),
+        "actions": actions.actions_for(report.status),
+        "sources": _sources(watch),
+        "selection": selection,
+    }
+    return {name: html.render("part.html.j2", name=name, **values) for name in names}
 
 
-def render_part(name: str, view: JobView) -> str:
-    """Return one part of the page of a job."""
-    return html.render("part.html.j2", name=name, view=view)
-
-
-def _may_change(watch: JobWatch) -> bool:
-    report = watch.report
-    return report is None or report.status.state.may_change
+def _sources(watch: JobWatch) -> list[tuple[int, int | None]]:
+    """Return the nodes and ranks that have lines, the nodes first."""
+    return sorted(watch.spool.sources.copy(), key=lambda source: (source[1] is not None, source[1] or 0, source[0]))
 
 
 def _lines_message(watch: JobWatch, wanted: Selection, number: int) -> tuple[str, int]:

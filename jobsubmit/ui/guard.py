@@ -47,8 +47,11 @@ class Guard:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         given, _, rest = scope["path"].removeprefix("/").partition("/")
         is_known = hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
-        if not (is_known and _is_ours(headers)):
+        if not (is_known and _is_ours(headers, scope["method"])):
             await _refuse(send)
+            return
+        if scope["path"] == f"/{self.token}":  # the links on a page are relative to the last slash
+            await _redirect(send, f"/{self.token}/")
             return
 
         async def send_guarded(message: Message) -> None:
@@ -60,22 +63,34 @@ class Guard:
         await self.app(inner, receive, send_guarded)
 
 
-def _is_ours(headers: dict[bytes, str]) -> bool:
-    """Return whether Host is a loopback name, and a page that asks is one of ours."""
+def _is_ours(headers: dict[bytes, str], method: str) -> bool:
+    """Return whether Host is a loopback name, and a page that asks is one of ours.
+
+    A link of another page may be followed, if it contains the token: a file that opens the page, an editor.
+    """
     host = headers.get(b"host", "")
-    if _name(f"//{host}") not in _HOSTS:
+    if _part_of(f"//{host}", "hostname") not in _HOSTS:
         return False
     origin = headers.get(b"origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _part_of(origin, "netloc") != host:
         return False
-    return headers.get(b"sec-fetch-site", "none") in ("none", "same-origin")
+    is_link = method == "GET" and headers.get(b"sec-fetch-mode") == "navigate"
+    is_link = is_link and headers.get(b"sec-fetch-dest") == "document"
+    return is_link or headers.get(b"sec-fetch-site", "none") in ("none", "same-origin")
 
 
-def _name(address: str) -> str | None:
+def _part_of(address: str, name: str) -> str | None:
     try:
-        return urlsplit(address).hostname
+        found: str | None = getattr(urlsplit(address), name)
     except ValueError:
         return None
+    return found
+
+
+async def _redirect(send: Send, path: str) -> None:
+    headers = [(b"location", path.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(send: Send) -> None:

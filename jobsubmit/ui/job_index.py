@@ -30,6 +30,8 @@ class JobIndex:
         self._is_running = False
         self._stamp: object = None
         self._looks = 0
+        self._read_when_ended: set[str] = set()
+        self._looking = threading.Lock()
 
     def refresh(self) -> None:
         """Read the jobs now, and start the thread if it does not run."""
@@ -67,6 +69,10 @@ class JobIndex:
 
     def _look(self) -> None:
         """Read the jobs if a directory of one has come or gone, or if one has not ended."""
+        with self._looking:
+            self._look_again()
+
+    def _look_again(self) -> None:
         try:
             stamp: object = self.settings.job_dir("").stat().st_mtime_ns
         except OSError:
@@ -76,16 +82,18 @@ class JobIndex:
         self._stamp = stamp
         jobs = summarize_jobs(self.settings)
         if jobs != self.jobs or not self.version:
-            self._set(jobs, self.trainings)
+            self._set(jobs=jobs)
 
     def _read_trainings(self) -> None:
         newest = list(self.jobs[:_TRAININGS])
         self._looks += 1
-        missing = [job for job in newest if job.id not in self.trainings]
         has_news = self._looks % _RUNNING_LOOKS == 0
-        stale = [job for job in newest if not State(job.state).is_final and has_news]
-        ended = [job for job in newest if State(job.state).is_final and self.trainings.get(job.id, NOTHING_SHOWN).end]
-        wanted = list({job.id: job for job in (*missing, *stale, *ended)}.values())
+        running = [job for job in newest if not State(job.state).is_final]
+        wanted = [job for job in running if has_news or job.id not in self.trainings]
+        ended = [job for job in newest if State(job.state).is_final and job.id not in self._read_when_ended]
+        self._read_when_ended.update(job.id for job in ended)
+        self._read_when_ended.difference_update(job.id for job in running)
+        wanted += ended
         if wanted:
             found = {
                 **self.trainings,
@@ -93,10 +101,11 @@ class JobIndex:
                 **read_trainings(wanted, self.settings),
             }
             if found != self.trainings:
-                self._set(self.jobs, found)
+                self._set(trainings=found)
 
-    def _set(self, jobs: Sequence[Summary], trainings: Mapping[str, TrainingState]) -> None:
+    def _set(self, jobs: Sequence[Summary] | None = None, trainings: Mapping[str, TrainingState] | None = None) -> None:
         with self._changed:
-            self.jobs, self.trainings = jobs, trainings
+            self.jobs = self.jobs if jobs is None else jobs
+            self.trainings = self.trainings if trainings is None else trainings
             self.version += 1
             self._changed.notify_all()

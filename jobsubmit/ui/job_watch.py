@@ -20,7 +20,7 @@ _REPORT_SECONDS, _SLOWEST_SECONDS = 2.0, 30.0
 _COST_SHARE = 0.02  # of the time may be spent on reports
 _REST_SECONDS = 60.0  # without a reader
 _FIRST_SECONDS, _FIRST_LINES_SECONDS = 2.0, 0.25
-_MOST_WATCHES = 8
+_TIDY_SECONDS = 15.0
 
 
 class JobWatch:
@@ -33,7 +33,8 @@ class JobWatch:
         self.report: Report | None = None
         self.problem = ""
         self.version = 0
-        self.read_all = self.has_event_files = False
+        self.read_all = self.has_event_files = self.is_complete = False
+        self.readers = 0  # streams
         self.is_over = threading.Event()
         self._changed = threading.Condition()
         self._wanted = time.monotonic()
@@ -41,19 +42,19 @@ class JobWatch:
         threading.Thread(target=self._follow, daemon=True, name=f"log {record.id}").start()
         threading.Thread(target=self._watch, daemon=True, name=f"job {record.id}").start()
 
-    def first_report(self) -> Report | None:
-        """Return the report, once there is one; None if that takes long."""
+    def first_report(self) -> tuple[Report | None, int]:
+        """Return the report, once there is one, and its version; no report if that takes long."""
         self.touch()
         with self._changed:
             self._changed.wait_for(lambda: self.report is not None or bool(self.problem), _FIRST_SECONDS)
-        return self.report
+            return self.report, self.version
 
     def wait(self, version: int, lines: int, seconds: float) -> None:
         """Wait for another version of the report, or for more lines, at most some seconds."""
         self.touch()
         with self._changed:
             self._changed.wait_for(
-                lambda: self.version != version or self.spool.count > lines or self.is_over.is_set(), seconds
+                lambda: self.version != version or self.spool.count > lines or self.is_complete, seconds
             )
 
     def touch(self) -> None:
@@ -63,18 +64,25 @@ class JobWatch:
     @property
     def is_unused(self) -> bool:
         """Return whether nobody has looked for a while."""
-        return time.monotonic() - self._wanted > _REST_SECONDS
+        return not self.readers and time.monotonic() - self._wanted > _REST_SECONDS
+
+    @property
+    def may_go(self) -> bool:
+        """Return whether it can be forgotten: nobody looks, and no thread of it reads a log that goes on."""
+        return self.is_unused and self.read_all
 
     def close(self) -> None:
-        """End the threads and remove the log's copy."""
+        """End the reports and remove the log's copy."""
         self.is_over.set()
-        with self._changed:
-            self._changed.notify_all()
+        self.is_complete = True
+        self._notify()
+        if self.read_all:
+            self.spool.close()
 
     def _follow(self) -> None:
         """Read the log to its end; the metrics are those of the lines so far."""
         last = 0.0
-        with suppress(JobSubmitError, OSError, ValueError):
+        with suppress(JobSubmitError, OSError):
             for line in monitor.logs(self.record, self.settings, follow=True):
                 if self.is_over.is_set():
                     break
@@ -85,6 +93,8 @@ class JobWatch:
                     last = time.monotonic()
                     self._notify()
         self.read_all = True
+        if self.is_over.is_set():
+            self.spool.close()
         self._notify()
 
     def _notify(self) -> None:
@@ -97,10 +107,15 @@ class JobWatch:
         with self._changed:  # the first report of a short log has all of it
             self._changed.wait_for(lambda: self.read_all, _FIRST_LINES_SECONDS)
         while not self.is_over.wait(pause):
+            if self.is_unused:  # the report can wait until someone looks again
+                pause = _REPORT_SECONDS
+                continue
             begun = time.thread_time()
             was_whole = self.read_all
             may_change = self._make_report()
             if not may_change and was_whole and lines == self.spool.count:
+                self.is_complete = True
+                self._notify()
                 return
             lines = self.spool.count
             cost = time.thread_time() - begun
@@ -137,26 +152,24 @@ class Watches:
         self.settings = settings
         self._watches: dict[str, JobWatch] = {}
         self._lock = threading.Lock()
+        threading.Thread(target=self._tidy, daemon=True, name="tidy").start()
 
     def of(self, record: JobRecord) -> JobWatch:
         """Return the watch of a job."""
         with self._lock:
-            self._forget()
             watch = self._watches.get(record.id)
-            if watch is None or (watch.record.created != record.created):
+            if watch is not None and watch.record.created != record.created:  # the id was given to another job
+                watch.close()
+                watch = None
+            if watch is None:
                 watch = self._watches[record.id] = JobWatch(record, self.settings)
             watch.touch()
             return watch
 
-    def _forget(self) -> None:
-        unused = [job_id for job_id, watch in self._watches.items() if watch.is_unused]
-        by_age = sorted(self._watches, key=lambda job_id: self._watches[job_id]._wanted)
-        for job_id in {*unused, *by_age[: max(0, len(by_age) - _MOST_WATCHES + 1)]}:
-            self._watches.pop(job_id).close()
-
-    def close(self) -> None:
-        """End all watches."""
-        with self._lock:
-            for watch in self._watches.values():
-                watch.close()
-            self._watches.clear()
+    def _tidy(self) -> None:
+        """Forget the jobs that nobody looks at any more."""
+        while True:
+            time.sleep(_TIDY_SECONDS)
+            with self._lock:
+                for job_id in [job_id for job_id, watch in self._watches.items() if watch.may_go]:
+                    self._watches.pop(job_id).close()

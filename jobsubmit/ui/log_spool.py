@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from jobsubmit.backends.models import LogLine, Stream
+from jobsubmit.errors import BackendError
 
 _EVERY = 64  # lines between two marks
 _MOST_BYTES = 512 << 20
@@ -42,10 +43,17 @@ class Selection(NamedTuple):
 
 
 class LogSpool:
-    """Keeps lines; one thread adds, others read. After `_MOST_BYTES` the newest lines are no longer kept."""
+    """Keeps lines; one thread adds, others read. Once there is no more room, `lost` counts the lines that are not kept.
+
+    Raises BackendError if there is no folder for temporary files.
+    """
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="jobsubmit-ui-")  # noqa: SIM115 - as long as this object
+        try:
+            self._file = tempfile.TemporaryFile(prefix="jobsubmit-ui-", buffering=0)  # noqa: SIM115 - as long as this
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise BackendError(f"{folder}: {error.strerror}", "free space there, or set TMPDIR") from error
         self._marks = array("Q")
         self._size = 0
         self.count = 0
@@ -58,16 +66,22 @@ class LogSpool:
         text = line.text if len(line.text) <= _LONGEST else line.text[:_LONGEST] + " …"
         data = json.dumps([line.node, line.rank, line.stream, line.time, text]).encode() + b"\n"
         with self._lock:
-            if self._size + len(data) > _MOST_BYTES:
+            if self.lost or self._size + len(data) > _MOST_BYTES or not self._written(data):
                 self.lost += 1
                 return
             if self.count % _EVERY == 0:
                 self._marks.append(self._size)
-            self._file.seek(self._size)
-            self._file.write(data)
             self._size += len(data)
             self.count += 1
             self.sources.add((line.node, line.rank))
+
+    def _written(self, data: bytes) -> bool:
+        """Write a line behind the last one; return whether the disk has room for it."""
+        try:
+            self._file.seek(self._size)
+            return self._file.write(data) == len(data)
+        except OSError:
+            return False
 
     def after(self, number: int, wanted: Selection, most: int) -> tuple[list[NumberedLine], int]:
         """Return the selected lines from a number on, at most so many, and the number at which to go on."""

@@ -22,12 +22,23 @@ function live(isOn) {
   sign.textContent = isOn === null ? "" : isOn ? sign.dataset.on : sign.dataset.off;
 }
 
+// A browser allows six connections to a server: a page that nobody sees gives its own back.
 function connect(address, handlers) {
-  const source = new EventSource(address);
-  source.onopen = () => live(true);
-  source.onerror = () => live(false);
-  for (const [name, handle] of Object.entries(handlers)) source.addEventListener(name, (event) => handle(event.data, source));
-  addEventListener("pagehide", () => source.close());
+  let source = null, last = "", isOver = false;
+  const open = () => {
+    if (source || isOver || document.hidden) return;
+    source = new EventSource(last ? address.replace(/([?&]from=)\d+/, "$1" + last) : address);
+    source.onopen = () => live(true);
+    source.onerror = () => live(false);
+    for (const [name, handle] of Object.entries(handlers)) source.addEventListener(name, (event) => {
+      last = event.lastEventId || last;
+      if (handle(event.data) === "over") { isOver = true; close(); live(null); }
+    });
+  };
+  const close = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  open();
 }
 
 function watchJobs(part) {
@@ -43,26 +54,32 @@ function watchJob(job) {
   const log = byId("log"), follow = byId("follow");
   if (log) {
     log.scrollTop = log.scrollHeight;
-    if (location.hash) { follow.checked = false; byId(location.hash.slice(1))?.scrollIntoView({ block: "center" }); }
+    byId("older")?.remove(); // scrolling does the same
+    showLine(log, follow);
+    addEventListener("hashchange", () => showLine(log, follow));
     log.addEventListener("scroll", () => {
       follow.checked = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
       if (log.scrollTop < 200) older(log);
     });
-    follow.addEventListener("change", () => { if (follow.checked) newest(job, log); });
+    follow.addEventListener("change", () => { if (follow.checked) newest(log); });
   }
   connect(job.dataset.stream, {
-    part: (data) => { const { name, html } = JSON.parse(data); replace(name, html); },
+    part: (data) => {
+      const { name, html } = JSON.parse(data);
+      replace(name, html);
+      if (name === "head") document.title = document.querySelector("[data-title]")?.dataset.title || document.title;
+    },
     log: (data) => {
       const { html, again } = JSON.parse(data);
       if (!log) return;
-      if (again) log.replaceChildren();
+      if (again) { log.replaceChildren(); delete log.dataset.whole; }
       log.insertAdjacentHTML("beforeend", html);
       if (follow.checked) {
-        while (log.children.length > most) log.firstElementChild.remove();
-        log.scrollTop = log.scrollHeight;
+        newest(log);
       }
     },
-    end: (data, source) => { source.close(); live(null); },
+    end: () => "over",
+    other: () => { location.reload(); return "over"; },
   });
 }
 
@@ -75,6 +92,7 @@ async function older(log) {
     const answer = await fetch(log.dataset.more + "&before=" + first.id.slice(1));
     if (!answer.ok) return;
     const html = await answer.text();
+    if (log.firstElementChild !== first) return; // lines were removed meanwhile
     if (!html.trim()) { log.dataset.whole = "yes"; return; }
     const before = log.scrollHeight;
     log.insertAdjacentHTML("afterbegin", html);
@@ -82,8 +100,21 @@ async function older(log) {
   } finally { isReading = false; }
 }
 
-function newest(job, log) {
-  while (log.children.length > most) log.firstElementChild.remove();
+// The address of a line may be that of one that is not on the page.
+function showLine(log, follow) {
+  const number = /^#l(\d+)$/.exec(location.hash)?.[1];
+  if (number === undefined) return;
+  follow.checked = false;
+  const line = byId("l" + number);
+  if (line) { line.scrollIntoView({ block: "center" }); return; }
+  const query = new URLSearchParams(location.search), before = String(Number(number) + 250);
+  if (query.get("before") === before) return;
+  query.set("before", before);
+  location.replace("?" + query + location.hash);
+}
+
+function newest(log) {
+  while (log.children.length > most) { log.firstElementChild.remove(); delete log.dataset.whole; }
   log.scrollTop = log.scrollHeight;
 }
 

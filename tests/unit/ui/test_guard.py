@@ -26,6 +26,7 @@ def ask(path: str, **headers: str) -> tuple[int, bytes, dict[bytes, bytes]]:
     given = {"host": "127.0.0.1:6070", **{name.replace("_", "-"): value for name, value in headers.items()}}
     scope = {
         "type": "http",
+        "method": "GET",
         "path": path,
         "headers": [(name.encode(), value.encode()) for name, value in given.items() if value],
     }
@@ -64,6 +65,13 @@ def test_without_the_token_there_is_nothing(path: str) -> None:
 )
 def test_other_sites_and_names_get_nothing(headers: dict[str, str]) -> None:
     assert ask(f"/{TOKEN}/", **headers)[:2] == (404, b"")
+
+
+def test_a_link_to_the_page_may_be_followed() -> None:
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
+    assert ask(f"/{TOKEN}/", **link, sec_fetch_dest="document")[0] == 200
+    assert ask(f"/{TOKEN}/", **link, sec_fetch_dest="iframe")[0] == 404
+    assert ask("/", **link, sec_fetch_dest="document")[0] == 404
 
 
 def test_our_own_page_may_post() -> None:

@@ -80,3 +80,23 @@ def test_the_file_has_an_end(spool: LogSpool, monkeypatch: pytest.MonkeyPatch) -
 def test_a_line_of_a_megabyte_is_cut(spool: LogSpool) -> None:
     spool.add(line(0, text="x" * 1_000_000))
     assert len(spool.before(1, Selection(), 1)[0].line.text) < 21_000
+
+
+def test_a_full_disk_loses_lines_and_nothing_else(spool: LogSpool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        spool.add(line(number))
+
+    class Full:
+        def __getattr__(self, name: str) -> object:
+            return getattr(file, name)
+
+        def write(self, data: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+    file = spool._file
+    monkeypatch.setattr(spool, "_file", Full())
+    spool.add(line(100))
+    monkeypatch.setattr(spool, "_file", file)
+    spool.add(line(101))
+    assert (spool.count, spool.lost) == (100, 2)
+    assert spool.before(1000, Selection(), 1)[0].number == 99
