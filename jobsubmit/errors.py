@@ -40,7 +40,7 @@ EXIT_CODES = {
     "see `jobsubmit status`",
     102: "the job does not exist",
     JOB_CANCELLED: "the job was cancelled",
-    INTERRUPTED: "interrupted by Ctrl-C: the job keeps running",
+    INTERRUPTED: "interrupted by Ctrl-C: a job that was already submitted keeps running",
 }
 
 

@@ -26,6 +26,10 @@ _MAKE_GROUPS = (
     "initialize_model_parallel",
     "_init_distributed",
 )
+_WITH_TORCHRUN = (
+    "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
+    "by mode: torchrun and boot_file: FILE"
+)
 
 
 def check_ranks(code: Code) -> Iterator[Finding]:
@@ -169,7 +173,9 @@ def _no_processes(code: Code) -> Iterator[Finding]:
             "no-processes",
             code.program.boot.path,
             f"starts no processes: one trains on each node, but resources.nproc_per_node is {processes}",
-            "use mode: torchrun, which starts them, or mp.spawn in the boot file",
+            f"{_WITH_TORCHRUN}; or use mp.spawn in the boot file"
+            if code.facts.mode == "command"
+            else "use mode: torchrun, which starts them, or mp.spawn in the boot file",
         )
     for module, call in code.calls(SPAWN, _START):
         number = argument(call, "nprocs", 2)
@@ -213,12 +219,12 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
 
 
 def _unset(code: Code, where: str, name: str) -> Finding:
-    how = "compute it from --rank, --world_size (they count nodes) and the number of the process"
+    how = "use mode: torchrun, or compute it from --rank, --world_size (they count nodes) and the number of the process"
     if code.facts.mode == "command":
-        how = "start it with torchrun in `command`, or compute it from NODE_RANK and NNODES, which are set"
+        how = f"{_WITH_TORCHRUN}; or compute it from NODE_RANK and NNODES, which are set"
     who = "mode spawn does not set it" if code.facts.mode == "spawn" else "this command does not set it"
     text = f"{name} is read from the environment, but {who}"
-    return Finding("error", "rank-env", where, text, f"use mode: torchrun, or {how}")
+    return Finding("error", "rank-env", where, text, how)
 
 
 def uses_environment(code: Code, module: Module, call: ast.Call) -> bool:

@@ -122,7 +122,8 @@ def _print_summary(record: JobRecord, found: Metrics, end: float | None) -> None
     if not series:
         out.talk(
             "no metrics: no rank prints a loss or accuracy beside its step or epoch, as in `step 5 loss 0.9`; for "
-            f"another format, set `metrics` in the job file; see jobsubmit logs {record.id}"
+            "another format, set in the job file e.g. metrics: {loss: 'train=([0-9.]+)', step: 'it ([0-9]+)'}; see "
+            f"jobsubmit logs {record.id}"
         )
         return
     for source, progress in found.progress().items():

@@ -17,6 +17,7 @@ from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED
 from jobsubmit.jobs import monitor as following, prepare, submit
 from jobsubmit.jobs.prepare import Demands, Prepared
+from jobsubmit.jobs.records import JobRecords
 from jobsubmit.plan.fault_injection import Fault
 from jobsubmit.spec.loader import LoadedSpec
 
@@ -70,6 +71,15 @@ def act_on(
         _submit(prepared, settings, follow=follow, propagate=propagate, key=key)
 
 
+def _interrupted(prepared: Prepared, settings: Settings) -> str:
+    """Return what became of a submission that the user interrupted."""
+    record = JobRecords(settings).read(prepared.request.job_id)
+    if record is None or not record.is_unsure:
+        return "interrupted: the job was not submitted"
+    hint = f"check before you submit it again: jobsubmit status {record.id}"
+    return f"interrupted while the job was handed over: it may run; {hint}"
+
+
 def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, propagate: bool, key: str | None) -> None:
     try:
         with console.transfer_progress() as progress:
@@ -78,7 +88,7 @@ def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, prop
             else:
                 submission = submit.submit_once(prepared, settings, key, progress=progress)
     except KeyboardInterrupt:
-        out.talk("interrupted: the job was not submitted")
+        out.talk(_interrupted(prepared, settings))
         raise typer.Exit(INTERRUPTED) from None
     if not out.json:
         out.data(str(submission.handle))
@@ -137,7 +147,8 @@ def _show_dry_run(prepared: Prepared) -> None:
     for name, text in prepared.request.documents.items():
         out.data(f"# ── request {name}")
         out.data("\n".join(_cut(line) for line in text.rstrip("\n").split("\n")))
-    out.data(f"# ── digest {prepared.digest}; `create --expect DIGEST` submits only this")
+    only = "" if prepared.rerun_of else "; the same command with --expect DIGEST instead of --dry-run submits only this"
+    out.data(f"# ── digest {prepared.digest}{only}")
 
 
 def _cut(line: str) -> str:

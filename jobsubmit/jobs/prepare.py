@@ -112,11 +112,14 @@ def _require_expected(prepared: Prepared, expected: str) -> None:
     if expected and len(expected) < _SHORTEST_DIGEST:
         raise UsageError(
             f"--expect {expected}: must be a digest, or its first {_SHORTEST_DIGEST} characters or more",
-            "run `create --dry-run`, which prints the digest in its last line",
+            "run the same command with --dry-run instead of --expect: its last line is the digest",
         )
     if expected and not prepared.digest.startswith(expected):
         text = f"--expect {expected}: this submission has the digest {prepared.digest}"
-        raise CheckError(text, "run `create --dry-run` to see what would be submitted, and its digest")
+        raise CheckError(
+            text,
+            "run the same command with --dry-run instead of --expect: it shows what would be submitted, and the digest",
+        )
 
 
 def examine(loaded: LoadedSpec, settings: Settings, demands: Demands = Demands()) -> Prepared:

@@ -13,7 +13,10 @@ from typing import Any
 
 from jobsubmit.errors import StoreError
 
-HINT = "set store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE to the file of the authority that signed it"
+HINT = (
+    "set store.ca_bundle (`upload` and `download`: --ca-bundle) or AWS_CA_BUNDLE to the file of the authority that "
+    "signed it"
+)
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END CERTIFICATE-----")
 _ANSWER_SECONDS = 5
 _DER = 2  # _ssl.ENCODING_DER

@@ -13,7 +13,9 @@ from jobsubmit.errors import StoreError
 if TYPE_CHECKING:
     import boto3
 
-CREDENTIALS_HINT = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (--profile)"
+CREDENTIALS_HINT = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or store.profile (`upload` and `download`: --profile)"
+)
 
 _DEFAULT_REGION, _DEFAULT_PROFILE = "us-east-1", "default"
 # A profile with one of these may get its keys from somewhere else, even where it has plain keys too.

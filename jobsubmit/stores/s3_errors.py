@@ -86,7 +86,7 @@ class ServerErrors:
             text = f"{_shown(where)}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
             return StoreError(text, "correct HTTP_PROXY or HTTPS_PROXY, or add the server to NO_PROXY", self.uri)
         server = self.access.endpoint_url or "AWS"
-        hint = f"check that {server} is reachable, and store.endpoint_url (--endpoint-url)"
+        hint = f"check that {server} is reachable, and store.endpoint_url (`upload` and `download`: --endpoint-url)"
         return StoreError(f"{_shown(where)}: {problem}", hint, self.uri)
 
     def untrusted(self, where: str, text: str) -> StoreError:

@@ -42,7 +42,7 @@ class Connection:
         if self.is_obs and not address.endpoint_url:
             raise StoreError(
                 f"{self.uri}: obs:// needs the address of its server",
-                "set store.endpoint_url (--endpoint-url), e.g. https://obs.REGION.myhuaweicloud.com",
+                "set store.endpoint_url (`upload` and `download`: --endpoint-url), e.g. https://obs.REGION.myhuaweicloud.com",
                 where="store.endpoint_url",
             )
 

@@ -71,9 +71,17 @@ def messages() -> dict[tuple[str, str], list[str]]:
     return found
 
 
+# What pages get as values: the names of phases, figures and origins. Longer ones are messages.
+_PAGE_LABELS = (
+    *("bundle", "check", "upload", "queue", "fetch", "inputs", "start-up", "training", "checkpoint", "exit", "hang"),
+    *("other", "fault", "failure", "exposed", "goodput", "forward", "epoch", "total time"),
+    *("handle", "submitted", "commit", "branch", "code", "digest", "nodes", "checkpoints"),
+)
+
+
 def page_texts() -> set[str]:
-    """Return the texts in the templates of pages: those before `| t`."""
-    found: set[str] = set()
+    """Return the texts of pages: those before `| t` in the templates, and short labels."""
+    found: set[str] = set(_PAGE_LABELS)
     for file in (ROOT / "templates/page").glob("*.j2"):
         found.update(a or b for a, b in _PAGE_TEXT.findall(file.read_text(encoding="utf-8")))
     return found

@@ -96,7 +96,11 @@ class ModelArts:
             except BackendError as error:
                 if time.monotonic() - begun > _LONGEST_SECONDS or not error.may_pass:
                     text = f"ModelArts did not confirm that it created {name}, and the lookup failed: {error.message}"
-                    raise BackendError(text, "run `jobsubmit status` to look for it", is_unsure=True) from error
+                    raise BackendError(
+                        text,
+                        "run `jobsubmit status JOB` to look for it (`jobsubmit list` shows its id)",
+                        is_unsure=True,
+                    ) from error
             time.sleep(_SETTLE_PAUSE)
 
     def _first(self, name: str, created: dict[str, Any]) -> dict[str, Any]:

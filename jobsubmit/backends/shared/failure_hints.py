@@ -90,7 +90,8 @@ TABLE = (
     _Row(
         r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
         "the boot file reads {0}, which only a launcher sets",
-        "use mode: torchrun (or launch), or have the boot file call mp.spawn and pass init_method, world_size and rank",
+        "use mode: torchrun (or launch) with boot_file, and without `command`, which replaces the launcher; or have "
+        "the boot file call mp.spawn and pass init_method, world_size and rank",
     ),
     _Row(
         r"unrecognized arguments: .*--local[-_]rank",
@@ -195,7 +196,7 @@ TABLE = (
     _Row(
         r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe",
         "another process of the job ended, so this one lost its connection",
-        "find the process that ended first: `jobsubmit events` shows when each one ended",
+        "find the process that ended first: `jobsubmit events JOB` shows when each one ended",
     ),
 )
 
@@ -227,7 +228,8 @@ _REASONS = {
     "HANG": Diagnosis(
         "all processes stopped writing output and using CPU time",
         "if one rank is named, check what it waits for; if the ranks wait in different collectives, make every rank "
-        "call the same ones, in the same order. The stacks of all ranks are in stacks/ of the job directory",
+        "call the same ones, in the same order. The stacks of all ranks are in stacks/ of the job directory: the line "
+        "`folder` of `jobsubmit status JOB`, with Slurm backend.shared_dir/JOB_ID",
     ),
 }
 

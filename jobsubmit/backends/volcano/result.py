@@ -65,7 +65,7 @@ def parse_job_status(
         pod = lost[0]
         message = f"node {pod.node} on {pod.machine}: {pod.lost[1]}"
         if pod.is_gone:  # Volcano waits for the word of a machine that is not there
-            message += "; the rest of the job still runs: end it with `jobsubmit cancel`"
+            message += "; the rest of the job still runs: end it with `jobsubmit cancel JOB`"
             return replace(base, state=State.LOST, reason=pod.lost[0], message=message)
         return replace(base, message=message)
     return _under_way(base, pods, nodes, why_queued, notes.get(UNTIL, ""))

@@ -394,3 +394,15 @@ def test_words_after_two_dashes_are_no_options_of_the_program(jobsubmit: Command
         "name: own\ncode_dir: .\ncommand: python start.py --module tasks --\nargs: [--steps, 6, --noise=0.2]\n"
     )
     assert "does not accept" not in jobsubmit("validate").stdout
+
+
+def test_a_command_that_needs_a_launcher_gets_a_hint_that_starts_one(jobsubmit: Command, tmp_path: Path) -> None:
+    """`mode: torchrun` beside `command` would only silence the check: the command replaces the launcher."""
+    (tmp_path / "train.py").write_text("import os\nimport torch.distributed as dist\nprint(int(os.environ['RANK']))\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: own\ncode_dir: .\ncommand: python train.py\nresources: {nodes: 2, nproc_per_node: 2}\n"
+    )
+    said = jobsubmit("validate", code=3)
+    assert "RANK is read from the environment" in said.stdout + said.stderr
+    assert "jobsubmit run -- torchrun --nproc_per_node=N FILE" in said.stdout + said.stderr
+    assert "use mode: torchrun, or" not in said.stdout + said.stderr
