@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from slurm import Slurm
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from xdist.remote import Producer
     from xdist.scheduler.protocol import Scheduling
 
@@ -91,6 +93,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a forgotten endpoint must not lead off this machine
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-aws-credentials"))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Yield a running browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=shutil.which(browser.PROGRAM), args=list(browser.QUIET))
+        yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import browser
 import pytest
 from timing_files import timing_file
 
@@ -28,16 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs("browser")
 
 STRIKES = "<script>window.struck = 1</script><img src=x onerror='window.struck = 1'>" * 3
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=shutil.which(browser.PROGRAM), args=list(browser.QUIET))
-        yield running
-        running.close()
 
 
 def report_of(job_id: str, ranks: int, longer: int) -> Report:

@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import browser
 import pytest
 
 if TYPE_CHECKING:
@@ -110,16 +108,6 @@ def read_document(stream) -> str:  # type: ignore[no-untyped-def] # a text strea
     while lines[-1].rstrip() != "}" and lines[-1]:
         lines.append(stream.readline())
     return "".join(lines)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=shutil.which(browser.PROGRAM), args=list(browser.QUIET))
-        yield running
-        running.close()
 
 
 @pytest.fixture
