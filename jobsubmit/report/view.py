@@ -313,7 +313,13 @@ def _rank_row(
     sync = report.syncs[0] if report.syncs else None
     medians = rank.medians if rank else {}
     longest = max((one.medians["step"] for one in sync.ranks if one.medians), default=1.0) if sync else 1.0
-    node = rank.node if rank else use.node if use else report.nodes_of_ranks.get(name, "")
+    node = (
+        rank.node
+        if rank
+        else use.node
+        if use
+        else report.nodes_of_ranks.get(name, name.removeprefix("node ") if name.startswith("node ") else "")
+    )
     place = places.get(name, "")
     is_late = sync is not None and rank is not None and _is_straggler(sync, rank)
     return RankRow(
