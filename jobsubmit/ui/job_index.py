@@ -11,7 +11,7 @@ from jobsubmit.config import Settings
 from jobsubmit.jobs.listing import Summary, summarize_jobs
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, read_trainings
 
-_LOOK_SECONDS, _OFTEN_SECONDS = 2.0, 1.0
+_LOOK_SECONDS, _OFTEN_SECONDS, _PLATFORM_SECONDS = 2.0, 1.0, 5.0
 _REST_SECONDS = 30.0  # without a reader
 _TRAININGS = 100  # of the newest jobs
 _RUNNING_LOOKS = 2  # a running job's training is read at every such look
@@ -57,12 +57,19 @@ class JobIndex:
     def _run(self) -> None:
         while True:
             self._read_trainings()
-            time.sleep(_OFTEN_SECONDS if self._running() else _LOOK_SECONDS)
+            time.sleep(self._pause())
             with self._changed:
                 if time.monotonic() - self._wanted > _REST_SECONDS:
                     self._is_running = False
                     return
             self._look()
+
+    def _pause(self) -> float:
+        """Return how long to wait: a platform is asked less often than this machine."""
+        running = self._running()
+        if any(job.backend != "local" for job in running):
+            return _PLATFORM_SECONDS
+        return _OFTEN_SECONDS if running else _LOOK_SECONDS
 
     def _running(self) -> list[Summary]:
         return [job for job in self.jobs if not State(job.state).is_final]

@@ -17,6 +17,7 @@ from jobsubmit.report.report import report
 from jobsubmit.ui.log_spool import LogSpool
 
 _REPORT_SECONDS, _SLOWEST_SECONDS = 2.0, 30.0
+_PLATFORM_SECONDS, _WAIT_TIMES = 5.0, 4.0
 _COST_SHARE = 0.02  # of the time may be spent on reports
 _REST_SECONDS = 60.0  # without a reader
 _FIRST_SECONDS, _FIRST_LINES_SECONDS = 2.0, 0.25
@@ -110,7 +111,7 @@ class JobWatch:
             if self.is_unused:  # the report can wait until someone looks again
                 pause = _REPORT_SECONDS
                 continue
-            begun = time.thread_time()
+            begun, began = time.thread_time(), time.monotonic()
             was_whole = self.read_all
             may_change = self._make_report()
             if not may_change and was_whole and lines == self.spool.count:
@@ -119,7 +120,9 @@ class JobWatch:
                 return
             lines = self.spool.count
             cost = time.thread_time() - begun
-            pause = min(_SLOWEST_SECONDS, max(_REPORT_SECONDS if self.version > 1 else 0.3, cost / _COST_SHARE))
+            usual = _REPORT_SECONDS if self.record.backend == "local" else _PLATFORM_SECONDS
+            waited = _WAIT_TIMES * (time.monotonic() - began)  # for a platform, or a bucket
+            pause = min(_SLOWEST_SECONDS, max(usual if self.version > 1 else 0.3, cost / _COST_SHARE, waited))
             if not may_change:
                 pause = min(pause, 0.3)
 
