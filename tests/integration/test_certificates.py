@@ -88,7 +88,7 @@ def test_an_unknown_authority_is_named_at_once(jobsubmit: Command, tmp_path: Pat
     done = jobsubmit("upload", code, "s3://secured/never", code=4, timeout=4)
     assert "the certificate of https://127.0.0.1" in done.stderr
     assert "is refused: it is signed by an unknown authority" in done.stderr
-    assert "store.ca_bundle (--ca-bundle) or AWS_CA_BUNDLE" in done.stderr
+    assert "or AWS_CA_BUNDLE to the file of the authority" in done.stderr
 
 
 def test_a_certificate_for_another_name(
