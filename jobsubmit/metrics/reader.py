@@ -129,9 +129,8 @@ class _SourceReader:
         self.held: dict[tuple[str, ...], _Held] = {}  # lines that are not certain yet, by the names on them
         self.names: set[str] = set()
         self.certain: set[str] = set()  # of them those that stood beside a counter and a result
-        self.familiar: dict[
-            LinePlan, list[Figure]
-        ] = {}  # lines that certainly belong to the training, and their figures
+        # Lines that certainly belong to the training, and their figures:
+        self.familiar: dict[LinePlan, list[Figure]] = {}
         self.results = 0  # lines of a training with a counter and a result
         self.lines_count_steps = False
         self.first_batch: tuple[float, float | None] | None = None

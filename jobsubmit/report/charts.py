@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1000.0, 100.0
 _DECADES = 100  # the highest value is so many times the lowest: a linear scale would show one of them only
 _ALMOST_ALL, _ROOM = 0.98, 0.05
 _TICKS = 4
-_THOUSAND, _MILLION = 1e3, 1e7
+_THOUSAND, _TEN_MILLION = 1e3, 1e7
 _MOST_SHOWN = 200  # points that a page can name
 _MOST_ROWS = 12  # of the table beside a chart
 
@@ -64,7 +64,7 @@ class Chart:
 
 def number_text(value: float, digits: int = 4) -> str:
     """Return a number with so many significant digits; from a thousand on with separators."""
-    return f"{value:,.0f}" if _THOUSAND <= abs(value) < _MILLION else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if _THOUSAND <= abs(value) < _TEN_MILLION else f"{value:.{digits}g}"
 
 
 def percent(part: float, whole: float) -> str:
@@ -97,12 +97,12 @@ def draw_curve(curve: Curve, begin: float, restarts: Sequence[float] = ()) -> Ch
     )
 
 
-def draw_pair(pairs: Sequence[tuple[str, Curve, float]]) -> Chart:
+def draw_pair(pairs: Sequence[tuple[str, Curve, float]], *, by_time: bool = False) -> Chart:
     """Return the curves of several jobs in one chart, as (job, curve, when the job began).
 
-    They are drawn over the steps if all have them, else over the time since each job began.
+    They are drawn over the time since each job began if `by_time` or if one of them has no steps, else over the steps.
     """
-    is_by_step = all(curve.is_by_step for _, curve, _ in pairs)
+    is_by_step = not by_time and all(curve.is_by_step for _, curve, _ in pairs)
     lines = [list(curve.points) if is_by_step else _over_time(curve, begin) for _, curve, begin in pairs]
     every = [point for line in lines for point in line]
     low, high = min(y for _, y in every), max(y for _, y in every)

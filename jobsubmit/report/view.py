@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jobsubmit.backends.models import State
@@ -15,7 +15,7 @@ from jobsubmit.common.sizes import bytes_text
 from jobsubmit.metrics.model import Progress
 from jobsubmit.report import charts
 from jobsubmit.report.charts import Chart, percent
-from jobsubmit.report.curves import Curve, common_curves
+from jobsubmit.report.curves import common_curves
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING, Phase
 from jobsubmit.report.machine_use import RankUse, accelerator_rows
 from jobsubmit.report.model import Comparison, Paper, Report
@@ -99,7 +99,6 @@ class JobView:
     shape: str
     sentence: str
     subtitle: str
-    submitted: str
     done: str  # of the bar, from 0 to 1000; empty without one
     done_text: str
     facts: tuple[Fact, ...]
@@ -150,7 +149,6 @@ def view_job(report: Report, now: float | None = None) -> JobView:
         state_shape(kind),
         _sentence(report, now),
         f"{record.mode} on {record.backend}, {_counted(record.nodes, 'node')}",
-        record.created_at,
         "" if done is None or status.state is State.SUCCEEDED else percent(done, 1.0),
         "" if done is None else f"{done:.0%}",
         tuple(_facts(report, now)),
@@ -232,8 +230,6 @@ def _failure(report: Report) -> Mapping[str, Any] | None:
         "meaning": failure.meaning,
         "hint": failure.hint,
         "victims": failure.others,
-        "rank": failure.rank,
-        "node": failure.node,
     }
 
 
@@ -408,7 +404,7 @@ def view_comparison(
         ]
         drawn.append(charts.draw_pair(pairs))
         if all(own.is_by_step for _, own, _ in pairs):
-            over_time.append(charts.draw_pair([(name, _by_time(own), begin) for name, own, begin in pairs]))
+            over_time.append(charts.draw_pair(pairs, by_time=True))
     rows = [[(fact.label, fact.value) for fact in _facts(report, report.end)] for report in reports]
     names = list(dict.fromkeys(label for row in rows for label, _ in row))
     return ComparisonView(
@@ -420,11 +416,6 @@ def view_comparison(
         tuple(differences),
         tuple((name, *(dict(row).get(name, ABSENT) for row in rows)) for name in names),
     )
-
-
-def _by_time(curve: Curve) -> Curve:
-    points = [(moment, value) for moment, (_, value) in zip(curve.time_of, curve.points, strict=True)]
-    return replace(curve, is_by_step=False, points=points)
 
 
 def _pair_name(one: Comparison) -> str:

@@ -132,7 +132,6 @@ class _Pages:
             problem=watch.problem,
             report_version=report_version,
             tab=tab,
-            tabs=_TABS,
             selection=_selection(request),
             stream_query=urlencode([*_log_query(request), ("tab", tab), ("created", record.created)]),
             actions=actions.actions_for(report.status if report is not None else None),
