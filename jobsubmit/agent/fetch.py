@@ -95,6 +95,17 @@ def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def fetch_file(url: str, file: str) -> None:
+    """Fetch one file, whole or not at all; whoever reads it later proves it. Raises FetchError."""
+    partial = "%s.%d" % (file, os.getpid())
+    try:
+        _download(url, partial, LARGEST_FILE)
+        os.replace(partial, file)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
 def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     if "manifest" not in code:
         require_room(folder, code["sizes"].values())

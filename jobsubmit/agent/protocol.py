@@ -15,6 +15,8 @@ from .json_form import TypedDict, read_fields, read_object
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from typing_extensions import NotRequired
 
     from .json_form import Time
@@ -199,6 +201,47 @@ class Assignment(TypedDict):
     shared_dir: NotRequired[str]
     umask: NotRequired[int]
     place: NotRequired[Place]
+
+
+class HostAssignment(TypedDict):
+    """What the agent of one host receives from the client: the job, and its part in it.
+
+    The hosts follow each other as in the job file: `hosts[0]` decides, and `index` is this one. `key` proves messages
+    between them. `decider` is the address and the port at which host 0 listens; host 0 itself has none. `submitted` is
+    in seconds since the epoch.
+    """
+
+    job_id: str
+    index: int
+    hosts: list[str]
+    submitted: Time
+    key: str
+    interface: str | None
+    share_gpus: bool
+    request: AgentRequest
+    order: FetchOrder
+    secrets: dict[str, str]
+    decider: NotRequired[list[Any]]
+
+
+class HostMessage(TypedDict, total=False):
+    """A message between the agents of two hosts; `what` says which of the other fields it has.
+
+    From host 0: take, release, begin (attempt, node, addresses, port, timeout), stop (grace), cancel (grace), end
+    (status). To host 0: hello (index, address), taken, busy (text), ended (attempt, node, status). Both: beat.
+    """
+
+    what: str
+    index: int
+    address: str
+    text: str
+    attempt: int
+    node: int
+    addresses: list[str]
+    port: int
+    timeout: float | None
+    grace: float | None
+    status: NodeStatus
 
 
 # ── the status ──────────────────────────────────────────────────────────────────────────────────────────────────────

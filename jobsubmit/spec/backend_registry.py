@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "jobsubmit.backends"
 KINDS = {
     "local": "jobsubmit.backends.local.spec:LocalBackendSpec",
+    "ssh": "jobsubmit.backends.ssh.spec:SshBackendSpec",
     "slurm": "jobsubmit.backends.slurm.spec:SlurmBackendSpec",
     "volcano": "jobsubmit.backends.volcano.spec:VolcanoBackendSpec",
     "modelarts": "jobsubmit.backends.modelarts.spec:ModelArtsBackendSpec",

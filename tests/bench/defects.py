@@ -195,7 +195,7 @@ DEFECTS = (
         ("integration/test_slurm.py",),
     ),
     Defect(
-        "jobsubmit.backends.slurm.result.complete_status",
+        "jobsubmit.backends.shared.node_results.complete_status",
         "if outcome is not None and reported.reason not in _BY_THE_ENGINE:",
         "if outcome is not None:",
         "a job that Slurm ended at its time limit failed with an exit code",

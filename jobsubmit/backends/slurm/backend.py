@@ -22,7 +22,7 @@ from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.batch_script import LOG, NAME, agent_path, build_document
-from jobsubmit.backends.slurm.result import complete_status
+from jobsubmit.backends.shared.node_results import complete_status
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, explain_wait
 from jobsubmit.common.finding import IGNORED, Finding

@@ -1,4 +1,4 @@
-"""The status that Slurm reports, with details from the files of the nodes."""
+"""The status that a platform reports, with details from the files of the nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from jobsubmit.backends.shared.shared_folder import SharedFolder
 
 _LAST_WORDS = 5
-# What the nodes say of these is known better by Slurm, which ended them.
+# What the nodes say of these is known better by the platform, which ended them.
 _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 
 
 def complete_status(reported: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
     """Return a status with what the nodes wrote in an attempt: their progress, or which failed first and why."""
-    steps = (*reported.steps, *parse_steps(_first_node_events(folder)))
-    reported = replace(reported, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
+    steps = (*reported.steps, *parse_steps(first_node_events(folder)))
+    reported = replace(reported, steps=steps, recoveries=tuple(find_recoveries(folder, steps)))
     if reported.state in (State.QUEUED, State.RECOVERING):
         return reported
     statuses = folder.statuses(attempt)
@@ -44,7 +44,7 @@ def complete_status(reported: JobStatus, folder: SharedFolder, attempt: int) -> 
     return reported
 
 
-def _recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
+def find_recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
     """Yield what each restart has cost, as far as the nodes of the attempt before could tell why."""
     for attempt in folder.attempts()[1:]:
         before = folder.statuses(attempt - 1)
@@ -69,6 +69,6 @@ def _running(reported: JobStatus, statuses: list[NodeStatus], *, is_cancelled: b
     return replace(reported, state=State.CANCELLING if is_cancelled else state, details=details)
 
 
-def _first_node_events(folder: SharedFolder) -> list[Event]:
+def first_node_events(folder: SharedFolder) -> list[Event]:
     first = (path for attempt in folder.attempts() for path in list(folder.node_dirs(attempt).values())[:1])
     return [event for path in first for event in EventReader(str(path)).new()]

@@ -1,0 +1,188 @@
+"""What a client asks a host for, over SSH: each call is one command, with JSON on its input and its output.
+
+    facts               what the host is, and what it has
+    listen              let other hosts connect to some ports, for a moment
+    reach               try to connect to such ports
+    missing, put        the code that the host does not have yet; receive it
+    start               start the agent of a job
+    look                what the agent of a job has written
+    lines               the log lines of a job
+    cancel, delete      end a job; remove it
+    trim                remove what the cache holds, beyond some bytes
+
+`root` is the host's folder, ~/.jobsubmit by default; a job is in jobs/ID/INDEX below it.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import sys
+
+from .. import status_file
+from ..atomic_write import make_private, read_file
+from ..hosts import code_cache, lines
+from ..hosts.start import StartError, start
+from ..job_directory import JobDirectory
+from ..preflight import facts, reach
+from ..protocol import REQUEST
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, BinaryIO
+
+    Answer = dict[str, Any]
+
+_WATCHED = ("status.json", "events.jsonl")
+_MEASURED = (*_WATCHED, "timing/*", "stacks/*")
+_GROWING = ".jsonl"
+
+
+def main(command: str, question: dict[str, Any], stream: BinaryIO, root: str) -> int:
+    """Run a command; return the exit code. Its answer is one line of JSON, and for `look` and `lines` more bytes."""
+    try:
+        answer = _COMMANDS[command](root, question, stream)
+    except (StartError, OSError, ValueError) as error:
+        answer = {"error": str(error) or type(error).__name__}
+    if answer is not None:
+        _say(answer)
+    sys.stdout.flush()
+    return 0
+
+
+def _say(answer: Answer) -> None:
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def job_folder(root: str, question: dict[str, Any]) -> str:
+    """Return the folder of a host's part in a job; raise ValueError for an id that is none."""
+    name = str(question["job_id"])
+    if not name or "/" in name or name in (".", ".."):
+        raise ValueError("%r is not the id of a job" % name)
+    return os.path.join(root, "jobs", name, str(int(question["index"])))
+
+
+def _facts(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    return facts.collect(root, question)
+
+
+def _listen(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
+    reach.listen(question["addresses"], question["seeds"], _say, stream)
+    return None
+
+
+def _reach(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    return reach.try_ports(question["addresses"], question["ports"])
+
+
+def _missing(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    return {"missing": code_cache.missing(root, question["names"])}
+
+
+def _put(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    for name, size in question["entries"]:
+        code_cache.put(root, name, size, stream)
+    return {}
+
+
+def _start(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    assignment = json.loads(stream.read())
+    make_private(root)
+    return start(root, job_folder(root, assignment), assignment)
+
+
+def _look(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
+    """Send the files that are new or have grown: a line with [path, offset, size] of each, and then their bytes."""
+    folder = job_folder(root, question)
+    if not os.path.isdir(folder):
+        return {"is_known": False}
+    is_alive = lines.is_alive(folder)  # first: an agent that has ended has written all
+    known = question["known"]
+    found = []
+    for pattern in _MEASURED if question["measured"] else _WATCHED:
+        for base in ("", os.path.join("run-*", "node-*")):
+            found += glob.glob(os.path.join(glob.escape(folder), base, pattern))
+    parts, data = [], []
+    for path in sorted({*found, os.path.join(folder, REQUEST)}):
+        name = os.path.relpath(path, folder)
+        offset = known.get(name, 0) if _only_grows(name) else 0
+        try:
+            content = read_file(path, start=offset)
+        except OSError:
+            continue
+        if content or not offset:
+            parts.append([name, offset, len(content)])
+            data.append(content)
+    is_cancelled = os.path.exists(JobDirectory(folder).cancel)
+    _say({"is_known": True, "is_alive": is_alive, "is_cancelled": is_cancelled, "parts": parts})
+    for content in data:
+        sys.stdout.buffer.write(content)
+    return None
+
+
+def _only_grows(name: str) -> bool:
+    return name.endswith(_GROWING)
+
+
+def _lines(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
+    folder = job_folder(root, question)
+    _say({"is_known": os.path.isdir(folder)})
+    lines.LineServer(folder, question["query"]).run(follow=question["follow"])
+    return None
+
+
+def _cancel(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    folder = job_folder(root, question)
+    if not os.path.isdir(folder):
+        return {"is_known": False}
+    is_alive = lines.is_alive(folder)
+    if is_alive:
+        status_file.ask_cancel(folder, question["grace"])
+    return {"is_known": True, "is_alive": is_alive}
+
+
+def _delete(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    folder = job_folder(root, question)
+    if lines.is_alive(folder):
+        return {"is_alive": True}
+    job = os.path.dirname(folder)
+    real = os.path.realpath(job)
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.islink(job) and not os.listdir(real):
+        os.unlink(job)
+    for above in (real, os.path.dirname(real), os.path.join(root, "jobs")):
+        try:
+            os.rmdir(above)
+        except OSError:
+            break
+    _remove_queue(root)
+    return {"is_alive": False}
+
+
+def _remove_queue(root: str) -> None:
+    """Remove the files of the queue, once nothing of a job is left."""
+    if not os.path.exists(os.path.join(root, "jobs")):
+        shutil.rmtree(os.path.join(root, "queue"), ignore_errors=True)
+
+
+def _trim(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    return {"freed": code_cache.trim(root, question["most"])}
+
+
+_COMMANDS = {
+    "facts": _facts,
+    "listen": _listen,
+    "reach": _reach,
+    "missing": _missing,
+    "put": _put,
+    "start": _start,
+    "look": _look,
+    "lines": _lines,
+    "cancel": _cancel,
+    "delete": _delete,
+    "trim": _trim,
+}  # type: dict[str, Callable[[str, dict[str, Any], BinaryIO], Answer | None]]

@@ -1,0 +1,143 @@
+"""The code and the start scripts that a host keeps: fetched, or received from the client, once for each content.
+
+Below `cache/` of the host's folder: code/DIGEST/archive and manifest, scripts/DIGEST. A job proves what it takes from
+there in the same way as what it fetches, and what cannot be proven is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+from .. import fetch
+from ..atomic_write import make_private, replace_file
+from ..authorities import trust
+from ..protocol import FetchCode, FetchOrder
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+CACHED = "cached:"  # the scheme of an address that is only in the cache
+MOST_BYTES = 20 << 30
+_BLOCK = 1 << 20
+_ARCHIVE, _MANIFEST = "archive", "manifest"
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a value as JSON."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _cache(root: str) -> str:
+    return os.path.join(root, "cache")
+
+
+def _path(root: str, name: str) -> str:
+    """Return the path of an entry, e.g. `scripts/DIGEST`; raise ValueError for a name that is none."""
+    parts = name.split("/")
+    if parts[0] not in ("code", "scripts") or not all(part.isalnum() for part in parts):
+        raise ValueError("%r is not a name in the cache" % name)
+    return os.path.join(_cache(root), *parts)
+
+
+def missing(root: str, names: list[str]) -> list[str]:
+    """Return those of the entries that this host does not have."""
+    return [name for name in names if not os.path.isfile(_path(root, name))]
+
+
+def put(root: str, name: str, size: int, source: BinaryIO) -> None:
+    """Receive an entry of so many bytes; raise OSError if the connection ends early, or the disk is full."""
+    path = _path(root, name)
+    make_private(os.path.dirname(path))
+
+    def blocks() -> Any:
+        left = size
+        while left:
+            block = source.read(min(left, _BLOCK))
+            if not block:
+                raise OSError(0, "the connection ended before the code was complete")
+            left -= len(block)
+            yield block
+
+    replace_file(path, blocks())
+
+
+def fill(root: str, order: FetchOrder) -> FetchOrder:
+    """Return the order with what this host keeps, after fetching what it does not; other parts stay as they are.
+
+    Raises what `fetch` raises.
+    """
+    if order.get("certificates"):
+        trust(order["certificates"])
+    script = order["script"]
+    kept: FetchOrder = {**order, "script": {**script, "url": _kept(root, "scripts/" + script["sha256"], script["url"])}}
+    code = order["code"]
+    if "archive" in code and "digest" in code and "manifest" in code:
+        name = "code/" + code["digest"]
+        addresses: FetchCode = {
+            **code,
+            "archive": _kept(root, name + "/" + _ARCHIVE, code["archive"]),
+            "manifest": _kept(root, name + "/" + _MANIFEST, code["manifest"]),
+        }
+        kept["code"] = addresses
+    trim(root, MOST_BYTES)
+    return kept
+
+
+def _kept(root: str, name: str, address: str) -> str:
+    path = _path(root, name)
+    if not os.path.isfile(path):
+        if address.startswith(CACHED):
+            raise fetch.FetchError("the code is not in %s any more: submit the job again" % path)
+        make_private(os.path.dirname(path))
+        fetch.fetch_file(address, path)
+    os.utime(path)
+    return "file://" + path
+
+
+def names_of(order: FetchOrder) -> dict[str, str]:
+    """Return the entries that an order of archives needs, and the address of each."""
+    code = order["code"]
+    name = "code/" + code["digest"] + "/"
+    found = {name + _ARCHIVE: code["archive"], name + _MANIFEST: code["manifest"]}
+    return {**found, "scripts/" + order["script"]["sha256"]: order["script"]["url"]}
+
+
+def as_cached(order: FetchOrder) -> FetchOrder:
+    """Return an order of archives whose addresses name the cache only."""
+    code: FetchCode = {**order["code"], "archive": CACHED, "manifest": CACHED}
+    return {**order, "script": {**order["script"], "url": CACHED}, "code": code}
+
+
+def forget(root: str, order: FetchOrder) -> None:
+    """Remove what an order takes from the cache, because it could not be proven."""
+    shutil.rmtree(_path(root, "code/" + order["code"].get("digest", "none")), ignore_errors=True)
+    try:
+        os.unlink(_path(root, "scripts/" + order["script"]["sha256"]))
+    except OSError:
+        pass
+
+
+def trim(root: str, most: int) -> int:
+    """Remove the entries that were not used for the longest time, until so many bytes are left; return what went."""
+    entries = []
+    for kind in ("code", "scripts"):
+        folder = os.path.join(_cache(root), kind)
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            path = os.path.join(folder, name)
+            files = [os.path.join(path, file) for file in os.listdir(path)] if os.path.isdir(path) else [path]
+            statuses = [os.stat(file) for file in files if os.path.exists(file)]
+            used = max([status.st_mtime for status in statuses], default=0.0)
+            entries.append((used, sum(status.st_size for status in statuses), path))
+    size, freed = sum(entry[1] for entry in entries), 0
+    for _, bytes_of_entry, path in sorted(entries):
+        if size - freed <= most:
+            break
+        freed += bytes_of_entry
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    return freed

@@ -1,0 +1,157 @@
+"""The part of one host in a job: take the host, run a node of an attempt, stop it, and say how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+
+from .. import fetch, node_contract as contract, processes, run, status_file
+from ..atomic_write import make_private
+from ..job_directory import JobDirectory
+from ..machine import addresses
+from ..preflight import gpus
+from ..protocol import FetchOrder, HostAssignment, HostMessage, NodeStatus
+from ..recovery.outcome import FETCH_FAILED
+from ..supervisor.job import USUAL_GRACE_SECONDS
+from . import code_cache
+from .host_queue import HostQueue
+
+LOST_GRACE_SECONDS = 4.0  # for a node that must end because other hosts are lost
+_LOOK_SECONDS = 0.05
+_KILL_SECONDS = 20.0  # beyond the grace of a node, until its agent is killed
+
+
+class Member:
+    """This host, as host 0 sees it; `handle` takes the messages of host 0, `poll` returns the answers."""
+
+    def __init__(self, root: str, folder: str, assignment: HostAssignment, address: str) -> None:
+        self.root, self.folder, self.assignment, self.address = root, folder, assignment, address
+        self.queue = HostQueue(root, assignment["job_id"], assignment["submitted"])
+        self.answers = []  # type: list[HostMessage]
+        self.pid = 0  # of the process that runs a node
+        self.running: HostMessage = {}
+        self.kill_at = 0.0
+
+    def handle(self, message: HostMessage) -> None:
+        """Do what a message asks for."""
+        what = message["what"]
+        if what == "take":
+            self._take()
+        elif what == "release":
+            self.queue.release()
+        elif what == "begin":
+            self._begin(message)
+        elif what == "stop":
+            self.stop(message.get("grace"))
+        elif what == "cancel":
+            status_file.ask_cancel(self.folder, message.get("grace"))
+
+    def poll(self) -> list[HostMessage]:
+        """Return the answers since the last call."""
+        if self.pid:
+            self._look_at_node()
+        answers, self.answers = self.answers, []
+        return answers
+
+    def _take(self) -> None:
+        holder = self.queue.take()
+        if holder:
+            self.answers.append({"what": "busy", "text": "job %s has it, or is to have it first" % holder})
+            return
+        used = [] if self.assignment["share_gpus"] else gpus.find_users()
+        if used:
+            self.queue.release()
+            self.answers.append({"what": "busy", "text": used[0]})
+            return
+        self.answers.append({"what": "taken", "text": self.queue.died})
+
+    def _begin(self, message: HostMessage) -> None:
+        """Start a process that runs a node; it ends when this process ends."""
+        self.running = message
+        self.kill_at = 0.0
+        sys.stdout.flush()
+        agent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            processes.die_with_parent(signal.SIGTERM)
+            code = 1
+            try:
+                if os.getppid() == agent:
+                    self._run(message)
+                    code = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
+
+    def _run(self, message: HostMessage) -> None:
+        os.environ.update(
+            {
+                contract.HOSTS: ",".join(message["addresses"]),
+                contract.NODE_INDEX: str(message["node"]),
+                contract.PORT: str(message["port"]),
+                contract.RESTART_COUNT: str(message["attempt"]),
+            }
+        )
+        interface = self.assignment["interface"] or addresses.interface_of(self.address)
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ():
+            os.environ.setdefault(variable, interface)  # the env of the job file replaces it
+        request = {**self.assignment["request"], "timeout": message["timeout"]}
+        os.environ.update(self.assignment["secrets"])
+        outcome = run.run_node(self.folder, request, self._kept_order())  # type: ignore[arg-type] # another timeout
+        if outcome.reason == FETCH_FAILED:
+            code_cache.forget(self.root, self.assignment["order"])
+
+    def _kept_order(self) -> FetchOrder:
+        """Return where the code is on this host; what cannot be fetched now, the node tries again and reports."""
+        order = self.assignment["order"]
+        try:
+            return code_cache.fill(self.root, order)
+        except fetch.fetch_errors():
+            return order
+
+    def _look_at_node(self) -> None:
+        pid, wait_status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            if self.kill_at and time.monotonic() > self.kill_at:
+                processes.send(self.pid, signal.SIGKILL)
+            return
+        processes.kill_all()  # whatever it left: this process has adopted it
+        self.pid = 0
+        attempt, node = self.running["attempt"], self.running["node"]
+        job_dir = JobDirectory(self.folder).node_of(attempt, node).path
+        status = status_file.read_status(job_dir)
+        if status is None or "ended" not in status:
+            status = self._died(status, wait_status)
+            make_private(job_dir)
+            status_file.write_status(job_dir, status)
+        self.answers.append({"what": "ended", "attempt": attempt, "node": node, "status": status})
+
+    def _died(self, status: NodeStatus | None, wait_status: int) -> NodeStatus:
+        host = self.assignment["hosts"][self.assignment["index"]]
+        how = "signal %d" % os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else "no reason"
+        text = "the agent of node %d on %s died (%s)" % (self.running["node"], host, how)
+        died: NodeStatus = {"state": "FAILED", "reason": "NODE_FAILED", "message": text, "ended": time.time()}
+        if self.kill_at:
+            died.update({"state": "CANCELLED", "reason": status_file.STOPPED_BY_PLATFORM})
+        return {**(status or status_file.NO_STATUS), **died, "failure": None}
+
+    def stop(self, grace: float | None) -> None:
+        """Ask the running node to end; kill it after a grace time in seconds, else when it is far beyond the usual."""
+        if not self.pid:
+            return
+        processes.send(self.pid, signal.SIGCONT)
+        processes.send(self.pid, signal.SIGTERM)
+        if grace is None:
+            cancelled = status_file.cancel_grace(self.folder, USUAL_GRACE_SECONDS)
+            grace = _KILL_SECONDS + max(USUAL_GRACE_SECONDS, cancelled or 0.0)
+        self.kill_at = time.monotonic() + grace
+
+    def stop_now(self) -> None:
+        """End the running node, because other hosts are lost."""
+        self.stop(LOST_GRACE_SECONDS)
+        while self.pid:
+            self._look_at_node()
+            time.sleep(_LOOK_SECONDS)

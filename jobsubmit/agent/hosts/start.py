@@ -1,0 +1,149 @@
+"""Start the agent of a host: it goes on by itself when the client has gone, and ends with the job."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import traceback
+
+from .. import node_contract as contract, processes
+from ..atomic_write import make_private, replace_file
+from ..job_directory import JobDirectory
+from ..machine import addresses
+from ..protocol import REQUEST, HostAssignment
+from ..supervisor import network
+from . import code_cache
+from .follower import Follower
+from .leader import Leader
+from .member import Member
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+_TELL_SECONDS = 20.0
+
+
+class StartError(Exception):
+    """The agent cannot be started; the message is one line that says why."""
+
+
+def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
+    """Start the agent of this host; return the address of the host, and of host 0 also the ports that it took.
+
+    Raises StartError, also if the job was started here before.
+    """
+    try:
+        make_private(os.path.dirname(folder))
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        raise StartError("job %s was started here before" % assignment["job_id"]) from None
+    except OSError as error:
+        raise StartError("%s cannot be created: %s" % (folder, error.strerror)) from error
+    replace_file(os.path.join(folder, REQUEST), code_cache.json_bytes(assignment["request"]))
+    try:
+        address = _own_address(assignment)
+        listener, ports = _listen(assignment, address) if assignment["index"] == 0 else (None, {})
+    except (addresses.NoAddressError, OSError) as error:
+        _remove(folder)
+        raise StartError(str(error)) from error
+    _detach(root, folder, assignment, address, listener, ports)
+    return {"address": address, **{name: held.getsockname()[1] for name, held in ports.items()}}
+
+
+def _own_address(assignment: HostAssignment) -> str:
+    if assignment["interface"] or "decider" not in assignment:
+        return addresses.own_address(assignment["interface"])
+    return addresses.own_address(None, assignment["decider"][0])
+
+
+def _listen(assignment: HostAssignment, address: str) -> tuple[socket.socket, dict[str, socket.socket]]:
+    """Return the socket at which the other hosts reach this one, and what holds the ports of the job."""
+    _, rendezvous = network.lease_port(assignment["job_id"])
+    port, watch = network.lease_port(watch_seed(assignment["job_id"]))
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.listen(64)
+    return listener, {"rendezvous": rendezvous, "watch": watch}
+
+
+def watch_seed(job_id: str) -> str:
+    """Return the seed of the port at which host 0 listens for the other hosts."""
+    return job_id + "/hosts"
+
+
+def _detach(
+    root: str,
+    folder: str,
+    assignment: HostAssignment,
+    address: str,
+    listener: socket.socket | None,
+    ports: dict[str, socket.socket],
+) -> None:
+    """Fork a process of its own session, and return once it holds the lock of the job."""
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        os.close(told)
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        try:
+            _become_agent(folder)
+            os.write(tell, b"ready")
+            os.close(tell)
+            _serve(root, folder, assignment, address, listener, ports)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            processes.kill_all()
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, "rb") as answer:
+        if answer.read() != b"ready":
+            raise StartError("the agent did not start: see %s" % JobDirectory(folder).agent_log)
+
+
+def _become_agent(folder: str) -> None:
+    """Let go of the client and its connection; take the lock of the job."""
+    files = JobDirectory(folder)
+    log = os.open(files.agent_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir(folder)
+    lock = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    processes.adopt_orphans()
+    for name in list(os.environ):
+        if contract.is_reserved(name) or name.startswith("SSH_"):
+            del os.environ[name]
+
+
+def _serve(
+    root: str,
+    folder: str,
+    assignment: HostAssignment,
+    address: str,
+    listener: socket.socket | None,
+    ports: dict[str, socket.socket],
+) -> None:
+    member = Member(root, folder, assignment, address)
+    if listener is None:
+        Follower(folder, assignment, member).run()
+    else:
+        Leader(folder, assignment, member, listener, ports["rendezvous"].getsockname()[1]).run()
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.rmdir(os.path.dirname(folder))
+    except OSError:
+        pass

@@ -1,0 +1,45 @@
+"""Runs on a host, as text, before anything of jobsubmit is there: unpack the agent once, and run one of its commands.
+
+The input continues with a line of JSON: {"root", "agent", "size", "command", "question"}, and then the agent archive if
+`size` is not 0. After a mark, the output is the answer; what a login shell prints before it is ignored.
+"""
+
+import io
+import json
+import os
+import shutil
+import sys
+import zipfile
+
+if __name__ == "__main__":
+    stream = sys.stdin.buffer
+    header = json.loads(stream.readline().decode())
+    root = os.path.abspath(os.path.expanduser(header["root"]))
+    agents = os.path.join(root, "cache", "agents")
+    folder = os.path.join(agents, header["agent"])
+    packed = stream.read(header["size"])
+    sys.stdout.write("\n" + header["mark"] + "\n")
+    sys.stdout.flush()
+    os.umask(0o077)
+    if sys.version_info < (3, 8):
+        print(json.dumps({"error": "its python3 is %d.%d, and 3.8 or later is needed" % sys.version_info[:2]}))
+        sys.exit()
+    if not os.path.isdir(folder):
+        if not packed:
+            print(json.dumps({"needs_agent": True}))
+            sys.exit()
+        new = "%s.%d" % (folder, os.getpid())
+        try:
+            os.makedirs(new)
+            zipfile.ZipFile(io.BytesIO(packed)).extractall(new)
+            os.rename(new, folder)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)
+            if not os.path.isdir(folder):  # another client was faster
+                print(json.dumps({"error": "%s: %s" % (root, error.strerror or error)}))
+                sys.exit()
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = False
+    from jobsubmit.agent.entrypoints import host
+
+    sys.exit(host.main(header["command"], header["question"], stream, root))

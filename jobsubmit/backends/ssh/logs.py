@@ -1,0 +1,165 @@
+"""The log lines of a job, as its hosts send them."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from jobsubmit.agent.log_forwarder import TAGGED
+from jobsubmit.backends.models import LogLine, LogQuery, Stream
+from jobsubmit.backends.ssh.connection import open_stream
+from jobsubmit.errors import BackendError
+
+_HELD_SECONDS = 0.5  # a line waits that long for an earlier one of another host
+_AGAIN_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+_MOST_QUEUED = 20_000
+
+
+class HostLines:
+    """The lines that a query selects on one host, each once, even if the connection breaks meanwhile."""
+
+    def __init__(self, host: str, index: int, root: str, job_id: str, query: LogQuery) -> None:
+        self.host, self.index, self.root, self.job_id, self.query = host, index, root, job_id, query
+        self.count = 0
+        self.is_known = False
+        self.close: Callable[[], None] = lambda: None
+        self.is_closed = False
+
+    def read(self, *, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
+        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow))
+        self.close = stream.process.terminate
+        try:
+            document = stream.document()
+            if document.get("needs_agent") or "error" in document:
+                raise BackendError(f"{self.host}: {document.get('error', 'its agent is missing')}", may_pass=True)
+            self.is_known = document.get("is_known") is True
+            for data in stream.output:
+                line = self._parse(data)
+                if line is not None:
+                    self.count += 1
+                    yield line
+            if stream.process.wait() != 0:
+                raise BackendError(f"{self.host}: the connection broke", may_pass=True)
+        finally:
+            stream.close()
+
+    def _question(self, *, follow: bool) -> dict[str, object]:
+        query = self.query
+        fields = {"node": query.node, "rank": query.rank, "stream": query.stream, "since": query.since}
+        tail = query.tail if self.count == 0 else None  # what came before a lost connection is skipped
+        grep = query.grep.pattern if query.grep else None
+        skip = self.count if query.tail is None else 0
+        chosen = {**fields, "tail": tail, "grep": grep, "skip": skip}
+        return {"job_id": self.job_id, "index": self.index, "query": chosen, "follow": follow}
+
+    def _parse(self, data: bytes) -> LogLine | None:
+        found = TAGGED.fullmatch(data.rstrip(b"\n"))
+        if found is None:
+            return None
+        moment, _, kind, number, mark, text = found.groups()
+        stream: Stream = "stderr" if mark else "stdout"
+        is_rank = kind == b"rank"
+        node = self.index if is_rank else int(number)
+        return LogLine(node, int(number) if is_rank else None, stream, float(moment), text.decode("utf-8", "replace"))
+
+
+def read(sources: list[HostLines], query: LogQuery) -> Iterator[LogLine]:
+    """Yield what the hosts have now, in order of time; a line says so where a host does not answer."""
+    problems: list[BackendError] = []
+
+    def tried(source: HostLines) -> Iterator[LogLine]:
+        try:
+            yield from source.read(follow=False)
+        except BackendError as error:
+            problems.append(error)
+            yield _gap(source, error)
+
+    lines = heapq.merge(*map(tried, sources), key=lambda line: line.time)
+    chosen = lines if query.tail is None else iter(deque(lines, maxlen=query.tail))
+    for line in chosen:
+        if len(problems) == len(sources):
+            raise problems[0]
+        yield line
+
+
+def _gap(source: HostLines, error: BackendError) -> LogLine:
+    text = f"jobsubmit: the lines of {source.host} are missing here: {error.message}"
+    return LogLine(source.index, None, "stderr", time.time(), text)
+
+
+def follow(sources: list[HostLines], goes_on: Callable[[], bool]) -> Iterator[LogLine]:
+    """Yield the lines of running agents as they come, in order of time as far as that is known."""
+    arrived: queue.Queue[tuple[int, LogLine | None]] = queue.Queue(_MOST_QUEUED)
+    over = threading.Event()
+    for number, source in enumerate(sources):
+        threading.Thread(target=_pump, args=(number, source, arrived, over, goes_on), daemon=True).start()
+    waiting: list[deque[tuple[float, LogLine]]] = [deque() for _ in sources]
+    running = set(range(len(sources)))
+    try:
+        while running or any(waiting):
+            with suppress(queue.Empty):
+                while True:
+                    number, line = arrived.get(timeout=0 if any(waiting) else _LOOK_SECONDS)
+                    if line is None:
+                        running.discard(number)
+                    else:
+                        waiting[number].append((time.monotonic(), line))
+                    if len(waiting[number]) > _MOST_QUEUED:
+                        break
+            yield from _ripe(waiting, running)
+            if any(waiting):
+                time.sleep(_LOOK_SECONDS)
+    finally:
+        over.set()
+        for source in sources:
+            source.close()
+
+
+def _ripe(waiting: list[deque[tuple[float, LogLine]]], running: set[int]) -> Iterator[LogLine]:
+    """Yield the lines that no host can precede any more, or that have waited long enough."""
+    while True:
+        heads = [(lines[0][1].time, number) for number, lines in enumerate(waiting) if lines]
+        if not heads:
+            return
+        _, number = min(heads)
+        since, line = waiting[number][0]
+        all_have_one = all(waiting[other] for other in running)
+        if not all_have_one and time.monotonic() - since < _HELD_SECONDS:
+            return
+        waiting[number].popleft()
+        yield line
+
+
+def _pump(
+    number: int,
+    source: HostLines,
+    arrived: queue.Queue[tuple[int, LogLine | None]],
+    over: threading.Event,
+    goes_on: Callable[[], bool],
+) -> None:
+    """Read the lines of one host to the end; where the connection breaks, go on after it as long as the job runs."""
+    last: BackendError | None = None
+    while not over.is_set():
+        try:
+            for line in source.read(follow=True):
+                last = None
+                arrived.put((number, line))
+                if over.is_set():
+                    return
+            break
+        except BackendError as error:
+            if over.is_set():
+                return
+            if (last is not None and not goes_on()) or not error.may_pass:
+                arrived.put((number, _gap(source, error)))
+                break
+            last = error
+            over.wait(_AGAIN_SECONDS)
+    arrived.put((number, None))
