@@ -19,6 +19,7 @@ import namespaces
 import proxy
 import pytest
 import slurm
+import ssh_hosts
 import tiers
 from bucket import Bucket
 from command import Command, CommandHere
@@ -29,6 +30,7 @@ from modelarts_server import Service
 from obs import Domain
 from proxy import Proxy
 from slurm import Slurm
+from ssh_hosts import Hosts
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ _IS_THERE: dict[str, Callable[[], bool]] = {
     "volcano": _has_kubernetes,
     "browser": browser.is_there,
     "namespaces": namespaces.is_there,
+    "ssh": ssh_hosts.is_there,
 }
 
 
@@ -70,7 +73,7 @@ class _ByEngine(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Let one worker run all tests of an engine: there is one cluster of each, and one port of the platform's."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((engine for engine in ("slurm", "volcano", "modelarts") if engine in nodeid), nodeid)
+        return next((engine for engine in ("ssh", "slurm", "volcano", "modelarts") if engine in nodeid), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
@@ -234,6 +237,26 @@ def pods_store(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         client.create_bucket(Bucket="pods")
         client.close()
         yield server, "pods"
+
+
+@pytest.fixture(scope="session")
+def ssh_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Run three hosts for the whole session."""
+    with ssh_hosts.running(tmp_path_factory.mktemp("ssh"), 3) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def hosts(ssh_session: Hosts, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Return three running hosts, gpu1 to gpu3, which the `ssh` on PATH knows."""
+    monkeypatch.setenv("PATH", f"{ssh_session.bin}:{os.environ['PATH']}")
+    return ssh_session
+
+
+@pytest.fixture
+def on_ssh(hosts: Hosts) -> Engine:
+    """Return hosts as an engine: as many of them as a job has nodes."""
+    return Engine("ssh", {"backend": {"kind": "ssh", "python": sys.executable}})
 
 
 @pytest.fixture

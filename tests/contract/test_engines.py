@@ -169,6 +169,7 @@ def test_any_name_of_a_job_will_do(name: str, engine: Engine, jobsubmit: Command
 
 UNKNOWN = {
     "local": "local://nothing",
+    "ssh": "ssh://gpu1/nothing",
     "slurm": "slurm://jobsubmit/999999",
     "volcano": "volcano://default/nothing",
     "modelarts": f"modelarts://-/{PROJECT}/nothing",

@@ -1,4 +1,4 @@
-"""Hosts that are reached with SSH, on this machine (root): each has its own network stack, host name, processes and home.
+"""Hosts that are reached with SSH, on this machine (root): each has its own network, host name, processes and home.
 
 The first is gpu1. They share the rest of the file system, as hosts with a shared folder do.
 """
@@ -72,8 +72,8 @@ class Hosts:
         passwd = self.folder / f"passwd{number}"
         passwd.write_text(root.replace(":/root:", f":{self.home(number)}:") + "".join(users))
         begin = (
-            f"mount --bind {passwd} /etc/passwd && hostname gpu{number} && "
-            f"exec {_SSHD} -D -f {config} -E {self.folder}/sshd{number}.log"
+            f"mount --bind {passwd} /etc/passwd && mount --bind {self.folder}/hosts /etc/hosts && "
+            f"hostname gpu{number} && exec {_SSHD} -D -f {config} -E {self.folder}/sshd{number}.log"
         )
         own = ["unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", begin]
         self.processes[number] = subprocess.Popen(["ip", "netns", "exec", space, *own], start_new_session=True)
@@ -165,6 +165,8 @@ def running(folder: Path, count: int) -> Iterator[Hosts]:
     known = (folder / "host.pub").read_text().split()
     numbers = range(1, count + 1)
     (folder / "known_hosts").write_text("".join(f"{hosts.address(n)} {known[0]} {known[1]}\n" for n in numbers))
+    names = "".join(f"{hosts.address(n)} gpu{n}\n" for n in numbers)  # without one, each look for a name takes seconds
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
     entries = [
         f"Host gpu{n}\n HostName {hosts.address(n)}\n User root\n IdentityFile {folder}/client\n IdentitiesOnly yes\n"
         f" UserKnownHostsFile {folder}/known_hosts\n"

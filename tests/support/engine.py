@@ -21,7 +21,7 @@ PYTHON_OF_IMAGE = (3, 11)
 _MACHINES = 2  # of the tests' Kubernetes
 
 # What the machine must have to run each of them.
-NEEDS = {"local": (), "slurm": ("slurm",), "volcano": ("volcano", "minio"), "modelarts": ("minio",)}
+NEEDS = {"local": (), "ssh": ("ssh",), "slurm": ("slurm",), "volcano": ("volcano", "minio"), "modelarts": ("minio",)}
 
 
 @dataclass
@@ -56,6 +56,9 @@ class Engine:
         if self.kind == "modelarts":  # a machine type says how many accelerators a node has
             flavor = f"cpu.{everything.get('resources', {}).get('nproc_per_node', 1)}"
             everything["backend"] = {**everything["backend"], "flavor": flavor}
+        if self.kind == "ssh":
+            nodes = everything.get("resources", {}).get("nodes", 1)
+            everything["backend"] = {"hosts": [f"gpu{number + 1}" for number in range(nodes)], **everything["backend"]}
         if self.kind == "volcano":  # what the pods share with us, under the same path
             shared = {"host_path": str(folder / "shared"), "path": str(folder / "shared")}
             (folder / "shared").mkdir(exist_ok=True)

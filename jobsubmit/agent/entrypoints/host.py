@@ -31,7 +31,6 @@ from ..protocol import REQUEST
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, BinaryIO
 
     Answer = dict[str, Any]

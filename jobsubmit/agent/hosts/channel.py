@@ -1,4 +1,4 @@
-"""Messages between the agents of a job's hosts: JSON lines over TCP, each with a proof that the sender has the job's key.
+"""Messages between the agents of a job's hosts: JSON lines over TCP, each with a proof that its sender knows the key.
 
 The side that listens sends a random line first. A proof covers that line, the direction and the number of the message,
 so that no message can be invented, changed, repeated or left out. The content is not secret: it holds no keys.

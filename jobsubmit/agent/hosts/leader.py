@@ -11,7 +11,6 @@ import socket
 import time
 
 from .. import events, status_file
-from ..job_directory import JobDirectory
 from ..protocol import VERSION, HostAssignment, HostMessage, NodeStatus, Restart
 from ..recovery.outcome import Outcome, find_outcome
 from ..recovery.restart_policy import wants_restart
@@ -226,10 +225,10 @@ class Leader:
         assert policy
         number = self.attempt + 1
         pause = pause_before(number, policy["backoff"])
-        failure = outcome.failure
+        evidence = outcome.failure.get("evidence", {}) if outcome.failure else {}
         entry: Restart = {
             "attempt": number,
-            "failed_at": (failure or {}).get("evidence", {}).get("t") or detected_at,
+            "failed_at": evidence.get("t") or detected_at,
             "detected_at": detected_at,
             "reason": outcome.reason,
             "message": outcome.message,
@@ -316,20 +315,27 @@ class Leader:
         except BlockingIOError:
             pass
         for channel in self.strangers[:]:
+            host: _Host | None = None
             for message in channel.receive():
-                self._welcome(channel, message)
+                if host is None:
+                    host = self._welcome(channel, message)
+                else:
+                    self._take(host, message)
             is_late = time.monotonic() - channel.heard_at > _GREETING_SECONDS
-            if channel in self.strangers and (channel.is_over or is_late):
+            if host is not None or channel.is_over or is_late:
                 self.strangers.remove(channel)
+            if host is None and channel not in self.strangers:
                 self._forget(channel)
 
-    def _welcome(self, channel: Channel, message: HostMessage) -> None:
-        host = self.hosts[message.get("index", 0)] if channel in self.strangers else self.hosts[0]
-        if message["what"] != "hello" or host.member is not None or host.channel is not None:
-            channel.is_over = True  # it has the key, and is not one of the hosts that are still missing
-            return
-        self.strangers.remove(channel)
+    def _welcome(self, channel: Channel, message: HostMessage) -> _Host | None:
+        """Return the host that says hello; None, and the end of the channel, if it is none that is still missing."""
+        index = message.get("index", 0)
+        host = self.hosts[index] if message["what"] == "hello" and 0 < index < len(self.hosts) else self.hosts[0]
+        if host.member is not None or host.channel is not None:
+            channel.is_over = True
+            return None
         host.channel, host.address = channel, message["address"]
+        return host
 
     def _forget(self, channel: Channel) -> None:
         self.selector.unregister(channel.socket)

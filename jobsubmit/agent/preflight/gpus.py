@@ -38,6 +38,7 @@ def _ask(question: tuple[str, ...]) -> list[list[str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_ANSWER_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

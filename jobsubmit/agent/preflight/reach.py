@@ -39,14 +39,15 @@ def listen(places: list[str], seeds: list[str], say: Callable[[dict[str, Any]], 
     say({"ports": ports, "problems": problems})
     deadline = time.monotonic() + _LISTEN_SECONDS
     while time.monotonic() < deadline:
-        ready, _, _ = select.select([*listeners, stream], [], [], 0.5)
-        if stream in ready:
+        ready, _, _ = select.select([*(held.fileno() for held in listeners), stream.fileno()], [], [], 0.5)
+        if stream.fileno() in ready:
             break
-        for listener in ready:
-            connection, _ = listener.accept()
-            with connection:
-                connection.setblocking(False)
-                connection.send(_GREETING)
+        for listener in listeners:
+            if listener.fileno() in ready:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.setblocking(False)
+                    connection.send(_GREETING)
     for held in [*listeners, *(lease for _, lease in leases)]:
         held.close()
 

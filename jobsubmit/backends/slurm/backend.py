@@ -18,11 +18,11 @@ from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
+from jobsubmit.backends.shared.node_results import complete_status
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.backends.slurm import clients
 from jobsubmit.backends.slurm.batch_script import LOG, NAME, agent_path, build_document
-from jobsubmit.backends.shared.node_results import complete_status
 from jobsubmit.backends.slurm.spec import SlurmBackendSpec
 from jobsubmit.backends.slurm.states import MESSAGES, STATES, explain_wait
 from jobsubmit.common.finding import IGNORED, Finding

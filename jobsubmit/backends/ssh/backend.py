@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.hosts import code_cache
@@ -262,8 +262,6 @@ _NOT_YET: NodeStatus = {"state": "PENDING", "reason": "", "message": ""}
 
 
 def _is_host(text: str) -> bool:
-    import re
-
     return re.fullmatch(HOST, text) is not None
 
 
@@ -352,7 +350,7 @@ def _complete(job: _Job, status: NodeStatus, *, is_cancelled: bool = False) -> J
     parsed = replace(parse_status(status), steps=steps, recoveries=tuple(find_recoveries(folder, steps)))
     if parsed.state.is_final:
         return parsed
-    nodes = folder.statuses(cast("int", status.get("attempt", 0)))
+    nodes = folder.statuses(status.get("attempt", 0))
     notes = [note for node in nodes for note in node.get("notes", ())]
     details = {**parsed.details, "notes": [*parsed.details.get("notes", ()), *notes]}
     state = State.CANCELLING if is_cancelled else parsed.state

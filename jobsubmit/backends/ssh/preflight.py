@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jobsubmit.agent.hosts.start import watch_seed
 from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of, open_stream
 from jobsubmit.backends.ssh.spec import SshBackendSpec
-from jobsubmit.agent.hosts.start import watch_seed
 from jobsubmit.errors import BackendError
 
 _MOST_SKEW_SECONDS = 30.0
@@ -152,8 +152,8 @@ def _unreachable(
     listed = ", ".join(f"{name} ({own})" for name, own in sorted(others.items()))
     return Problem(
         text,
-        f"set backend.interface to the one between the hosts: {first} also has {listed}; it sets NCCL_SOCKET_IFNAME and "
-        "GLOO_SOCKET_IFNAME, too. Or open the ports 20000 to 29999",
+        f"set backend.interface to the one between the hosts ({first} also has {listed}), which also sets "
+        "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; or open the ports 20000 to 29999",
     )
 
 

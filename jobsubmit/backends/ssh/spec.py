@@ -37,7 +37,7 @@ class SshBackendSpec(BackendSpec):
     spares: StrictInt = Field(
         0,
         ge=0,
-        description="How many of the hosts, the last ones, wait to take the place of a host that is lost, at a restart.",
+        description="How many of the hosts, the last ones, wait to replace a host that is lost, at a restart.",
         examples=[1],
     )
     python: HostPath | None = Field(
