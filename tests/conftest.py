@@ -8,6 +8,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,14 +149,20 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def s3(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Server]]:
     """Return a fresh bucket, with its credentials in the environment."""
+    with fresh_bucket(s3_server, monkeypatch) as bucket:
+        yield bucket, s3_server
+
+
+@contextmanager
+def fresh_bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     import boto3
 
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret)
-    client = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+    client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
     bucket = f"test-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
-    yield bucket, s3_server
+    yield bucket
     for page in client.get_paginator("list_objects").paginate(Bucket=bucket):
         for item in page.get("Contents", []):
             client.delete_object(Bucket=bucket, Key=item["Key"])
@@ -251,6 +258,22 @@ def hosts(ssh_session: Hosts, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Return three running hosts, gpu1 to gpu3, which the `ssh` on PATH knows."""
     monkeypatch.setenv("PATH", f"{ssh_session.bin}:{os.environ['PATH']}")
     return ssh_session
+
+
+@pytest.fixture(scope="session")
+def hosts_server(ssh_session: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a MinIO where hosts can reach it."""
+    with minio_server.running(tmp_path_factory.mktemp("minio"), host=f"{ssh_session.subnet}.1") as server:
+        yield server
+
+
+@pytest.fixture
+def hosts_bucket(hosts_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """Return a fresh bucket that hosts can reach."""
+    with fresh_bucket(hosts_server, monkeypatch) as name:
+        found = Bucket(name, hosts_server)
+        yield found
+        found.client.close()
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def product_of_shapes() -> list[Case]:
     """Return all modes, nodes and processes on each backend, the layouts in turn; local also through a bucket."""
     found = []
     for case in POSSIBLE:
-        usual = "folder" if case["backend"] in ("local", "slurm") else "bucket"
+        usual = "folder" if case["backend"] in ("local", "ssh", "slurm") else "bucket"
         is_odd = (case["nodes"] + case["nproc"]) % 2 == 1
         layout = "archive" if is_odd and case["backend"] != "modelarts" else "tree"
         is_wanted = case["store"] == usual or case["backend"] == "local"
@@ -111,7 +111,7 @@ def job_file(case: Case, engine: Engine, folder: Path, request: pytest.FixtureRe
         fields["torch_version"] = "2.9"
     if case["store"] == "folder" or "store" in engine.fields:
         return engine.job(folder, **fields), None
-    bucket: Bucket = request.getfixturevalue("bucket")
+    bucket: Bucket = request.getfixturevalue("hosts_bucket" if engine.kind == "ssh" else "bucket")
     store = {"uri": f"s3://{bucket.name}/jobs", "endpoint_url": bucket.server.endpoint}
     return engine.job(folder, **fields, store=store), bucket
 

@@ -31,6 +31,7 @@ from ..protocol import REQUEST
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, BinaryIO
 
     Answer = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a host is and has, as far as a job can depend on it. Nothing is started but nvidia-smi; no package is imported."""
+"""What a host is and has, as far as a job can depend on it. Nothing is started but nvidia-smi, nothing is imported."""
 
 from __future__ import annotations
 

@@ -1,0 +1,346 @@
+"""What is SSH's own: hosts that are lost, the queue, what is found before the start, what is left on a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Command, handle, processes_left, processes_of, wait_for_line, wait_until
+from engine import Engine
+from ssh_hosts import Hosts
+
+pytestmark = pytest.mark.needs("ssh")
+
+COUNTING = """
+import os, sys, time
+node, steps = os.environ["NODE_RANK"], int(sys.argv[1])
+folder = os.environ.get("JOBSUBMIT_CHECKPOINT_DIR")
+path = folder and os.path.join(folder, "node-" + node)
+step = int(open(path).read()) if path and os.path.exists(path) else 0
+print("on", os.uname().nodename, "from step", step, flush=True)
+while step < steps:
+    step += 1
+    print("step", step, flush=True)
+    if path:
+        with open(path + ".new", "w") as file:
+            file.write(str(step))
+        os.replace(path + ".new", path)
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def job(on_ssh: Engine, tmp_path: Path) -> Callable[..., Path]:
+    """Return what writes the file of a job that counts steps on each of its hosts."""
+
+    def write(steps: int = 5, text: str = COUNTING, nodes: int = 2, **fields: Any) -> Path:
+        (tmp_path / "code").mkdir(exist_ok=True)
+        (tmp_path / "code/train.py").write_text(text)
+        backend = {**on_ssh.fields["backend"], **fields.pop("backend", {})}
+        everything = {"mode": "torchrun", "command": f"python train.py {steps}", "resources": {"nodes": nodes}}
+        file = on_ssh.job(tmp_path, **{**everything, **fields, "backend": backend})
+        document = json.loads(json.dumps(everything))
+        assert document
+        return file
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def hosts_as_before(hosts: Hosts) -> Iterator[None]:
+    """Plug what a test has unplugged, and start what it has powered off."""
+    yield
+    for number in (1, 2, 3):
+        if number not in hosts.processes:
+            hosts.start(number)
+        hosts.plug(number)
+        hosts.firewall(number, "")
+
+
+def ended_at(jobsubmit: Command, name: str) -> float:
+    """Return when a job ended, as its hosts say."""
+    return float(jobsubmit.json("status", name)["details"]["ended"])
+
+
+def test_a_job_needs_no_client(jobsubmit: Command, job: Callable[..., Path], tmp_path: Path) -> None:
+    name = handle(jobsubmit("create", job(15), "--detach").stdout)
+    subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)  # every connection, not the jobs
+    elsewhere = {"JOBSUBMIT_STATE_DIR": str(tmp_path / "another-machine")}
+    assert jobsubmit("wait", name, env=elsewhere).returncode == 0
+    lines = jobsubmit("logs", name, env=elsewhere).stdout
+    for node in (0, 1):
+        assert re.findall(rf"^\[node {node}\] step (\d+)$", lines, re.MULTILINE) == [str(n) for n in range(1, 16)]
+    assert "[node 1] on gpu2 from step 0" in lines
+
+
+def test_a_host_that_is_unplugged_is_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    name = handle(jobsubmit("create", job(1000), "--detach").stdout)
+    wait_for_line(jobsubmit, name, "[node 1] step 3")
+    hosts.unplug(2)
+    unplugged = time.time()
+    status = wait_until(jobsubmit, name, ("FAILED",))
+    assert status["reason"] == "NODE_FAILED"
+    assert "node 1 was lost: gpu2" in status["message"]
+    assert ended_at(jobsubmit, name) - unplugged < 15
+    assert processes_left(name.rpartition("/")[2], unplugged + 16 - time.time()) == []
+
+
+def test_without_host_0_the_others_end(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    name = handle(jobsubmit("create", job(1000), "--detach").stdout)
+    wait_for_line(jobsubmit, name, "[node 1] step 3")
+    hosts.power_off(1)
+    gone = time.time()
+    status = wait_until(jobsubmit, name, ("FAILED",))
+    assert (status["reason"], "gpu1" in status["message"]) == ("NODE_FAILED", True)
+    assert ended_at(jobsubmit, name) - gone < 15
+    assert processes_left(name.rpartition("/")[2], 1) == []
+    assert "[node 1] step 3" in jobsubmit("logs", name).stdout
+
+
+def test_a_spare_host_takes_the_place_of_a_lost_one(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path
+) -> None:
+    backend = {"hosts": ["gpu1", "gpu2", "gpu3"], "spares": 1}
+    more = {"restarts": {"max": 1, "backoff": "0s"}, "checkpoint_dir": str(tmp_path / "shared")}
+    name = handle(jobsubmit("create", job(60, backend=backend, **more), "--detach").stdout)
+    wait_for_line(jobsubmit, name, "[node 1] step 5")
+    hosts.unplug(2)
+    status = wait_until(jobsubmit, name, ("SUCCEEDED", "FAILED"))
+    assert status["state"] == "SUCCEEDED", status
+    lines = jobsubmit("logs", name).stdout
+    resumed = re.search(r"^\[node 1\] on gpu3 from step (\d+)$", lines, re.MULTILINE)
+    assert resumed
+    assert int(resumed[1]) >= 5
+    assert [recovery["what"] for recovery in status["recoveries"]] == ["restart 1 after NODE_FAILED"]
+    assert any("gpu3 runs node 1" in note for note in status["details"]["notes"])
+
+
+def test_a_second_job_waits_and_says_for_whom(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    first = handle(jobsubmit("create", job(1000), "--detach", "--job-id", "the-first").stdout)
+    wait_for_line(jobsubmit, first, "step 2")
+    backend = {"hosts": ["gpu3", "gpu2"]}
+    second = handle(jobsubmit("create", job(3, backend=backend), "--detach", "--job-id", "the-second").stdout)
+    third = handle(jobsubmit("create", job(3, backend=backend), "--detach", "--job-id", "the-third").stdout)
+    deadline = time.time() + 10
+    while "the-first" not in (status := jobsubmit.json("status", second))["message"]:
+        assert time.time() < deadline, status
+        time.sleep(0.2)
+    assert status["state"] == "PENDING"
+    assert "waiting for gpu2" in status["message"]
+    jobsubmit("cancel", first)
+    for name in (second, third):
+        assert wait_until(jobsubmit, name, ("SUCCEEDED", "FAILED"))["state"] == "SUCCEEDED"
+    began = [jobsubmit.json("status", name)["steps"] for name in (second, third)]
+    queued = [next(step["end"] for step in steps if step["name"] == "queue") for steps in began]
+    assert ended_at(jobsubmit, second) <= queued[1]
+    assert queued[0] <= queued[1]
+
+
+def test_a_dead_job_does_not_keep_a_host(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    name = handle(jobsubmit("create", job(1000, nodes=1), "--detach", "--job-id", "dies").stdout)
+    wait_for_line(jobsubmit, name, "step 2")
+    for pid in processes_of("dies"):
+        os.kill(pid, signal.SIGKILL)
+    agents = [pid for pid in hosts.processes_of(1) if b"python3" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    status = wait_until(jobsubmit, name, ("LOST", "FAILED"))
+    assert (status["state"], status["reason"]) == ("LOST", "AGENT_DIED")
+    after = jobsubmit.json("create", job(2, nodes=1), "--follow")
+    assert after["state"] == "SUCCEEDED"
+    notes = jobsubmit.json("status", after["id"])["details"]["notes"]
+    assert any("job dies died on gpu1" in note for note in notes)
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_the_code_goes_to_a_host_once_and_only_the_cache_is_left(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+) -> None:
+    jobsubmit("create", job(1), "--follow", "--job-id", "one")
+    (archive,) = hosts.home(2).glob(".jobsubmit/cache/code/*/archive")
+    before = archive.stat()
+    jobsubmit("create", job(1), "--follow", "--job-id", "two")
+    assert (archive.stat().st_ino, len(list(archive.parents[1].iterdir()))) == (before.st_ino, 1)
+    assert (hosts.home(2) / ".jobsubmit/jobs/one").is_dir()
+    jobsubmit("delete", "one", "two")
+    for number in (1, 2):
+        left = files_of(hosts.home(number))
+        assert left
+        assert all(name.startswith(".jobsubmit/cache/") for name in left), left
+    jobsubmit("prune", "--hosts", "gpu1,gpu2")
+    assert files_of(hosts.home(1)) == files_of(hosts.home(2)) == set()
+
+
+def test_a_damaged_copy_is_not_used_twice(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    file = job(1, nodes=1)
+    jobsubmit("create", file, "--follow")
+    for archive in hosts.home(1).glob(".jobsubmit/cache/code/*/archive"):
+        archive.write_bytes(b"x" * archive.stat().st_size)
+    status = jobsubmit.json("create", file, "--follow", code=100)
+    assert status["reason"] == "FETCH_FAILED"
+    assert jobsubmit.json("create", file, "--follow")["state"] == "SUCCEEDED"
+
+
+def test_another_work_folder(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    backend = {"workdir": str(work)}
+    name = handle(jobsubmit("create", job(2, nodes=1, backend=backend), "--follow", "--job-id", "w").stdout)
+    assert (work / "jobs/w/0").is_dir()
+    elsewhere = {"JOBSUBMIT_STATE_DIR": str(tmp_path / "another-machine")}
+    assert "[node 0] step 2" in jobsubmit("logs", name, env=elsewhere).stdout
+    jobsubmit("delete", name)
+    assert {path.parts[0] for path in map(Path, files_of(work))} == {"cache"}
+
+
+def test_secrets_stand_nowhere_on_a_host(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    text = "import os\nprint('it has', len(os.environ['TOKEN']), 'characters')\n"
+    value = "a-very-secret-value"
+    file = job(1, text=text, secrets={"TOKEN": "env:MINE"})
+    done = jobsubmit("create", file, "--follow", env={"MINE": value})
+    assert f"[node 1] it has {len(value)} characters" in done.stderr
+    for number in (1, 2):
+        kept = [path for path in hosts.home(number).rglob("*") if path.is_file()]
+        assert kept
+        assert not [path for path in kept if value.encode() in path.read_bytes()]
+        assert not [path for path in kept if stat.S_IMODE(path.lstat().st_mode) & 0o077 and "cache" not in path.parts]
+
+
+def test_a_line_is_followed_once_although_connections_break(jobsubmit: Command, job: Callable[..., Path]) -> None:
+    name = handle(jobsubmit("create", job(40), "--detach").stdout)
+    follower = jobsubmit.start("logs", "-f", name)
+    for _ in range(3):
+        time.sleep(1.5)
+        subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)
+    output, _ = follower.communicate(timeout=60)
+    for node in (0, 1):
+        assert re.findall(rf"^\[node {node}\] step (\d+)$", output, re.MULTILINE) == [str(n) for n in range(1, 41)]
+
+
+# ── before the start ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(jobsubmit: Command, file: Path, *expected: str) -> None:
+    """Submit a job that is refused before it starts; it is quick, and says all of these."""
+    began = time.monotonic()
+    done = jobsubmit("create", file, "--follow", code=5)
+    assert time.monotonic() - began < 6  # 5, and the start of the command
+    for text in expected:
+        assert text in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_a_firewall_is_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    hosts.firewall(1, "20000-29999")
+    refused(jobsubmit, job(), "gpu2 does not reach gpu1 at", "(eth0)", "open the ports 20000 to 29999")
+
+
+@pytest.mark.parametrize("variable", ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
+def test_a_wrong_interface_is_named(variable: str, jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    for number in (1, 2):
+        hosts.inside(number, "ip", "link", "add", "docker0", "type", "bridge")
+        hosts.inside(number, "ip", "addr", "add", "172.17.0.1/16", "dev", "docker0")
+        hosts.inside(number, "ip", "link", "set", "docker0", "up")
+    try:
+        said = f"{variable}=docker0 does not lead from gpu2 to gpu1"
+        refused(jobsubmit, job(env={variable: "docker0"}), said, "172.17.0.1", "eth0")
+        refused(jobsubmit, job(backend={"interface": "docker0"}), "gpu2", "172.17.0.1")
+        refused(jobsubmit, job(backend={"interface": "eth7"}), "it has no interface eth7", "eth0")
+    finally:
+        for number in (1, 2):
+            hosts.inside(number, "ip", "link", "del", "docker0")
+
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+*compute-apps*) echo "GPU-1, $$, python";;
+*) echo "GPU-1, 0";;
+esac
+"""
+
+
+def test_a_busy_gpu_is_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    program = Path("/usr/local/bin/nvidia-smi")
+    assert not program.exists()
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    try:
+        refused(jobsubmit, job(), "gpu1: GPU 0 is used by process", "python, ", "share_gpus")
+        done = jobsubmit("create", job(1, backend={"share_gpus": True}), "--follow")
+        assert "[node 1] step 1" in done.stderr
+    finally:
+        program.unlink()
+
+
+def test_a_full_disk_is_named(jobsubmit: Command, job: Callable[..., Path], tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(small)], check=True)
+    try:
+        # The hosts have their own view of what is mounted; this one they must see, too.
+        refused(jobsubmit, job(backend={"workdir": str(small)}), "has only", "MiB left")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_different_versions_are_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    for number, version in ((1, "2.9.1"), (2, "2.8.0")):
+        env = hosts.home(number) / "env"
+        site = env / "lib/python3.11/site-packages"
+        (site / f"torch-{version}.dist-info").mkdir(parents=True)
+        (env / "bin").mkdir()
+        (env / "bin/python").symlink_to("/usr/bin/python3")
+    refused(jobsubmit, job(backend={"python": "~/env"}), "the versions of torch differ: 2.9.1 on gpu1, 2.8.0 on gpu2")
+
+
+def test_hosts_that_cannot_be_reached_are_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    refused(jobsubmit, job(backend={"hosts": ["gpu1", "nowhere.invalid"]}), "nowhere.invalid cannot be reached")
+    known = hosts.folder / "known_hosts"
+    text = known.read_text()
+    known.write_text("")
+    subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)
+    try:
+        refused(jobsubmit, job(nodes=1), "Host key verification failed", "ssh gpu1")
+    finally:
+        known.write_text(text)
+    keys = hosts.folder / "client.pub"
+    text = keys.read_text()
+    keys.write_text("")
+    try:
+        refused(jobsubmit, job(nodes=1), "Permission denied", "ssh-copy-id gpu1")
+    finally:
+        keys.write_text(text)
+
+
+def test_hosts_and_nodes_must_fit(jobsubmit: Command, job: Callable[..., Path]) -> None:
+    file = job(nodes=1, backend={"hosts": ["gpu1", "gpu2"]})
+    assert "set resources.nodes: 2" in jobsubmit("create", file, code=3).stderr
+    assert "twice" in jobsubmit("create", job(backend={"hosts": ["gpu1", "gpu1"]}), code=2).stderr
+
+
+def test_one_machine_under_two_names_is_noticed(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    refused(jobsubmit, job(backend={"hosts": ["gpu1", f"root@{hosts.address(1)}"]}), "are the same machine")
+
+
+def test_a_job_that_could_not_be_started_leaves_nothing(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+) -> None:
+    folder = hosts.home(2) / ".jobsubmit/jobs/blocked/1"
+    folder.mkdir(parents=True)
+    done = jobsubmit("create", job(), "--job-id", "blocked", code=5)
+    assert "gpu2: job blocked was started here before" in done.stderr
+    assert not (hosts.home(1) / ".jobsubmit/jobs/blocked").exists()
+    assert processes_left("blocked") == []
+    folder.rmdir()
+    folder.parent.rmdir()
