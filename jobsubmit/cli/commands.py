@@ -132,7 +132,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "list",
             "prune",
             "Delete jobs that were submitted before a given time and have ended.",
-            ("prune --older-than 30d --state SUCCEEDED", "prune --older-than 2026-11-01 --dry-run"),
+            ("prune --older-than 30d --state SUCCEEDED", "prune --hosts gpu1,gpu2"),
             ("delete", "list"),
         ),
     },

@@ -13,6 +13,7 @@ from jobsubmit.cli.console import columns, counted, out, readable, table
 from jobsubmit.cli.options import JobNames, Since, moment
 from jobsubmit.cli.training import training_document
 from jobsubmit.common.durations import age_text, time_text
+from jobsubmit.common.sizes import bytes_text
 from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import INTERRUPTED, BackendError, JobNotFoundError, UsageError
 from jobsubmit.jobs import monitor as following
@@ -184,15 +185,33 @@ def _is_deleted(job_id: str, settings: Settings) -> bool:
 
 def prune(
     older_than: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--older-than", metavar="TIME", help="Only jobs older than 30d, 12h, …, or a date like 2026-11-21."
         ),
-    ],
+    ] = None,
     state: States = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be deleted.")] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="HOST,HOST", help="Instead of jobs, empty the cache of these SSH hosts."),
+    ] = None,
+    workdir: Annotated[
+        str | None,
+        typer.Option("--workdir", metavar="FOLDER", help="With --hosts: their `workdir`, if not ~/.jobsubmit."),
+    ] = None,
 ) -> None:
-    """Delete jobs that were submitted before a given time and have ended."""
+    """Delete jobs that were submitted before a given time and have ended.
+
+    With --hosts, empties what jobsubmit keeps on hosts of the SSH backend
+    when their jobs are deleted: the code of jobs, and its own agent.
+    """
+    if (hosts is None) == (older_than is None):
+        raise UsageError("prune needs either --older-than or --hosts", "e.g. jobsubmit prune --older-than 30d")
+    if hosts is not None:
+        _empty_caches(hosts.split(","), workdir)
+        return
+    assert older_than is not None
     settings = load_settings()
     chosen = Filter(tuple(state or ()), before=moment("--older-than", older_than))
     jobs = summarize_jobs(settings, chosen)
@@ -207,3 +226,19 @@ def prune(
         out.data(job_id)
     number = counted(len(removed), "job")
     out.talk(f"would delete {number}" if dry_run else f"deleted {number}")
+
+
+def _empty_caches(hosts: list[str], workdir: str | None) -> None:
+    from jobsubmit.backends.ssh.cache import empty_caches  # other commands do not need it
+
+    failed = None
+    for host, freed in empty_caches(hosts, workdir).items():
+        if isinstance(freed, BackendError):
+            failed = freed
+            out.talk(f"kept: {freed.message}")
+        else:
+            out.talk(f"{host}: freed {bytes_text(freed)}")
+    if failed is not None:
+        raise failed
+    if out.json:
+        out.document(hosts)

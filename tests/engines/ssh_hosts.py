@@ -75,7 +75,20 @@ class Hosts:
             f"mount --bind {passwd} /etc/passwd && mount --bind {self.folder}/hosts /etc/hosts && "
             f"hostname gpu{number} && exec {_SSHD} -D -f {config} -E {self.folder}/sshd{number}.log"
         )
-        own = ["unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", begin]
+        own = [
+            "unshare",
+            "--uts",
+            "--mount",
+            "--propagation",
+            "slave",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            begin,
+        ]
         self.processes[number] = subprocess.Popen(["ip", "netns", "exec", space, *own], start_new_session=True)
         deadline = time.monotonic() + _START_SECONDS
         while self.ssh(number, "true").returncode != 0:
@@ -168,8 +181,8 @@ def running(folder: Path, count: int) -> Iterator[Hosts]:
     names = "".join(f"{hosts.address(n)} gpu{n}\n" for n in numbers)  # without one, each look for a name takes seconds
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
     entries = [
-        f"Host gpu{n}\n HostName {hosts.address(n)}\n User root\n IdentityFile {folder}/client\n IdentitiesOnly yes\n"
-        f" UserKnownHostsFile {folder}/known_hosts\n"
+        f"Host gpu{n} {hosts.address(n)}\n HostName {hosts.address(n)}\n User root\n IdentityFile {folder}/client\n"
+        f" IdentitiesOnly yes\n UserKnownHostsFile {folder}/known_hosts\n"
         for n in numbers
     ]
     (folder / "config").write_text("".join(entries))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -47,17 +47,17 @@ def job(on_ssh: Engine, tmp_path: Path) -> Callable[..., Path]:
         (tmp_path / "code/train.py").write_text(text)
         backend = {**on_ssh.fields["backend"], **fields.pop("backend", {})}
         everything = {"mode": "torchrun", "command": f"python train.py {steps}", "resources": {"nodes": nodes}}
-        file = on_ssh.job(tmp_path, **{**everything, **fields, "backend": backend})
-        document = json.loads(json.dumps(everything))
-        assert document
-        return file
+        return on_ssh.job(tmp_path, **{**everything, **fields, "backend": backend})
 
     return write
 
 
 @pytest.fixture(autouse=True)
 def hosts_as_before(hosts: Hosts) -> Iterator[None]:
-    """Plug what a test has unplugged, and start what it has powered off."""
+    """Begin with empty homes; plug what a test has unplugged, and start what it has powered off."""
+    for number in (1, 2, 3):
+        shutil.rmtree(hosts.home(number))
+        hosts.home(number).mkdir()
     yield
     for number in (1, 2, 3):
         if number not in hosts.processes:
@@ -283,15 +283,14 @@ def test_a_busy_gpu_is_named(jobsubmit: Command, job: Callable[..., Path], hosts
         program.unlink()
 
 
-def test_a_full_disk_is_named(jobsubmit: Command, job: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_full_disk_is_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(small)], check=True)
+    assert hosts.ssh(2, f"mount -t tmpfs -o size=20m tmpfs {small}").returncode == 0
     try:
-        # The hosts have their own view of what is mounted; this one they must see, too.
-        refused(jobsubmit, job(backend={"workdir": str(small)}), "has only", "MiB left")
+        refused(jobsubmit, job(backend={"workdir": str(small)}), f"gpu2: the disk of {small} has only", "MiB left")
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        hosts.ssh(2, f"umount {small}")
 
 
 def test_different_versions_are_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:

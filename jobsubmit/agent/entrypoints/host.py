@@ -8,7 +8,7 @@
     look                what the agent of a job has written
     lines               the log lines of a job
     cancel, delete      end a job; remove it
-    trim                remove what the cache holds, beyond some bytes
+    empty               remove the cache, unless a job runs
 
 `root` is the host's folder, ~/.jobsubmit by default; a job is in jobs/ID/INDEX below it.
 """
@@ -169,11 +169,20 @@ def _remove_queue(root: str) -> None:
         shutil.rmtree(os.path.join(root, "queue"), ignore_errors=True)
 
 
-def _trim(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
-    return {"freed": code_cache.trim(root, question["most"])}
+def _empty(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+    for job in sorted(glob.glob(os.path.join(glob.escape(root), "jobs", "*", "*"))):
+        if lines.is_alive(job):
+            return {"error": "job %s still runs" % os.path.basename(os.path.dirname(job))}
+    freed = code_cache.size(root)
+    shutil.rmtree(os.path.join(root, "cache"), ignore_errors=True)
+    try:
+        os.rmdir(root)
+    except OSError:
+        pass  # jobs that have ended are still there
+    return {"freed": freed}
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[[str, dict[str, Any], BinaryIO], Answer | None]] = {
     "facts": _facts,
     "listen": _listen,
     "reach": _reach,
@@ -184,5 +193,5 @@ _COMMANDS = {
     "lines": _lines,
     "cancel": _cancel,
     "delete": _delete,
-    "trim": _trim,
-}  # type: dict[str, Callable[[str, dict[str, Any], BinaryIO], Answer | None]]
+    "empty": _empty,
+}

@@ -120,8 +120,14 @@ def forget(root: str, order: FetchOrder) -> None:
         pass
 
 
-def trim(root: str, most: int) -> int:
-    """Remove the entries that were not used for the longest time, until so many bytes are left; return what went."""
+def size(root: str) -> int:
+    """Return the bytes of the whole cache."""
+    folders = os.walk(_cache(root))
+    return sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in folders for name in names)
+
+
+def trim(root: str, most: int) -> None:
+    """Remove the entries that were not used for the longest time, until so many bytes are left."""
     entries = []
     for kind in ("code", "scripts"):
         folder = os.path.join(_cache(root), kind)
@@ -131,13 +137,12 @@ def trim(root: str, most: int) -> int:
             statuses = [os.stat(file) for file in files if os.path.exists(file)]
             used = max([status.st_mtime for status in statuses], default=0.0)
             entries.append((used, sum(status.st_size for status in statuses), path))
-    size, freed = sum(entry[1] for entry in entries), 0
+    left = sum(entry[1] for entry in entries)
     for _, bytes_of_entry, path in sorted(entries):
-        if size - freed <= most:
-            break
-        freed += bytes_of_entry
+        if left <= most:
+            return
+        left -= bytes_of_entry
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
-    return freed

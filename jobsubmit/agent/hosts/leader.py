@@ -36,7 +36,7 @@ class _Host:
         self.index, self.name, self.address = index, name, ""
         self.channel: Channel | None = None
         self.member: Member | None = None
-        self.is_lost = False
+        self.is_lost, self.lost_because = False, ""
 
     def send(self, message: HostMessage) -> None:
         if self.member is not None:
@@ -137,7 +137,7 @@ class Leader:
 
     def _require(self, host: _Host) -> None:
         if host.is_lost:
-            raise Outcome("FAILED", "NODE_FAILED", "%s was lost before the job started" % host.name)
+            raise Outcome("FAILED", "NODE_FAILED", "before the job started, %s" % host.lost_because)
 
     # ── the attempts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,10 +203,7 @@ class Leader:
         found = find_outcome(list(self.ended.values()), self.request["nodes"])
         if found is not None and found.failure and not found.failure.get("evidence", {}).get("is_victim"):
             return found  # it failed before the loss
-        text = "node %d was lost: %s did not answer for %d s" % (node, host.name, LOST_SECONDS)
-        if host.channel is None or host.channel.is_over:
-            text = "node %d was lost: the connection to the agent on %s ended" % (node, host.name)
-        return Outcome("FAILED", "NODE_FAILED", text)
+        return Outcome("FAILED", "NODE_FAILED", "node %d was lost: %s" % (node, host.lost_because))
 
     def _stop_others(self, grace: float | None) -> None:
         """Ask the nodes that still run to end, and wait until they have."""
@@ -301,6 +298,10 @@ class Leader:
                 channel.send({"what": "beat"})
             if channel.is_over or now - channel.heard_at > LOST_SECONDS:
                 host.is_lost = True
+                ended = "the agent on %s ended" % host.name
+                host.lost_because = (
+                    ended if channel.is_over else "%s did not answer for %d s" % (host.name, LOST_SECONDS)
+                )
                 self._forget(channel)
                 if "ended" not in self.status:
                     self._event("host_lost", message=host.name)

@@ -23,7 +23,7 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-_TELL_SECONDS = 20.0
+USUAL_ROOT = "~/.jobsubmit"
 
 
 class StartError(Exception):
@@ -38,6 +38,7 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
     try:
         make_private(os.path.dirname(folder))
         os.mkdir(folder, 0o700)
+        _link_from_usual_root(os.path.dirname(folder))
     except FileExistsError:
         raise StartError("job %s was started here before" % assignment["job_id"]) from None
     except OSError as error:
@@ -51,6 +52,14 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
         raise StartError(str(error)) from error
     _detach(root, folder, assignment, address, listener, ports)
     return {"address": address, **{name: held.getsockname()[1] for name, held in ports.items()}}
+
+
+def _link_from_usual_root(job: str) -> None:
+    """Make a job in another work folder known where every client looks for it."""
+    usual = os.path.join(os.path.expanduser(USUAL_ROOT), "jobs", os.path.basename(job))
+    if os.path.realpath(usual) != os.path.realpath(job):
+        make_private(os.path.dirname(usual))
+        os.symlink(job, usual)
 
 
 def _own_address(assignment: HostAssignment) -> str:

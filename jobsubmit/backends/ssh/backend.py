@@ -7,19 +7,20 @@ import re
 import secrets
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.hosts import code_cache
+from jobsubmit.agent.hosts.start import USUAL_ROOT
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.agent_status import parse_status, parse_steps
 from jobsubmit.backends.shared.limits import far_data_limits, word_limits
-from jobsubmit.backends.shared.node_results import find_recoveries, first_node_events
+from jobsubmit.backends.shared.node_results import first_node_events
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.ssh import logs, preflight
 from jobsubmit.backends.ssh.connection import Answer, ask, ask_all
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.code_ref import CodeRef
 
 NAME = "ssh.json"  # the document of a request
-_DEFAULT_ROOT = "~/.jobsubmit"
-_LOOK_SECONDS, _LOOK_AT_OTHERS_SECONDS = 20.0, 4.0
+_LOOK_SECONDS, _LOOK_AT_OTHERS_SECONDS = 10.0, 4.0
 _CLEAN_UP_SECONDS = 10.0
 
 
@@ -163,29 +163,35 @@ class SshBackend:
     def status(self, handle: JobHandle) -> JobStatus:
         """Return what host 0 says, or what the other hosts have concluded without it (see Backend)."""
         job = self._job(handle)
-        answers = _refresh(job)
-        statuses = [job.mirror.status_of(index) for index in range(len(job.hosts))]
-        alive = [not isinstance(answer, BackendError) and answer.document.get("is_alive") is True for answer in answers]
-        first = answers[0]
-        if statuses[0] is not None and _is_over(statuses[0]):
-            return _complete(job, statuses[0])
-        if not isinstance(first, BackendError) and alive[0]:
-            return _complete(job, statuses[0] or _NOT_YET, is_cancelled=first.document["is_cancelled"])
-        concluded = next((status for status in statuses[1:] if status and _is_over(status)), None)
+        concluded = job.mirror.conclusion
         if concluded is not None:
             return _complete(job, concluded)
+        answers = _refresh(job)
+        statuses = [job.mirror.status_of(index) for index in range(len(job.hosts))]
+        concluded = next((status for status in statuses if status and _is_over(status)), None)
+        if concluded is not None and not _may_differ(answers, statuses):
+            job.mirror.conclude(concluded)
+            return _complete(job, concluded)
+        return self._unfinished(job, answers, statuses[0] or _NOT_YET)
+
+    def _unfinished(self, job: _Job, answers: list[Answer | BackendError], known: NodeStatus) -> JobStatus:
+        """Return the status of a job of which no host says how it ended; `known` is what host 0 said last."""
+        first = answers[0]
+        alive = [not isinstance(answer, BackendError) and answer.document.get("is_alive") is True for answer in answers]
+        if not isinstance(first, BackendError) and alive[0]:
+            return _complete(job, known, is_cancelled=first.document["is_cancelled"])
         if any(alive):
             gone = f"{job.hosts[0]} does not answer; the other hosts end the job without it"
-            return replace(_complete(job, statuses[0] or _NOT_YET), message=gone)
-        if all(isinstance(answer, BackendError) for answer in answers):
-            assert isinstance(first, BackendError)
+            return replace(_complete(job, known), message=gone)
+        if isinstance(first, BackendError) and all(isinstance(answer, BackendError) for answer in answers):
             raise first
         if not any(not isinstance(answer, BackendError) and answer.document["is_known"] for answer in answers):
             raise JobNotFoundError(
-                f"{handle}: its hosts have no such job", "run `jobsubmit list` to see all jobs of this machine"
+                f"ssh://{','.join(job.hosts)}/{job.id}: its hosts have no such job",
+                "run `jobsubmit list` to see all jobs of this machine",
             )
-        text = f"the agent on {job.hosts[0]} died" if not isinstance(first, BackendError) else first.message
-        return _complete(job, {**(statuses[0] or _NOT_YET), "state": "LOST", "reason": "AGENT_DIED", "message": text})
+        text = first.message if isinstance(first, BackendError) else f"the agent on {job.hosts[0]} died"
+        return _complete(job, {**known, "state": "LOST", "reason": "AGENT_DIED", "message": text})
 
     def logs(self, handle: JobHandle, query: LogQuery = EVERYTHING, *, follow: bool = False) -> Iterator[LogLine]:
         """Yield the lines that the hosts send (see Backend)."""
@@ -254,7 +260,7 @@ class SshBackend:
             )
         mirror = self._mirror(job_id)
         known = mirror.recall()
-        root = known[1] if known and known[0] == hosts else _DEFAULT_ROOT
+        root = known[1] if known and known[0] == hosts else USUAL_ROOT
         return _Job(job_id, hosts, root, mirror)
 
 
@@ -267,6 +273,13 @@ def _is_host(text: str) -> bool:
 
 def _is_over(status: NodeStatus) -> bool:
     return status["state"] in State.__members__ and not State(status["state"]).may_change
+
+
+def _may_differ(answers: list[Answer | BackendError], statuses: Sequence[NodeStatus | None]) -> bool:
+    """Return whether only other hosts say that the job is over, while host 0 still runs it."""
+    first = answers[0]
+    is_alive = not isinstance(first, BackendError) and first.document.get("is_alive") is True
+    return is_alive and not (statuses[0] and _is_over(statuses[0]))
 
 
 def _deliver(job: _Job, delivery: Delivery) -> FetchOrder:
@@ -347,7 +360,11 @@ def _complete(job: _Job, status: NodeStatus, *, is_cancelled: bool = False) -> J
     folder = job.mirror.joined(len(job.hosts))
     own = EventReader(str(job.mirror.folder / "hosts" / "0")).new()
     steps = (*parse_steps(own), *parse_steps(first_node_events(folder)))
-    parsed = replace(parse_status(status), steps=steps, recoveries=tuple(find_recoveries(folder, steps)))
+    parsed = replace(parse_status(status), steps=steps)
+    back = {step.attempt: step.start for step in steps if step.name == "training"}
+    numbered = zip(parsed.recoveries, status.get("restarts", ()), strict=True)
+    recoveries = (replace(recovery, back_at=back.get(restart["attempt"])) for recovery, restart in numbered)
+    parsed = replace(parsed, recoveries=tuple(recoveries))
     if parsed.state.is_final:
         return parsed
     nodes = folder.statuses(status.get("attempt", 0))

@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jobsubmit.agent.atomic_write import make_private, open_private, replace_file
-from jobsubmit.agent.protocol import NodeStatus
+from jobsubmit.agent.protocol import NodeStatus, read_status_text
 from jobsubmit.agent.status_file import read_status
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.common.file_lock import hold_lock
 
-_HOSTS = "hosts.json"
+_HOSTS, _CONCLUSION = "hosts.json", "conclusion.json"
 _DEEPEST = 4  # run-0/node-0/timing/FILE
 
 
@@ -75,6 +75,18 @@ class Mirror:
     def status_of(self, index: int) -> NodeStatus | None:
         """Return the status of the whole job as a host knows it."""
         return read_status(str(self._of(index)))
+
+    def conclude(self, status: NodeStatus) -> None:
+        """Keep how the job ended: nothing changes that, whatever becomes of its hosts."""
+        replace_file(str(self.folder / _CONCLUSION), json.dumps(status))
+
+    @property
+    def conclusion(self) -> NodeStatus | None:
+        """Return how the job ended, once that is known here."""
+        try:
+            return read_status_text((self.folder / _CONCLUSION).read_bytes())
+        except (OSError, ValueError):
+            return None
 
     def joined(self, hosts: int) -> SharedFolder:
         """Return the files of all nodes as one folder: links to the copies of the host that ran each node."""
