@@ -62,6 +62,7 @@ class Hosts:
         _run("ip", "-n", space, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             _run("ip", "-n", space, "link", "set", device, "up")
+        _run("ip", "neigh", "flush", "dev", self.bridge)  # who had this address before
         config = self.folder / f"sshd{number}.conf"
         config.write_text(
             f"Port 22\nListenAddress {self.address(number)}\nHostKey {self.folder}/host\nStrictModes no\nUsePAM no\n"

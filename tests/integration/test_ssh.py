@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from command import Command, handle, processes_left, processes_of, wait_for_line, wait_until
 from engine import Engine
+from ssh_chaos import TARGETS, strike_all
 from ssh_hosts import Hosts
 
 pytestmark = pytest.mark.needs("ssh")
@@ -343,3 +345,10 @@ def test_a_job_that_could_not_be_started_leaves_nothing(
     assert processes_left("blocked") == []
     folder.rmdir()
     folder.parent.rmdir()
+
+
+def test_whatever_is_killed_nothing_is_left_and_no_state_is_wrong(hosts: Hosts, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    ended = strike_all(hosts, tmp_path, len(TARGETS), seed)
+    assert ended.total() == len(TARGETS)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
@@ -28,6 +30,8 @@ _CONNECT_SECONDS = 8
 _ANSWER_SECONDS = 60.0
 _NOT_TWICE = ("start", "put")
 _AGAIN_WITHIN_SECONDS = 3.0
+_SILENT_SECONDS = 10.0
+_silent: dict[str, tuple[float, BackendError]] = {}  # hosts that did not answer: until when they are not asked again
 _OF_SSH = 255  # the exit code of ssh itself
 _OPTIONS = {
     "BatchMode": "yes",  # never a prompt
@@ -67,11 +71,20 @@ class Stream:
         assert process.stdout
         self.output = process.stdout
 
-    def document(self) -> dict[str, Any]:
-        """Return the document with which the answer begins. Raises BackendError."""
-        while line := self.output.readline():
-            if line.strip() == _MARK.encode():
-                return _parse(self.host, self.output.readline())
+    def document(self, seconds: float) -> dict[str, Any]:
+        """Return the document with which the answer begins. Raises BackendError, also if there is none in time."""
+        is_marked, begin, deadline = False, b"", time.monotonic() + seconds
+        while not is_marked or b"\n" not in begin:
+            if not select.select([self.output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise _silence(self.host, seconds)
+            byte = os.read(self.output.fileno(), 1)  # and not more: what follows is for others to read
+            if not byte:
+                break
+            begin += byte
+            if not is_marked and begin.endswith(b"\n"):
+                is_marked, begin = begin.strip() == _MARK.encode(), b""
+        if is_marked and begin.endswith(b"\n"):
+            return _parse(self.host, begin)
         self.process.wait()
         raise _refusal(self.host, self.process.returncode, self.errors)
 
@@ -80,7 +93,7 @@ class Stream:
         if self.process.stdin:
             self.process.stdin.close()
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.kill()
         self.process.wait()
         self.output.close()
         self.errors.close()
@@ -99,6 +112,7 @@ def ask(
 
     Raises BackendError: `may_pass` unless the host refuses us.
     """
+    _require_sign_of_life(host)
     began = time.monotonic()
     try:
         answer = _ask(host, _input(root, command, question, b"", payload), seconds)
@@ -117,6 +131,7 @@ def open_stream(
     host: str, root: str, command: str, question: Mapping[str, Any], *, keeps_input: bool = False
 ) -> Stream:
     """Start a command of a host's agent that goes on; with `keeps_input` it ends when the stream is closed."""
+    _require_sign_of_life(host)
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the command has ended
     process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdin
@@ -150,19 +165,40 @@ def _ask(host: str, text: bytes, seconds: float) -> Answer:
         try:
             output, _ = process.communicate(text, timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            process.kill()
-            process.communicate()
-            problem = f"{host} did not answer within {seconds:.0f} s"
-            raise BackendError(problem, f"look whether it works: ssh {host} true", may_pass=True) from error
+            _abandon(process)
+            raise _silence(host, seconds) from error
         except BaseException:
-            process.kill()
-            process.communicate()
+            _abandon(process)
             raise
         _, mark, rest = output.partition(f"\n{_MARK}\n".encode())
         if not mark:
             raise _refusal(host, process.returncode, errors)
     line, _, data = rest.partition(b"\n")
     return Answer(_parse(host, line), data)
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """End a command without its output: the shared connection has that open, too, until it is dead itself."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+
+
+def _silence(host: str, seconds: float) -> BackendError:
+    text = f"{host} did not answer within {seconds:.0f} s"
+    problem = BackendError(text, f"look whether it works: ssh {host} true", may_pass=True)
+    _silent[host] = (time.monotonic() + _SILENT_SECONDS, problem)
+    return problem
+
+
+def _require_sign_of_life(host: str) -> None:
+    """Raise the error of a host that did not answer just now: a command that asks it often waits for it once."""
+    until, problem = _silent.get(host, (0.0, None))
+    if problem is not None and time.monotonic() < until:
+        raise problem
 
 
 def _parse(host: str, line: bytes) -> dict[str, Any]:

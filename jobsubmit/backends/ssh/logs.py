@@ -12,9 +12,10 @@ from contextlib import suppress
 
 from jobsubmit.agent.log_forwarder import TAGGED
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
-from jobsubmit.backends.ssh.connection import open_stream
+from jobsubmit.backends.ssh.connection import ask, open_stream
 from jobsubmit.errors import BackendError
 
+_ANSWER_SECONDS = 5.0
 _HELD_SECONDS = 0.5  # a line waits that long for an earlier one of another host
 _AGAIN_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
@@ -34,11 +35,15 @@ class HostLines:
     def read(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
         stream = open_stream(self.host, self.root, "lines", self._question(follow=follow))
-        self.close = stream.process.terminate
+        self.close = stream.process.kill
         try:
-            document = stream.document()
-            if document.get("needs_agent") or "error" in document:
-                raise BackendError(f"{self.host}: {document.get('error', 'its agent is missing')}", may_pass=True)
+            document = stream.document(_ANSWER_SECONDS)
+            if document.get("needs_agent"):  # of this version
+                ask(self.host, self.root, "missing", {"names": []})
+                yield from self.read(follow=follow)
+                return
+            if "error" in document:
+                raise BackendError(f"{self.host}: {document['error']}", f"look there: ssh {self.host}")
             self.is_known = document.get("is_known") is True
             for data in stream.output:
                 line = self._parse(data)

@@ -11,6 +11,7 @@ from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of, open_strea
 from jobsubmit.backends.ssh.spec import SshBackendSpec
 from jobsubmit.errors import BackendError
 
+_ANSWER_SECONDS = 10.0
 _MOST_SKEW_SECONDS = 30.0
 _LEAST_DISK, _LEAST_SHARED_MEMORY = 200 << 20, 32 << 20  # bytes
 _SAME_EVERYWHERE = {"version": "Python", "torch": "torch", "nccl": "NCCL"}
@@ -113,7 +114,7 @@ def _of_network(
     seeds = [job_id, watch_seed(job_id)]
     stream = open_stream(first, spec.workdir, "listen", {"addresses": places, "seeds": seeds}, keeps_input=True)
     try:
-        opened = stream.document()
+        opened = stream.document(_ANSWER_SECONDS)
         if "error" in opened:
             yield Problem(f"{first}: {opened['error']}", f"look there: ssh {first}")
             return
