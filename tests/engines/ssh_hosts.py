@@ -58,11 +58,11 @@ class Hosts:
         space, link = self.space(number), self.link(number)
         _run("ip", "netns", "add", space)
         _run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _run("ip", "-n", space, "link", "set", "eth0", "address", f"02:4a:53:00:00:{number:02x}")  # as after a reboot
         _run("ip", "link", "set", link, "master", self.bridge, "up")
         _run("ip", "-n", space, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             _run("ip", "-n", space, "link", "set", device, "up")
-        _run("ip", "neigh", "flush", "dev", self.bridge)  # who had this address before
         config = self.folder / f"sshd{number}.conf"
         config.write_text(
             f"Port 22\nListenAddress {self.address(number)}\nHostKey {self.folder}/host\nStrictModes no\nUsePAM no\n"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.code_ref import CodeRef
 
 NAME = "ssh.json"  # the document of a request
-_LOOK_SECONDS, _LOOK_AT_OTHERS_SECONDS = 10.0, 4.0
+_LOOK_SECONDS, _LOOK_AT_OTHERS_SECONDS = 8.0, 4.0
 _CLEAN_UP_SECONDS = 10.0
 
 
