@@ -73,7 +73,7 @@ BackendKind: TypeAlias = Annotated[
     typer.Option(
         "--backend",
         metavar="KIND",
-        help="Set backend.kind: local, slurm, volcano or modelarts; fields of another kind are dropped.",
+        help="Set backend.kind: local, ssh, slurm, volcano or modelarts; fields of another kind are dropped.",
         autocompletion=backend_names,
     ),
 ]

@@ -160,7 +160,7 @@ def test_a_dead_job_does_not_keep_a_host(jobsubmit: Command, job: Callable[..., 
     after = jobsubmit.json("create", job(2, nodes=1), "--follow")
     assert after["state"] == "SUCCEEDED"
     notes = jobsubmit.json("status", after["id"])["details"]["notes"]
-    assert any("job dies died on gpu1" in note for note in notes)
+    assert any("job dies had gpu1 and died" in note for note in notes)
 
 
 def files_of(folder: Path) -> set[str]:

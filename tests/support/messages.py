@@ -19,7 +19,7 @@ _WORD = re.compile(r"(?:^|(?<=[ (]))(?:[a-z]{4,}|run|see|set|use|add)(?=[ ,;)]|:
 _VALUE = re.compile(r"%(?:\.\d+)?[sdrf]|\{\w*\}")
 # Comments, lines that nodes print, programs, and regular expressions.
 _NO_MESSAGE = re.compile(
-    r"#|<|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
+    r"#|<|python3 -I|Value error, |jobsubmit: |jobsubmit logs |bash /dev|exec |status code: |bold |--\{|from \w+\|"
     r"|\s*import \w+(?:\.\w+)*[,;|]"
     r"|\[[A-Z][a-z]\]|pip install |most recent|Traceback|During handling|The above exc|create job.yaml|\{TORCHRUN\}"
     r"|.*(?:\(\?|\\d|\(\.\*|\[\^)"

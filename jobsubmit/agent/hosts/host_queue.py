@@ -30,18 +30,18 @@ class HostQueue:
         self.died = ""  # a job that had the host, and did not give it back
 
     def take(self) -> str:
-        """Take the host; return the id of the job that has it, or is to have it before this one, if that fails."""
+        """Take the host; return why that fails, empty if it does not."""
         if self.taken is not None:
             return ""
         for name in sorted(os.listdir(self.folder)):
             if name >= self.ticket_name:
                 break
             if name != _TAKEN and _is_held(os.path.join(self.folder, name)):
-                return name.partition("-")[2]
+                return "job %s is before this one in its queue" % name.partition("-")[2]
         path = os.path.join(self.folder, _TAKEN)
         descriptor = _hold(path)
         if descriptor is None:
-            return _read(path).get("job_id", "another job")
+            return "job %s runs there" % _read(path).get("job_id", "?")
         before = _read(path).get("job_id", "")
         self.died = before if before != self.job_id else ""
         self.taken = descriptor

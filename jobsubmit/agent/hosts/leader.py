@@ -132,7 +132,7 @@ class Leader:
             if answer["what"] == "busy":
                 return "waiting for %s: %s" % (host.name, answer["text"])
             if answer.get("text"):
-                self._note("job %s died on %s without giving it back" % (answer["text"], host.name))
+                self._note("job %s had %s and died: the host is free again" % (answer["text"], host.name))
         return ""
 
     def _require(self, host: _Host) -> None:

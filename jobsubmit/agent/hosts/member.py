@@ -57,9 +57,9 @@ class Member:
         return answers
 
     def _take(self) -> None:
-        holder = self.queue.take()
-        if holder:
-            self.answers.append({"what": "busy", "text": "job %s has it, or is to have it first" % holder})
+        busy = self.queue.take()
+        if busy:
+            self.answers.append({"what": "busy", "text": busy})
             return
         used = [] if self.assignment["share_gpus"] else gpus.find_users()
         if used:
@@ -131,7 +131,7 @@ class Member:
 
     def _died(self, status: NodeStatus | None, wait_status: int) -> NodeStatus:
         host = self.assignment["hosts"][self.assignment["index"]]
-        how = "signal %d" % os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else "no reason"
+        how = "signal %d" % os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else "an error"
         text = "the agent of node %d on %s died (%s)" % (self.running["node"], host, how)
         died: NodeStatus = {"state": "FAILED", "reason": "NODE_FAILED", "message": text, "ended": time.time()}
         if self.kill_at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import select
 import subprocess
 import tempfile
@@ -23,7 +24,7 @@ from jobsubmit.errors import BackendError
 
 T = TypeVar("T")
 
-_MARK = "jobsubmit answers:"
+_MARK = "jobsubmit:answer"
 # The same in every login shell: no word of it needs more quotes. The first line of its input is a Python program.
 _COMMAND = 'python3 -I -S -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
 _CONNECT_SECONDS = 8
@@ -47,13 +48,6 @@ _OPTIONS = {
     "LogLevel": "ERROR",
 }
 _MOST_AT_ONCE = 16
-_PERMANENT = (
-    "Permission denied",
-    "Host key verification failed",
-    "REMOTE HOST IDENTIFICATION",
-    "Bad ",
-    "no such identity",
-)
 
 
 class Answer(NamedTuple):
@@ -218,13 +212,13 @@ def _refusal(host: str, code: int, errors: IO[bytes]) -> BackendError:
     if code != _OF_SSH:
         hint = f"it needs Python 3.8 or later as `python3`: try `ssh {host} python3 --version`"
         return BackendError(f"{host}: python3 cannot be run there: {words}", hint)
-    if "Host key verification failed" in words or any("IDENTIFICATION HAS CHANGED" in line for line in lines):
+    is_permanent = True
+    if re.search(r"(?:Host key verification failed|IDENTIFICATION HAS CHANGED)", "\n".join(lines)):
         hint = f"log in once by hand, and compare its key: ssh {host}"
-    elif "Permission denied" in words:
+    elif re.search(r"(?:Permission denied|no such identity)", words):
         hint = f"set up a key that needs no password, or load it into your SSH agent: ssh-copy-id {host}"
     else:
-        hint = f"look whether it works: ssh {host} true"
-    is_permanent = any(word in line for word in _PERMANENT for line in lines)
+        hint, is_permanent = f"look whether it works: ssh {host} true", False
     return BackendError(f"{host} cannot be reached with ssh: {words}", hint, may_pass=not is_permanent)
 
 

@@ -64,7 +64,7 @@ def _of_each(spec: SshBackendSpec, found: Mapping[str, HostFacts], *, needs_torc
         users = facts["gpu_users"] if not spec.share_gpus else []
         strangers = [user for user in users if ", job " not in user]
         if strangers:
-            hint = "end it or choose another host; `share_gpus: true` starts the job beside it"
+            hint = "end that process, choose another host, or set backend.share_gpus: true to use the GPU together"
             yield Problem(f"{host}: {strangers[0]}", hint)
 
 
@@ -100,7 +100,7 @@ def _of_all(found: Mapping[str, HostFacts]) -> Iterator[Problem]:
     apart = found[ahead].skew - found[behind].skew
     if apart > _MOST_SKEW_SECONDS:
         text = f"the clock of {ahead} is {apart:.0f} s ahead of that of {behind}"
-        yield Problem(text, "set the clocks (NTP): which rank failed first is told by its time")
+        yield Problem(text, "set the clocks (NTP): jobsubmit compares times to find which rank failed first")
 
 
 def _of_network(

@@ -49,7 +49,7 @@ def broken(plugin: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ours_come_first_and_then_those_of_other_packages() -> None:
-    assert backend_registry.backend_kinds() == ("local", "slurm", "volcano", "modelarts", "handmade")
+    assert backend_registry.backend_kinds() == ("local", "ssh", "slurm", "volcano", "modelarts", "handmade")
 
 
 def test_a_job_file_may_use_it_with_its_own_fields(job: Path, jobsubmit: Command) -> None:
@@ -81,7 +81,7 @@ def test_its_handle_means_the_same_on_every_machine() -> None:
 def test_a_kind_that_nobody_brings(job: Path, jobsubmit: Command) -> None:
     job.write_text(job.read_text().replace("handmade", "cluster"))
     text = jobsubmit("validate", job, code=2).stderr
-    assert "backend.kind: must be one of local, slurm, volcano, modelarts, handmade" in text
+    assert "backend.kind: must be one of local, ssh, slurm, volcano, modelarts, handmade" in text
     with pytest.raises(BackendError, match="has no backend 'cluster'"):
         open_backend("cluster", BUILT_IN)
 

@@ -202,6 +202,7 @@ REST: dict[type[BaseModel], dict[str, Any]] = {
     RestartsSpec: {"max": 1},
     VolumeSpec: {"path": "/data"},
     **{find_spec(name): {"kind": name} for name in backend_kinds()},
+    find_spec("ssh"): {"kind": "ssh", "hosts": ["gpu1", "gpu2"]},
     **{spec: {"mode": mode, "name": "a", "code_dir": ".", "boot_file": "t.py"} for mode, spec in SPECS.items()},
     SPECS["command"]: {"name": "a", "code_dir": ".", "command": "python t.py"},
 }
