@@ -79,12 +79,12 @@ def fetch(order: FetchOrder, target: str) -> dict[str, str | None]:
     work = tempfile.mkdtemp(prefix=".fetch-", dir=target)
     try:
         script = os.path.join(work, "start.sh")
-        digest, _ = _download(order["script"]["url"], script, LARGEST_SCRIPT)
+        digest, _ = download(order["script"]["url"], script, LARGEST_SCRIPT)
         if digest != order["script"]["sha256"]:
             raise FetchError("the start script in the store differs from the one that was submitted")
         code = os.path.join(work, "code")
         os.mkdir(code)
-        proven = _fetch_code(order["code"], code, work)
+        proven = fetch_code(order["code"], code, work)
         destination = os.path.join(target, order["code_name"])
         if os.path.exists(destination):
             shutil.rmtree(destination)
@@ -99,14 +99,14 @@ def fetch_file(url: str, file: str) -> None:
     """Fetch one file, whole or not at all; whoever reads it later proves it. Raises FetchError."""
     partial = "%s.%d" % (file, os.getpid())
     try:
-        _download(url, partial, LARGEST_FILE)
+        download(url, partial, LARGEST_FILE)
         os.replace(partial, file)
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
 
 
-def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
+def fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
     if "manifest" not in code:
         require_room(folder, code["sizes"].values())
         for path, (_, size) in _each_file(code["files"], folder, code["sizes"]):
@@ -114,7 +114,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
                 raise FetchError("%s arrived with %d bytes instead of %d" % (path, size, code["sizes"][path]))
         return None
     manifest_file = os.path.join(work, "manifest.json")
-    _download(code["manifest"], manifest_file, LARGEST_MANIFEST)
+    download(code["manifest"], manifest_file, LARGEST_MANIFEST)
     with open(manifest_file, encoding="utf-8") as stream:
         manifest = json.load(stream)
     files = index_entries(manifest["files"])
@@ -128,7 +128,7 @@ def _fetch_code(code: FetchCode, folder: str, work: str) -> str | None:
         archive = os.path.join(work, "code.tar.gz")
         most = largest_archive(sizes.values(), len(directories))
         require_room(folder, sizes.values())
-        _download(code["archive"], archive, most)
+        download(code["archive"], archive, most)
         extract(archive, files, directories, folder)
     else:
         missing = set(files) - set(code["files"])
@@ -174,7 +174,7 @@ def _each_file(addresses: dict[str, str], folder: str, sizes: Mapping[str, int])
     for path in addresses:
         safe_path(folder, path)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        arrived = pool.map(lambda path: _download(addresses[path], safe_path(folder, path), sizes[path]), addresses)
+        arrived = pool.map(lambda path: download(addresses[path], safe_path(folder, path), sizes[path]), addresses)
         return list(zip(addresses, arrived))
 
 
@@ -243,7 +243,7 @@ def safe_path(folder: str, path: str, is_made: bool = False) -> str:
     return file
 
 
-def _download(url: str, file: str, most: int) -> tuple[str, int]:
+def download(url: str, file: str, most: int) -> tuple[str, int]:
     """Return (sha256, size in bytes) of what arrived, `most` bytes at most; retry transient errors."""
     import http.client
     import urllib.error

@@ -172,6 +172,21 @@ class Collect(TypedDict):
     certificates: NotRequired[str]
 
 
+class DataAccess(TypedDict):
+    """How a node reads and writes the buckets of a job's data. The keys are secrets: never write them down.
+
+    `buckets` has the address below which the objects of each bucket are; `certificates` are those of private
+    authorities, in PEM form.
+    """
+
+    buckets: dict[str, str]
+    region: str
+    key: str
+    secret: str
+    token: str
+    certificates: str
+
+
 class Place(TypedDict):
     """Which node of the job this is, and how the nodes find each other.
 
@@ -189,7 +204,8 @@ class Place(TypedDict):
 class Assignment(TypedDict):
     """Everything that a supervisor receives: a whole local job, or with `place` one node of a job.
 
-    `data_staging` is the command that copies inputs and outputs, `umask` is for the user's processes.
+    `data_staging` is the command that copies inputs and outputs, `umask` is for the user's processes. With `data` the
+    node copies them itself, and keeps inputs in the folder `cache`.
     """
 
     request: AgentRequest
@@ -201,6 +217,8 @@ class Assignment(TypedDict):
     shared_dir: NotRequired[str]
     umask: NotRequired[int]
     place: NotRequired[Place]
+    data: NotRequired[DataAccess | None]
+    cache: NotRequired[str]
 
 
 class HostAssignment(TypedDict):
@@ -221,6 +239,7 @@ class HostAssignment(TypedDict):
     request: AgentRequest
     order: FetchOrder
     secrets: dict[str, str]
+    data: DataAccess | None
     decider: NotRequired[list[Any]]
 
 

@@ -10,7 +10,7 @@ import traceback
 
 from . import fetch as fetching, node_contract as contract, processes, sigv4
 from .job_directory import JobDirectory
-from .protocol import ORDER, AgentRequest, FetchOrder, NodeStatus, Place
+from .protocol import ORDER, AgentRequest, DataAccess, FetchOrder, NodeStatus, Place
 from .recovery.outcome import Outcome, find_outcome, shell_code
 from .recovery.restart_policy import wants_restart
 from .status_file import NO_STATUS, cancel_grace, read_status, write_status
@@ -43,10 +43,18 @@ def own_directory(folder: str) -> JobDirectory:
     return JobDirectory(folder).node_of(place["attempt"], place["node"])
 
 
-def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place: Place | None = None) -> Outcome:
+def run_node(
+    folder: str,
+    request: AgentRequest,
+    order: FetchOrder | None,
+    place: Place | None = None,
+    data: DataAccess | None = None,
+    cache: str = "",
+) -> Outcome:
     """Run this node to its end; its status, logs and events are in its directory.
 
-    `place` says where the platform has put code and start script, if it delivers them.
+    `place` says where the platform has put code and start script, if it delivers them. `data` says how the node copies
+    the job's data from and to buckets, and `cache` is where inputs stay.
     """
     job_dir = own_directory(folder).path
     os.makedirs(job_dir, exist_ok=True)
@@ -64,6 +72,8 @@ def run_node(folder: str, request: AgentRequest, order: FetchOrder | None, place
                 "shared_dir": folder,
                 "umask": umask,
                 "place": place or place_from_environment(),
+                "data": data,
+                "cache": cache,
             },
         )
         supervisor.job.prepare()

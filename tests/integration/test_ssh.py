@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket import Bucket
 from command import Command, handle, processes_left, processes_of, wait_for_line, wait_until
 from engine import Engine
 from ssh_chaos import TARGETS, strike_all
 from ssh_hosts import Hosts
+
+from jobsubmit.agent.data import bucket as bucket_module
+from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.stores.bucket_access import find_bucket_access
 
 pytestmark = pytest.mark.needs("ssh")
 
@@ -352,3 +357,83 @@ def test_whatever_is_killed_nothing_is_left_and_no_state_is_wrong(hosts: Hosts, 
     print("seed", seed)
     ended = strike_all(hosts, tmp_path, len(TARGETS), seed)
     assert ended.total() == len(TARGETS)
+
+
+# ── data in buckets ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+COPYING = """
+import os, sys, time
+node, folder = os.environ["NODE_RANK"], os.environ["JOBSUBMIT_CHECKPOINT_DIR"]
+data, out = os.environ["DATA"], os.environ["OUT"]
+print("read", open(os.path.join(data, "deep/x.txt")).read(), flush=True)
+print("has", sorted(os.listdir(folder)), flush=True)
+with open(os.path.join(out, "result-" + node), "w") as file:
+    file.write("of node " + node)
+with open(os.path.join(folder, "shard-" + node), "w") as file:
+    file.write("x" * int(sys.argv[1]) + node)
+time.sleep(1)
+if os.environ["JOBSUBMIT_RESTART_COUNT"] == "0" and node == "1":
+    sys.exit(3)
+"""
+
+
+def with_data(bucket: Bucket) -> dict[str, Any]:
+    """Return the fields of a job whose data is in a bucket."""
+    bucket.client.put_object(Bucket=bucket.name, Key="data/deep/x.txt", Body=b"seven")
+    at = f"s3://{bucket.name}"
+    return {
+        "store": {"uri": f"{at}/jobs", "endpoint_url": bucket.server.endpoint},
+        "inputs": [{"name": "DATA", "uri": f"{at}/data", "as": "env"}],
+        "outputs": [{"name": "OUT", "uri": f"{at}/out", "as": "env"}],
+        "checkpoint_dir": f"{at}/kept",
+    }
+
+
+def test_data_goes_from_and_to_a_bucket_and_every_node_resumes(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, hosts_bucket: Bucket
+) -> None:
+    size = 1000
+    fields = {**with_data(hosts_bucket), "restarts": {"max": 1, "backoff": "0s"}}
+    done = jobsubmit("create", job(size, COPYING, **fields), "--follow", "--job-id", "first")
+    for node in (0, 1):
+        assert f"[node {node}] read seven" in done.stderr
+        assert f"[node {node}] has []" in done.stderr
+        assert f"[node {node}] has ['shard-0', 'shard-1']" in done.stderr  # in the second attempt
+    sent = {**hosts_bucket.objects("out/"), **hosts_bucket.objects("kept/")}
+    for node in (0, 1):
+        assert sent[f"out/result-{node}"] == f"of node {node}".encode()
+        assert sent[f"kept/first/shard-{node}"] == b"x" * size + str(node).encode()
+    assert len([path for path in hosts.home(1).glob(".jobsubmit/cache/inputs/*") if path.is_dir()]) == 1
+    again = jobsubmit("rerun", "first", "--resume", "--follow", "--job-id", "second")
+    assert "[node 1] has ['shard-0', 'shard-1']" in again.stderr
+    kept = [path for path in hosts.home(1).rglob("*") if path.is_file() and path.stat().st_size < 1 << 20]
+    assert not [path for path in kept if hosts_bucket.server.secret.encode() in path.read_bytes()]
+
+
+def test_a_large_file_goes_in_parts(hosts_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_module, "_LARGE", 6 << 20)
+    monkeypatch.setattr(bucket_module, "_PART", 5 << 20)
+    server = hosts_bucket.server
+    file = tmp_path / "large"
+    file.write_bytes(random.Random(1).randbytes(12 << 20))
+    access = find_bucket_access(StoreAddress(endpoint_url=server.endpoint), [f"s3://{hosts_bucket.name}/any"])
+    own = bucket_module.Bucket(hosts_bucket.name, access)
+    own.write("a b/ü+large", str(file))
+    assert hosts_bucket.objects()["a b/ü+large"] == file.read_bytes()
+    ((key, size, tag),) = own.list("a b/")
+    assert (key, size, tag.endswith("-3")) == ("a b/ü+large", 12 << 20, True)
+    own.remove("a b/ü+large")
+    assert own.read("a b/ü+large") is None
+    for number in range(1003):  # more than one page
+        hosts_bucket.client.put_object(Bucket=hosts_bucket.name, Key=f"many/{number:04}", Body=b"")
+    assert [key for key, _, _ in own.list("many/")] == [f"many/{number:04}" for number in range(1003)]
+
+
+def test_an_input_that_is_not_there_is_named(
+    jobsubmit: Command, job: Callable[..., Path], hosts_bucket: Bucket
+) -> None:
+    fields = with_data(hosts_bucket)
+    fields["inputs"][0]["uri"] += "-missing"
+    status = jobsubmit.json("create", job(1, COPYING, **fields), "--follow", code=100)
+    assert status["reason"] == "INPUTS_FAILED"
+    assert "data-missing: there is nothing to download" in "\n".join(status["failure"]["last_lines"])

@@ -6,6 +6,7 @@ there in the same way as what it fetches, and what cannot be proven is removed.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import shutil
 from .. import fetch
 from ..atomic_write import make_private, replace_file
 from ..authorities import trust
+from ..data.carry import LOCK
 from ..protocol import FetchCode, FetchOrder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -94,6 +96,7 @@ def _kept(root: str, name: str, address: str) -> str:
         make_private(os.path.dirname(path))
         fetch.fetch_file(address, path)
     os.utime(path)
+    os.utime(os.path.dirname(path))
     return "file://" + path
 
 
@@ -122,21 +125,42 @@ def forget(root: str, order: FetchOrder) -> None:
 
 def size(root: str) -> int:
     """Return the bytes of the whole cache."""
-    folders = os.walk(_cache(root))
+    return _size_of(_cache(root))
+
+
+def _size_of(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.lstat(path).st_size if os.path.lexists(path) else 0
+    folders = os.walk(path)
     return sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in folders for name in names)
+
+
+def _is_needed(path: str) -> bool:
+    """Return whether a running node reads a cached input."""
+    try:
+        descriptor = os.open(path + LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def trim(root: str, most: int) -> None:
     """Remove the entries that were not used for the longest time, until so many bytes are left."""
     entries = []
-    for kind in ("code", "scripts"):
+    for kind in ("code", "scripts", "inputs"):
         folder = os.path.join(_cache(root), kind)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
-            files = [os.path.join(path, file) for file in os.listdir(path)] if os.path.isdir(path) else [path]
-            statuses = [os.stat(file) for file in files if os.path.exists(file)]
-            used = max([status.st_mtime for status in statuses], default=0.0)
-            entries.append((used, sum(status.st_size for status in statuses), path))
+            if not path.endswith(LOCK) and not _is_needed(path):
+                entries.append((os.stat(path).st_mtime, _size_of(path), path))
     left = sum(entry[1] for entry in entries)
     for _, bytes_of_entry, path in sorted(entries):
         if left <= most:

@@ -100,7 +100,8 @@ class Member:
             os.environ.setdefault(variable, interface)  # the env of the job file replaces it
         request = {**self.assignment["request"], "timeout": message["timeout"]}
         os.environ.update(self.assignment["secrets"])
-        outcome = run.run_node(self.folder, request, self._kept_order())  # type: ignore[arg-type] # another timeout
+        data, cache = self.assignment["data"], os.path.join(self.root, "cache", "inputs")
+        outcome = run.run_node(self.folder, request, self._kept_order(), None, data, cache)  # type: ignore[arg-type] # another timeout
         if outcome.reason == FETCH_FAILED:
             code_cache.forget(self.root, self.assignment["order"])
 

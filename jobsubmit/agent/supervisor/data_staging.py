@@ -1,19 +1,32 @@
-"""Copy data between a job's directories and its stores, in a process that has the client's libraries."""
+"""Copy data between a job's directories and its stores, in a process that has the client's libraries, or our own."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import subprocess
 import time
+from contextlib import suppress
 
 from .. import processes
+from ..data.carry import LOCK
+from ..isolated_python import agent_command
 from .job import Job
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from ..data.carry import Load
+    from ..protocol import DataAccess
 
 _POLL_SECONDS = 0.05
 
 
 def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
-    """Start to copy `inputs` or `outputs`; messages about it go to the log of node 0."""
+    """Start to copy `inputs` or `outputs`; messages about it go to the log of the first node here."""
+    access = job.assignment.get("data")
+    if access is not None:
+        return _start_own(job, what, access)
     folder = job.assignment["client_folder"]  # relative paths in the environment are meant from there
     return job.start(
         [*job.assignment["data_staging"], what, job.dir],
@@ -23,12 +36,38 @@ def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
     )
 
 
+def _start_own(job: Job, what: str, access: DataAccess) -> subprocess.Popen[bytes]:
+    carrier = job.start(agent_command("data.carry"), job.nodes[0], is_ours=True, stdin=subprocess.PIPE, cwd=job.dir)
+    remote = [mount for mount in job.request["mounts"] if "://" in mount["uri"]]
+    load: Load = {
+        "what": what,
+        "access": access,
+        "mounts": [{**mount, "path": job.environments.mount_path(mount)} for mount in remote],
+        "checkpoints_of": job.request["checkpoints_of"],
+        "cache": job.assignment.get("cache", ""),
+        "known": os.path.join(job.shared.path, "data.json"),
+    }
+    assert carrier.stdin
+    with suppress(BrokenPipeError), carrier.stdin as pipe:  # its log says why it would not read
+        pipe.write(json.dumps(load).encode())
+    return carrier
+
+
+def hold_inputs(job: Job) -> None:
+    """Lock the cached copies that this node reads, until it has ended: others must not make room with them."""
+    for mount in job.request["mounts"]:
+        path = job.environments.mount_path(mount)
+        if job.assignment.get("data") and mount["kind"] == "input" and os.path.islink(path):
+            job.locks.append(os.open(os.readlink(path) + LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(job.locks[-1], fcntl.LOCK_SH)
+
+
 class Outputs:
     """Upload the outputs of a job: at intervals, and each time its processes have ended."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        pauses = [mount["every"] for mount in job.request["mounts"] if mount["every"] and 0 in job.nodes]
+        pauses = [mount["every"] for mount in job.request["mounts"] if mount["every"]]
         self.every = min(pauses) if pauses else 0
         self.due = time.monotonic() + self.every
         self.running: subprocess.Popen[bytes] | None = None

@@ -53,6 +53,7 @@ class Job:
         self.node_of_rank: dict[int, int] = {}
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
         self.started: list[subprocess.Popen[bytes]] = []
+        self.locks: list[int] = []  # descriptors that hold the cached inputs
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
         self.began = time.monotonic()  # whatever becomes of the clock on the wall
         self.attempt_began = 0.0

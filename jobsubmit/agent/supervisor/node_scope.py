@@ -20,7 +20,9 @@ _OTHER_NODES_GRACE_SECONDS = 10.0
 def find_scope(assignment: Assignment) -> AllNodes | OneNode:
     """Return the nodes that an assignment covers."""
     place = assignment.get("place")
-    return OneNode(assignment["request"], place) if place else AllNodes(assignment["request"])
+    if place is None:
+        return AllNodes(assignment["request"])
+    return OneNode(assignment["request"], place, prepares_data=assignment.get("data") is not None)
 
 
 def find_gpus(environment: Mapping[str, str]) -> list[str]:
@@ -117,8 +119,8 @@ class AllNodes(_Scope):
 class OneNode(_Scope):
     """One node of a job: it has a machine for itself, and the platform restarts the job."""
 
-    def __init__(self, request: AgentRequest, place: Place) -> None:
-        self.place = place
+    def __init__(self, request: AgentRequest, place: Place, *, prepares_data: bool = False) -> None:
+        self.place, self.prepares_data = place, prepares_data
         self.nodes = [place["node"]]
         self.attempt = place["attempt"]
         self.gpus = {place["node"]: find_gpus(os.environ)}

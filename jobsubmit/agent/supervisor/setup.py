@@ -98,7 +98,7 @@ def bring_data(job: Job) -> None:
             raise Outcome("FAILED", "START_FAILED", problem) from error
     if not job.scope.prepares_data:
         return  # only folders that the nodes see
-    resumes = job.request["checkpoints_of"] != job.request["job_id"]
+    resumes = job.request["checkpoints_of"] != job.request["job_id"] or job.scope.attempt > 0
     if not any(m["kind"] == "input" or (m["kind"] == "checkpoint" and resumes) for m in job.request["mounts"]):
         return
     job.phases.start("inputs")
@@ -106,6 +106,7 @@ def bring_data(job: Job) -> None:
     while bringer.poll() is None:
         job.pause()
     if bringer.returncode != 0:
-        failure = report_failure(job, ProcessFailure(0, None, bringer.returncode, time.time()))
+        failure = report_failure(job, ProcessFailure(job.nodes[0], None, bringer.returncode, time.time()))
         raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be fetched", failure)
+    data_staging.hold_inputs(job)
     job.phases.end("inputs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from jobsubmit.agent.protocol import VERSION, AgentRequest, Fault, Mount, RestartPolicy, Server
+from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,12 +44,20 @@ def build_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) 
     return {**request, "python": python} if python else request
 
 
-def build_node_request(plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> AgentRequest:
-    """Return the request for the agent of one node: its data is in folders that the node sees."""
+def build_node_request(
+    plan: LaunchPlan, script: Script, code: CodeRef, job_id: str, *, copies_data: bool = False
+) -> AgentRequest:
+    """Return the request for the agent of one node: its data is in folders that the node sees.
+
+    With `copies_data` the agent itself copies what is in buckets.
+    """
     request = build_request(plan, script, code, job_id)
     # Each node sees only its own ranks, and a node may well wait for another for long: only who says so is watched.
     hang_after = plan.hang_after if plan.is_hang_chosen or plan.nodes == 1 else 0
-    mounts = [_seen_by_node(mount) for mount in request["mounts"]]
+    mounts = [
+        mount if copies_data and mount["uri"].startswith(REMOTE_SCHEMES) else _seen_by_node(mount)
+        for mount in request["mounts"]
+    ]
     return {**request, "mounts": mounts, "faults": [], "hang_after": hang_after}
 
 

@@ -19,7 +19,7 @@ from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine,
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
 from jobsubmit.backends.shared.agent_status import parse_status, parse_steps
-from jobsubmit.backends.shared.limits import far_data_limits, word_limits
+from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.node_results import first_node_events
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.ssh import logs, preflight
@@ -27,10 +27,11 @@ from jobsubmit.backends.ssh.connection import Answer, ask, ask_all
 from jobsubmit.backends.ssh.mirror import Mirror
 from jobsubmit.backends.ssh.spec import HOST, SshBackendSpec
 from jobsubmit.common.finding import Finding
+from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import BackendError, JobNotFoundError
 
 if TYPE_CHECKING:
-    from jobsubmit.agent.protocol import FetchOrder, HostAssignment, NodeStatus
+    from jobsubmit.agent.protocol import AgentRequest, DataAccess, FetchOrder, HostAssignment, NodeStatus
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
@@ -72,7 +73,7 @@ class SshBackend:
             "workdir": spec.workdir,
             "interface": spec.interface,
             "share_gpus": spec.share_gpus,
-            "request": build_node_request(plan, script, code, job_id),
+            "request": build_node_request(plan, script, code, job_id, copies_data=True),
         }
         return Request(job_id, {NAME: json.dumps(document, ensure_ascii=False, indent=2) + "\n"}, plan.backend)
 
@@ -87,7 +88,6 @@ class SshBackend:
             text = "without a bucket the code goes to the hosts as an archive"
             yield Finding("error", "limit", "layout", text, "remove `layout`, or set `store` to a bucket")
         yield from word_limits(plan)
-        yield from far_data_limits(plan, "on a file system that the hosts share")
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Ask all hosts whether they are ready, and try the connections between them (see Backend)."""
@@ -117,6 +117,7 @@ class SshBackend:
             "request": document["request"],
             "order": order,
             "secrets": dict(delivery.secrets),
+            "data": _data_access(document["request"]),
         }
         started: list[int] = []
         try:
@@ -280,6 +281,16 @@ def _may_differ(answers: list[Answer | BackendError], statuses: Sequence[NodeSta
     first = answers[0]
     is_alive = not isinstance(first, BackendError) and first.document.get("is_alive") is True
     return is_alive and not (statuses[0] and _is_over(statuses[0]))
+
+
+def _data_access(request: AgentRequest) -> DataAccess | None:
+    """Return how the hosts reach the buckets of the job's data; None if it has none there. Raises StoreError."""
+    remote = [mount["uri"] for mount in request["mounts"] if mount["uri"].startswith(REMOTE_SCHEMES)]
+    if not remote:
+        return None
+    from jobsubmit.stores.bucket_access import find_bucket_access  # most jobs do not need its client library
+
+    return find_bucket_access(StoreAddress(**request["server"]), remote)  # type: ignore[arg-type] # as the job file has
 
 
 def _deliver(job: _Job, delivery: Delivery) -> FetchOrder:

@@ -234,5 +234,5 @@ def test_a_node_waits_seven_seconds_for_a_store_that_is_down(tmp_path: Path, mon
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
     with pytest.raises(fetch.FetchError):
-        fetch._download("http://127.0.0.1:9/nothing", str(tmp_path / "file"), 10)
+        fetch.download("http://127.0.0.1:9/nothing", str(tmp_path / "file"), 10)
     assert pauses == [1, 2, 4]
