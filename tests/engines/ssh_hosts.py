@@ -20,6 +20,7 @@ import packages
 
 _START_SECONDS = 20
 _SSHD = "/usr/sbin/sshd"
+USER, _USER_ID = "trainer", 12345
 
 
 def is_there() -> bool:
@@ -66,13 +67,17 @@ class Hosts:
         config = self.folder / f"sshd{number}.conf"
         config.write_text(
             f"Port 22\nListenAddress {self.address(number)}\nHostKey {self.folder}/host\nStrictModes no\nUsePAM no\n"
-            f"AuthorizedKeysFile {self.folder}/client.pub\nPidFile none\nMaxStartups 100\n"
+            f"AuthorizedKeysFile {self.folder}/client.pub /home/client.pub\nPidFile none\nMaxStartups 100\n"
         )
         self.home(number).mkdir(exist_ok=True)
         root, *users = Path("/etc/passwd").read_text().splitlines(keepends=True)
         passwd = self.folder / f"passwd{number}"
-        passwd.write_text(root.replace(":/root:", f":{self.home(number)}:") + "".join(users))
+        ordinary = f"{USER}:x:{_USER_ID}:{_USER_ID}::/home/{USER}:/bin/bash\n"
+        passwd.write_text(root.replace(":/root:", f":{self.home(number)}:") + "".join(users) + ordinary)
         begin = (
+            f"mount -t tmpfs tmpfs /home && cp {self.folder}/client.pub /home && mkdir /home/{USER} && "
+            f"chown {_USER_ID}:{_USER_ID} /home/{USER} && "
+            "mknod -m 666 /home/null c 1 3 && mount --bind /home/null /dev/null && "  # some containers keep it for root
             f"mount --bind {passwd} /etc/passwd && mount --bind {self.folder}/hosts /etc/hosts && "
             f"hostname gpu{number} && exec {_SSHD} -D -f {config} -E {self.folder}/sshd{number}.log"
         )
@@ -185,6 +190,11 @@ def running(folder: Path, count: int) -> Iterator[Hosts]:
         f"Host gpu{n} {hosts.address(n)}\n HostName {hosts.address(n)}\n User root\n IdentityFile {folder}/client\n"
         f" IdentitiesOnly yes\n UserKnownHostsFile {folder}/known_hosts\n"
         for n in numbers
+    ]
+    # far1 is gpu1, and can be reached only by way of the last host.
+    entries += [
+        entry.replace(f"Host gpu{n} ", f"Host far{n} ") + f" ProxyJump gpu{count}\n"
+        for n, entry in enumerate(entries, 1)
     ]
     (folder / "config").write_text("".join(entries))
     (hosts.bin / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')

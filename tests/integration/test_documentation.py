@@ -174,6 +174,13 @@ def test_what_a_page_shows_on_slurm(
         reader.output_of(f"jobsubmit cancel {job.name}")
 
 
+@pytest.mark.needs("ssh", "torch")
+@pytest.mark.parametrize("page", pages_with("needs ssh"))
+def test_what_a_page_shows_on_ssh_hosts(page: Path, on_ssh: Engine, tmp_path: Path) -> None:
+    backend = {**on_ssh.fields["backend"], "hosts": ["gpu1", "gpu2"]}
+    run_all(page, Reader(tmp_path / "folder", {"backend": backend}), "needs ssh")
+
+
 @pytest.mark.needs("volcano", "torch", "minio")
 @pytest.mark.parametrize("page", pages_with("needs kubernetes"))
 def test_what_a_page_shows_on_volcano(page: Path, on_volcano: Engine, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bucket import Bucket
 from command import Command, handle, processes_left, processes_of, wait_for_line, wait_until
 from engine import Engine
 from ssh_chaos import TARGETS, strike_all
-from ssh_hosts import Hosts
+from ssh_hosts import USER, Hosts
 
 from jobsubmit.agent.data import bucket as bucket_module
 from jobsubmit.common.store_address import StoreAddress
@@ -166,6 +166,18 @@ def test_a_dead_job_does_not_keep_a_host(jobsubmit: Command, job: Callable[..., 
     assert after["state"] == "SUCCEEDED"
     notes = jobsubmit.json("status", after["id"])["details"]["notes"]
     assert any("job dies had gpu1 and died" in note for note in notes)
+
+
+def test_an_ordinary_user_behind_another_host(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    backend = {"hosts": [f"{USER}@far1", f"{USER}@far2"], "python": "/usr/bin/python3"}
+    name = handle(jobsubmit("create", job(3, backend=backend), "--detach").stdout)
+    assert wait_until(jobsubmit, name, ("SUCCEEDED", "FAILED"))["state"] == "SUCCEEDED"
+    lines = jobsubmit("logs", name).stdout
+    assert "[node 0] on gpu1 from step 0" in lines
+    assert "[node 1] step 3" in lines
+    assert hosts.ssh(1, f"ls -A /home/{USER}").stdout.split() == [".jobsubmit"]
+    assert hosts.ssh(1, f"stat -c %U /home/{USER}/.jobsubmit").stdout.strip() == USER
+    jobsubmit("delete", name)
 
 
 def files_of(folder: Path) -> set[str]:

@@ -111,12 +111,12 @@ class Carrier:
             if not relative or relative.endswith("/"):
                 continue
             destination = fetch.safe_path(path, relative)
-            if self.known.get("tag " + destination) == tag or self._is_own(destination):
+            if self.known.get("tag:" + destination) == tag or self._is_own(destination):
                 continue
             temporary = destination + ".jobsubmit-part"
             fetch.download(bucket.address(name), temporary, size)
             self._put_in_place(temporary, destination)
-            self.known["tag " + destination] = tag
+            self.known["tag:" + destination] = tag
 
     def _is_own(self, path: str) -> bool:
         """Return whether this node has written a file since it was copied."""
@@ -137,9 +137,9 @@ class Carrier:
         names = [os.path.join(mount["path"], name) for name in _files_below(mount["path"])]
         marked = sorted((_mark_of(name), name) for name in names)
         changed = [(mark, name) for mark, name in marked if mark and self.known.get(name) != mark]
-        if changed and "manifest " + key not in self.known:
+        if changed and "manifest:" + key not in self.known:
             bucket.remove(key + _MANIFEST)  # of an earlier job: it would hide what is sent now
-            self.known["manifest " + key] = True
+            self.known["manifest:" + key] = True
         sent = 0
         for mark, name in changed:
             try:

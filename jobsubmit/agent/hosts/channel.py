@@ -15,11 +15,13 @@ import time
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..protocol import HostMessage
 
-_LONGEST_LINE = 8 << 20  # bytes
+_LONGEST_LINE, _LONGEST_FROM_STRANGER = 8 << 20, 64 << 10  # bytes
 _LONGEST_GREETING = 64
-_BLOCK = 1 << 16
+_BLOCK, _BLOCKS_AT_ONCE = 1 << 16, 64
 
 
 class Channel:
@@ -60,18 +62,8 @@ class Channel:
     def receive(self) -> list[HostMessage]:
         """Return the messages that have arrived."""
         self.flush()
-        while not self.is_over:
-            try:
-                block = self.socket.recv(_BLOCK)
-            except BlockingIOError:
-                break
-            except OSError:
-                block = b""
-            self.is_over = not block or len(self.incoming) > _LONGEST_LINE
-            self.incoming += block
-        *lines, self.incoming = self.incoming.split(b"\n")
         found = []  # type: list[HostMessage]
-        for line in lines:
+        for line in self._lines():
             if not self.nonce:
                 self._take_greeting(line)
                 continue
@@ -81,6 +73,23 @@ class Channel:
                 break
             found.append(message)
         return found
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield the lines that have arrived whole, a bounded number of them; a line that is too long ends it all."""
+        for _ in range(_BLOCKS_AT_ONCE):
+            try:
+                block = self.socket.recv(_BLOCK)
+            except BlockingIOError:
+                return
+            except OSError:
+                block = b""
+            *lines, self.incoming = (self.incoming + block).split(b"\n")
+            yield from lines
+            longest = _LONGEST_LINE if self.received else _LONGEST_FROM_STRANGER
+            if not block or len(self.incoming) > longest:
+                self.is_over = True
+            if self.is_over:
+                return
 
     def close(self) -> None:
         """Close the connection."""

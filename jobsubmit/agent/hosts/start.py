@@ -100,8 +100,12 @@ def _detach(
         if os.fork() != 0:
             os._exit(0)
         try:
-            _become_agent(folder)
-            os.write(tell, b"ready")
+            try:
+                _become_agent(folder)
+                os.write(tell, b"ready")
+            except OSError as error:
+                os.write(tell, str(error).encode("utf-8", "replace"))
+                raise
             os.close(tell)
             _serve(root, folder, assignment, address, listener, ports)
         except BaseException:
@@ -111,8 +115,9 @@ def _detach(
             os._exit(0)
     os.close(tell)
     with os.fdopen(told, "rb") as answer:
-        if answer.read() != b"ready":
-            raise StartError("the agent did not start: see %s" % JobDirectory(folder).agent_log)
+        problem = answer.read().decode("utf-8", "replace")
+    if problem != "ready":
+        raise StartError("the agent did not start: %s" % (problem or "see %s" % JobDirectory(folder).agent_log))
 
 
 def _become_agent(folder: str) -> None:
