@@ -52,6 +52,7 @@ engines: $(DEV) $(TRAIN)
 	-@$(PROGRESS) 'Slurm' $(BIN)/python tests/engines/slurm.py
 	-@$(PROGRESS) 'Chromium' $(BIN)/python tests/engines/browser.py
 	-@$(PROGRESS) 'network namespaces' $(BIN)/python tests/engines/namespaces.py
+	-@$(PROGRESS) 'SSH hosts' $(BIN)/python tests/engines/ssh_hosts.py
 	-@$(PROGRESS) 'Kubernetes and Volcano' $(BIN)/python tests/engines/kubernetes_cluster.py
 
 integration slow coverage defects: export JOBSUBMIT_REQUIRE ?= minio,torch

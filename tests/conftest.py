@@ -257,6 +257,7 @@ def ssh_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 def hosts(ssh_session: Hosts, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Return three running hosts, gpu1 to gpu3, which the `ssh` on PATH knows."""
     monkeypatch.setenv("PATH", f"{ssh_session.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(ssh_session.sockets))
     return ssh_session
 
 

@@ -10,9 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Hosts:
         config = self.folder / f"sshd{number}.conf"
         config.write_text(
             f"Port 22\nListenAddress {self.address(number)}\nHostKey {self.folder}/host\nStrictModes no\nUsePAM no\n"
-            f"AuthorizedKeysFile {self.folder}/client.pub /home/client.pub\nPidFile none\nMaxStartups 100\n"
+            f"AuthorizedKeysFile /home/client.pub\nPidFile none\nMaxStartups 100\n"
         )
         self.home(number).mkdir(exist_ok=True)
         root, *users = Path("/etc/passwd").read_text().splitlines(keepends=True)
@@ -147,6 +148,22 @@ class Hosts:
         _run("ip", "netns", "del", self.space(number))
         subprocess.run(["ip", "link", "del", self.link(number)], capture_output=True)
 
+    @property
+    def sockets(self) -> Path:
+        """Return the folder of the sockets of shared connections, as XDG_RUNTIME_DIR; their paths must be short."""
+        return Path(tempfile.gettempdir()) / f"js{self.tag}"
+
+    def break_connections(self) -> None:
+        """Kill every connection to the hosts."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                is_ours = f"{self.sockets}/".encode() in (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if is_ours:
+                with suppress(ProcessLookupError):
+                    os.kill(int(process.name), signal.SIGKILL)
+
     def firewall(self, number: int, ports: str) -> None:
         """Drop what comes in on some ports, 20000-29999 or one of them; `` lifts it."""
         rule = f" tcp dport {ports} drop\n" if ports else ""
@@ -179,6 +196,7 @@ def running(folder: Path, count: int) -> Iterator[Hosts]:
     tag = f"{os.getpid() % 100_000:05d}"
     hosts = Hosts(folder, f"10.77.{1 + os.getpid() % 250}", tag)
     hosts.bin.mkdir()
+    hosts.sockets.mkdir(mode=0o700)
     for key in ("client", "host"):
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
     known = (folder / "host.pub").read_text().split()
@@ -210,6 +228,8 @@ def running(folder: Path, count: int) -> Iterator[Hosts]:
     finally:
         for number in list(hosts.processes):
             hosts.power_off(number)
+        hosts.break_connections()
+        shutil.rmtree(hosts.sockets)
         subprocess.run(["ip", "link", "del", hosts.bridge], capture_output=True)
 
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,9 +77,9 @@ def ended_at(jobsubmit: Command, name: str) -> float:
     return float(jobsubmit.json("status", name)["details"]["ended"])
 
 
-def test_a_job_needs_no_client(jobsubmit: Command, job: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_job_needs_no_client(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path) -> None:
     name = handle(jobsubmit("create", job(15), "--detach").stdout)
-    subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)  # every connection, not the jobs
+    hosts.break_connections()
     elsewhere = {"JOBSUBMIT_STATE_DIR": str(tmp_path / "another-machine")}
     assert jobsubmit("wait", name, env=elsewhere).returncode == 0
     lines = jobsubmit("logs", name, env=elsewhere).stdout
@@ -236,12 +235,14 @@ def test_secrets_stand_nowhere_on_a_host(jobsubmit: Command, job: Callable[..., 
         assert not [path for path in kept if stat.S_IMODE(path.lstat().st_mode) & 0o077 and "cache" not in path.parts]
 
 
-def test_a_line_is_followed_once_although_connections_break(jobsubmit: Command, job: Callable[..., Path]) -> None:
+def test_a_line_is_followed_once_although_connections_break(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+) -> None:
     name = handle(jobsubmit("create", job(40), "--detach").stdout)
     follower = jobsubmit.start("logs", "-f", name)
     for _ in range(3):
         time.sleep(1.5)
-        subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)
+        hosts.break_connections()
     output, _ = follower.communicate(timeout=60)
     for node in (0, 1):
         assert re.findall(rf"^\[node {node}\] step (\d+)$", output, re.MULTILINE) == [str(n) for n in range(1, 41)]
@@ -327,18 +328,17 @@ def test_hosts_that_cannot_be_reached_are_named(jobsubmit: Command, job: Callabl
     known = hosts.folder / "known_hosts"
     text = known.read_text()
     known.write_text("")
-    subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)
+    hosts.break_connections()
     try:
         refused(jobsubmit, job(nodes=1), "Host key verification failed", "ssh gpu1")
     finally:
         known.write_text(text)
-    keys = hosts.folder / "client.pub"
-    text = keys.read_text()
-    keys.write_text("")
+    key = (hosts.folder / "client").rename(hosts.folder / "away")
+    hosts.break_connections()
     try:
         refused(jobsubmit, job(nodes=1), "Permission denied", "ssh-copy-id gpu1")
     finally:
-        keys.write_text(text)
+        key.rename(hosts.folder / "client")
 
 
 def test_hosts_and_nodes_must_fit(jobsubmit: Command, job: Callable[..., Path]) -> None:

@@ -83,7 +83,7 @@ class Strikes:
         if target == "client":
             client.kill()
         elif target == "connection":
-            subprocess.run(["pkill", "-KILL", "-f", "jobsubmit-ssh-"], check=False)
+            self.hosts.break_connections()
         elif target == "host":
             self.hosts.power_off(host)
         else:
@@ -171,7 +171,7 @@ def main() -> None:
             (folder / part).mkdir()
         os.environ["JOBSUBMIT_STATE_DIR"] = str(folder / "state")
         with ssh_hosts.running(folder / "hosts", 2) as hosts:
-            os.environ["PATH"] = f"{hosts.bin}:{os.environ['PATH']}"
+            os.environ.update(PATH=f"{hosts.bin}:{os.environ['PATH']}", XDG_RUNTIME_DIR=str(hosts.sockets))
             for ending, count in sorted(strike_all(hosts, folder / "jobs", options.kills, options.seed).items()):
                 print(f"{count:4} {ending}")
 
