@@ -212,6 +212,25 @@ def rank_rows(use: MachineUse) -> list[tuple[str, ...]]:
     ]
 
 
+def accelerators_of_ranks(use: MachineUse) -> dict[str, AcceleratorUse]:
+    """Return the accelerator of each rank: by its place on its node, where a node has as many of them as ranks."""
+    found: dict[str, AcceleratorUse] = {}
+    for node in {one.node for one in use.accelerators}:
+        there = [one for one in use.accelerators if one.node == node]
+        ranks = [rank.name for rank in use.ranks if rank.node == node and rank.name.isdigit()]
+        if len(there) == len(ranks):
+            found.update(zip(sorted(ranks, key=int), there, strict=True))
+    return found
+
+
+def accelerator_text(one: AcceleratorUse | None) -> str:
+    """Return mean use and peak memory of an accelerator."""
+    if one is None:
+        return _ABSENT
+    parts = [f"{one.percent:.0f}%" if one.percent is not None else "", bytes_text(one.peak) if one.peak else ""]
+    return ", ".join(filter(None, parts)) or _ABSENT
+
+
 def accelerator_rows(use: MachineUse) -> list[tuple[str, ...]]:
     """Return (node, number, mean use, peak memory, its memory, mean watts, peak degrees) as text."""
     return [

@@ -17,7 +17,13 @@ from jobsubmit.report import charts
 from jobsubmit.report.charts import Chart, percent
 from jobsubmit.report.curves import common_curves
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING, Phase
-from jobsubmit.report.machine_use import RankUse, accelerator_rows
+from jobsubmit.report.machine_use import (
+    AcceleratorUse,
+    RankUse,
+    accelerator_rows,
+    accelerator_text,
+    accelerators_of_ranks,
+)
 from jobsubmit.report.model import Comparison, Paper, Report
 from jobsubmit.report.steps import RankTimes, Sync
 from jobsubmit.report.text import (
@@ -83,6 +89,7 @@ class RankRow:
     late: str
     cores: str
     memory: str
+    accelerator: str
     parts: tuple[Part, ...]
     is_marked: bool
 
@@ -281,11 +288,13 @@ def _ranks(report: Report) -> tuple[tuple[RankRow, ...], str]:
     times = {str(rank.rank): rank for sync in report.syncs[:1] for rank in sync.ranks}
     used = {use.name: use for use in report.machines.ranks}
     progress = {f"node {node}" if rank is None else str(rank): at for (node, rank), at in report.progress}
+    accelerators = accelerators_of_ranks(report.machines)
     places = _places(report)
     names = sorted({*times, *used, *progress, *places}, key=lambda name: (not name.isdigit(), len(name), name))
     chosen = names if len(names) <= _MOST_RANKS else _important(names, places, times)
     rows = tuple(
-        _rank_row(name, report, places, times.get(name), used.get(name), progress.get(name)) for name in chosen
+        _rank_row(name, report, places, times.get(name), used.get(name), progress.get(name), accelerators.get(name))
+        for name in chosen
     )
     return rows, f"{len(chosen)} of {len(names)} ranks" if len(chosen) < len(names) else ""
 
@@ -305,6 +314,7 @@ def _rank_row(
     rank: RankTimes | None,
     use: RankUse | None,
     at: Progress | None,
+    accelerator: AcceleratorUse | None,
 ) -> RankRow:
     sync = report.syncs[0] if report.syncs else None
     medians = rank.medians if rank else {}
@@ -327,6 +337,7 @@ def _rank_row(
         percent_text(rank.last) if rank and medians else ABSENT,
         ABSENT if use is None or use.cores is None else f"{use.cores:.2f}",
         ABSENT if use is None else bytes_text(use.memory),
+        accelerator_text(accelerator),
         _parts(labels(sync), medians, longest) if sync and medians else (),
         place.startswith("failed") or is_late,
     )

@@ -2,9 +2,11 @@
 
     python tests/bench/engines.py slurm --pairs 9
     python tests/bench/engines.py volcano --pairs 9
+    python tests/bench/engines.py ssh --pairs 9
 
 By hand means: the same start script, image and code fetch, the code uploaded before, in a document that somebody wrote
-(sbatch, kubectl apply): no checks, no log collection, no report. Both run on the test engines, as pairs in turn.
+(sbatch, kubectl apply), or on SSH hosts in two commands, with the code there already: no checks, no log collection, no
+report. Both run on the test engines, as pairs in turn. Each connection to an SSH host is a new one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("su
 import kubernetes_cluster
 import minio_server
 import slurm
+import ssh_hosts
 import yaml
 from command import JOBSUBMIT
 from engine import Engine, volcano_fields
@@ -40,14 +43,14 @@ PARTS: list[dict[str, float]] = []  # of each job of ours
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("engine", choices=["slurm", "volcano"])
+    parser.add_argument("engine", choices=["slurm", "volcano", "ssh"])
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--mode", choices=["torchrun", "spawn"], default="torchrun", help="spawn: without torch at all")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="jobsubmit-bench-") as folder, contextlib.ExitStack() as stack:
         root = Path(folder)
         os.environ["JOBSUBMIT_STATE_DIR"] = str(root / "state")
-        run = stack.enter_context({"slurm": _slurm, "volcano": _volcano}[chosen.engine](root, chosen.mode))
+        run = stack.enter_context({"slurm": _slurm, "volcano": _volcano, "ssh": _ssh}[chosen.engine](root, chosen.mode))
         ours: list[float] = []
         theirs: list[float] = []
         for number in range(chosen.pairs + 1):
@@ -128,6 +131,42 @@ def _slurm(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
             began = time.time()
             subprocess.run(["sbatch", "--wait"], input=text.encode(), check=True, capture_output=True)
             return _last_first_line((root / f"hand-{number}.log").read_text()) - began
+
+        yield run
+
+
+BY_HAND_SSH = (
+    "cd {root}/hand && PATH={programs}:$PATH VC_WORKER_HOSTS={addresses} VC_WORKER_NUM=2 VC_TASK_INDEX={node} "
+    "MA_NUM_HOSTS=2 MA_NUM_GPUS=1 JOBSUBMIT_MASTER_PORT={port} MA_JOB_DIR={root}/hand GLOO_SOCKET_IFNAME=eth0 "
+    "bash start.sh"
+)
+
+
+@contextlib.contextmanager
+def _ssh(root: Path, mode: str) -> Iterator[Callable[[bool, int], float]]:
+    (root / "hosts").mkdir()
+    with ssh_hosts.running(root / "hosts", NODES) as hosts:
+        os.environ.update(PATH=f"{hosts.bin}:{os.environ['PATH']}", XDG_RUNTIME_DIR=str(hosts.sockets))
+        job = _job(Engine("ssh", {"backend": {"kind": "ssh", "python": sys.executable}}), root, mode)
+        words = [sys.executable, "-c", _FETCH, str(Path(__file__).parents[2]), str(root / "hand")]
+        subprocess.run(words, input=json.dumps(_order(job)).encode(), check=True, capture_output=True)
+        addresses = ",".join(hosts.address(number + 1) for number in range(NODES))
+        programs = Path(sys.executable).parent
+
+        def run(is_ours: bool, number: int) -> float:
+            hosts.break_connections()
+            if is_ours:
+                return _create(job, number)
+            began = time.time()
+            commands = [
+                BY_HAND_SSH.format(root=root, programs=programs, addresses=addresses, node=node, port=21000 + number)
+                for node in range(NODES)
+            ]
+            started = [
+                subprocess.Popen(["ssh", f"gpu{node + 1}", command], stdout=subprocess.PIPE, text=True)
+                for node, command in enumerate(commands)
+            ]
+            return _last_first_line("".join(process.communicate()[0] for process in started)) - began
 
         yield run
 

@@ -179,6 +179,17 @@ def test_an_ordinary_user_behind_another_host(jobsubmit: Command, job: Callable[
     jobsubmit("delete", name)
 
 
+def test_what_a_login_shell_prints_is_not_an_answer(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    (hosts.home(1) / ".bashrc").write_text("echo welcome to gpu1\nprintf 'no end of line'\n")
+    assert "[node 0] step 2" in jobsubmit("create", job(2, nodes=1), "--follow").stderr
+
+
+def test_no_clean_start_is_refused(jobsubmit: Command, job: Callable[..., Path]) -> None:
+    for _ in range(10):
+        (line,) = (line for line in jobsubmit.json("doctor", job()) if line["subject"] == "backend")
+        assert line["verdict"] == "ok"
+
+
 def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
