@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         def read(self, size: int, /) -> bytes: ...
 
 
+CACHED = "cached:"  # the address of what is only in the cache of a host
 ATTEMPTS = 4
 TIMEOUT_SECONDS = 60
 CHUNK = 1 << 20
@@ -266,6 +267,8 @@ def download(url: str, file: str, most: int) -> tuple[str, int]:
 def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
     import urllib.request
 
+    if url == CACHED:
+        raise FetchError("the code is no longer in the cache of this host: submit the job again")
     if url.startswith("file://"):
         _require_regular(urllib.request.url2pathname(url[len("file://") :]))
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:

@@ -204,7 +204,7 @@ def prune(
     """Delete jobs that were submitted before a given time and have ended.
 
     With --hosts, empties what jobsubmit keeps on hosts of the SSH backend
-    when their jobs are deleted: the code of jobs, and its own agent.
+    when their jobs are deleted: code and inputs of jobs, and its own agent.
     """
     if (hosts is None) == (older_than is None):
         raise UsageError("prune needs either --older-than or --hosts", "e.g. jobsubmit prune --older-than 30d")

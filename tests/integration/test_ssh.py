@@ -164,7 +164,7 @@ def test_a_dead_job_does_not_keep_a_host(jobsubmit: Command, job: Callable[..., 
     after = jobsubmit.json("create", job(2, nodes=1), "--follow")
     assert after["state"] == "SUCCEEDED"
     notes = jobsubmit.json("status", after["id"])["details"]["notes"]
-    assert any("job dies had gpu1 and died" in note for note in notes)
+    assert any("the agent of job dies on gpu1 died" in note for note in notes)
 
 
 def test_an_ordinary_user_behind_another_host(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
@@ -368,7 +368,7 @@ def test_a_job_that_could_not_be_started_leaves_nothing(
     folder = hosts.home(2) / ".jobsubmit/jobs/blocked/1"
     folder.mkdir(parents=True)
     done = jobsubmit("create", job(), "--job-id", "blocked", code=5)
-    assert "gpu2: job blocked was started here before" in done.stderr
+    assert "gpu2: job blocked already exists on this host" in done.stderr
     assert not (hosts.home(1) / ".jobsubmit/jobs/blocked").exists()
     assert processes_left("blocked") == []
     folder.rmdir()

@@ -24,6 +24,7 @@ import sys
 from .. import status_file
 from ..atomic_write import make_private, read_file
 from ..hosts import code_cache, lines
+from ..hosts.host_queue import remove_queue
 from ..hosts.start import StartError, start
 from ..job_directory import JobDirectory
 from ..preflight import facts, reach
@@ -154,19 +155,13 @@ def _delete(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.islink(job) and not os.listdir(real):
         os.unlink(job)
-    for above in (real, os.path.dirname(real), os.path.join(root, "jobs")):
+    for above in (real, os.path.dirname(real), os.path.join(root, "jobs"), os.path.dirname(job)):
         try:
             os.rmdir(above)
         except OSError:
             break
-    _remove_queue(root)
+    remove_queue()
     return {"is_alive": False}
-
-
-def _remove_queue(root: str) -> None:
-    """Remove the files of the queue, once nothing of a job is left."""
-    if not os.path.exists(os.path.join(root, "jobs")):
-        shutil.rmtree(os.path.join(root, "queue"), ignore_errors=True)
 
 
 def _empty(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:

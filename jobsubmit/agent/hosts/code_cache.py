@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+from urllib.request import url2pathname
 
 from .. import fetch
 from ..atomic_write import make_private, replace_file
@@ -21,7 +22,6 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
-CACHED = "cached:"  # the scheme of an address that is only in the cache
 MOST_BYTES = 20 << 30
 _BLOCK = 1 << 20
 _ARCHIVE, _MANIFEST = "archive", "manifest"
@@ -91,8 +91,6 @@ def fill(root: str, order: FetchOrder) -> FetchOrder:
 def _kept(root: str, name: str, address: str) -> str:
     path = _path(root, name)
     if not os.path.isfile(path):
-        if address.startswith(CACHED):
-            raise fetch.FetchError("the code is not in %s any more: submit the job again" % path)
         make_private(os.path.dirname(path))
         fetch.fetch_file(address, path)
     os.utime(path)
@@ -100,18 +98,27 @@ def _kept(root: str, name: str, address: str) -> str:
     return "file://" + path
 
 
-def names_of(order: FetchOrder) -> dict[str, str]:
-    """Return the entries that an order of archives needs, and the address of each."""
+def local_files(order: FetchOrder) -> dict[str, str]:
+    """Return the entries whose addresses are files of the client, and the path of each."""
     code = order["code"]
-    name = "code/" + code["digest"] + "/"
-    found = {name + _ARCHIVE: code["archive"], name + _MANIFEST: code["manifest"]}
-    return {**found, "scripts/" + order["script"]["sha256"]: order["script"]["url"]}
+    addresses = {"scripts/" + order["script"]["sha256"]: order["script"]["url"]}
+    if "archive" in code and "manifest" in code:
+        name = "code/" + code.get("digest", "")
+        addresses.update({name + "/" + _ARCHIVE: code["archive"], name + "/" + _MANIFEST: code["manifest"]})
+    start = len("file://")
+    return {name: url2pathname(url[start:]) for name, url in addresses.items() if url.startswith("file://")}
 
 
 def as_cached(order: FetchOrder) -> FetchOrder:
-    """Return an order of archives whose addresses name the cache only."""
-    code: FetchCode = {**order["code"], "archive": CACHED, "manifest": CACHED}
-    return {**order, "script": {**order["script"], "url": CACHED}, "code": code}
+    """Return the order with the cache in the place of the client's files."""
+
+    def cached(address: str) -> str:
+        return fetch.CACHED if address.startswith("file://") else address
+
+    code = order["code"].copy()
+    if "archive" in code and "manifest" in code:
+        code["archive"], code["manifest"] = cached(code["archive"]), cached(code["manifest"])
+    return {**order, "script": {**order["script"], "url": cached(order["script"]["url"])}, "code": code}
 
 
 def forget(root: str, order: FetchOrder) -> None:

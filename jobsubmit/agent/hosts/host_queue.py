@@ -9,10 +9,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 
 from ..atomic_write import make_private
 
+USUAL_ROOT = "~/.jobsubmit"  # the queue is there, whatever the work folder of a job is
 _TAKEN = "taken"
 _NOTHING = b"{}"
 
@@ -62,6 +64,13 @@ class HostQueue:
             os.unlink(os.path.join(self.folder, self.ticket_name))
             os.close(self.ticket)
         self.ticket = None
+
+
+def remove_queue() -> None:
+    """Remove the files of the queue, once no job is left on this host."""
+    root = os.path.expanduser(USUAL_ROOT)
+    if not os.path.exists(os.path.join(root, "jobs")):
+        shutil.rmtree(os.path.join(root, "queue"), ignore_errors=True)
 
 
 def _hold(path: str) -> int | None:

@@ -132,7 +132,7 @@ class Leader:
             if answer["what"] == "busy":
                 return "waiting for %s: %s" % (host.name, answer["text"])
             if answer.get("text"):
-                self._note("job %s had %s and died: the host is free again" % (answer["text"], host.name))
+                self._note("the agent of job %s on %s died: the host is free again" % (answer["text"], host.name))
         return ""
 
     def _require(self, host: _Host) -> None:

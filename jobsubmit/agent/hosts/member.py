@@ -17,7 +17,7 @@ from ..protocol import FetchOrder, HostAssignment, HostMessage, NodeStatus
 from ..recovery.outcome import FETCH_FAILED
 from ..supervisor.job import USUAL_GRACE_SECONDS
 from . import code_cache
-from .host_queue import HostQueue
+from .host_queue import USUAL_ROOT, HostQueue
 
 LOST_GRACE_SECONDS = 4.0  # for a node that must end because other hosts are lost
 _LOOK_SECONDS = 0.05
@@ -29,7 +29,7 @@ class Member:
 
     def __init__(self, root: str, folder: str, assignment: HostAssignment, address: str) -> None:
         self.root, self.folder, self.assignment, self.address = root, folder, assignment, address
-        self.queue = HostQueue(root, assignment["job_id"], assignment["submitted"])
+        self.queue = HostQueue(os.path.expanduser(USUAL_ROOT), assignment["job_id"], assignment["submitted"])
         self.answers = []  # type: list[HostMessage]
         self.pid = 0  # of the process that runs a node
         self.running: HostMessage = {}

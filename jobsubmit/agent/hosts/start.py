@@ -16,14 +16,13 @@ from ..protocol import REQUEST, HostAssignment
 from ..supervisor import network
 from . import code_cache
 from .follower import Follower
+from .host_queue import USUAL_ROOT
 from .leader import Leader
 from .member import Member
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any
-
-USUAL_ROOT = "~/.jobsubmit"
 
 
 class StartError(Exception):
@@ -40,7 +39,9 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
         os.mkdir(folder, 0o700)
         _link_from_usual_root(os.path.dirname(folder))
     except FileExistsError:
-        raise StartError("job %s was started here before" % assignment["job_id"]) from None
+        raise StartError(
+            "job %s already exists on this host: choose another --job-id, or delete that job" % assignment["job_id"]
+        ) from None
     except OSError as error:
         raise StartError("%s cannot be created: %s" % (folder, error.strerror)) from error
     replace_file(os.path.join(folder, REQUEST), code_cache.json_bytes(assignment["request"]))

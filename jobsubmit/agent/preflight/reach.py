@@ -62,7 +62,7 @@ def _try_all(address: str, ports: list[int]) -> str:
         try:
             with socket.create_connection((address, port), timeout=_CONNECT_SECONDS) as connection:
                 if connection.recv(len(_GREETING)) != _GREETING:
-                    return "another program answers on port %d" % port
+                    return "port %d: another program answers there" % port
         except OSError as error:
             return "port %d: %s" % (port, error.strerror or str(error))
     return ""

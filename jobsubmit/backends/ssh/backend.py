@@ -6,7 +6,6 @@ import json
 import re
 import secrets
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.hosts import code_cache
-from jobsubmit.agent.hosts.start import USUAL_ROOT
+from jobsubmit.agent.hosts.host_queue import USUAL_ROOT
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 NAME = "ssh.json"  # the document of a request
 _LOOK_SECONDS, _LOOK_AT_OTHERS_SECONDS = 8.0, 4.0
 _CLEAN_UP_SECONDS = 10.0
+_SEND_SECONDS = 24 * 3600.0  # a connection that is dead ends earlier
 
 
 class _Job(NamedTuple):
@@ -125,16 +125,17 @@ class SshBackend:
             started.append(0)
             assignment["decider"] = [first["address"], first["watch"]]
             self._start_others(job, assignment, started)
-        except BaseException:
+        except BaseException as error:
             _clean_up(job, started)
+            if not (isinstance(error, BackendError) and error.is_unsure):
+                job.mirror.remove()
             raise
         return JobHandle("ssh", f"{','.join(hosts)}/{job.id}")
 
     def _start(self, job: _Job, assignment: HostAssignment) -> dict[str, Any]:
         host = job.hosts[assignment["index"]]
-        payload = json.dumps(assignment).encode()
         try:
-            return ask(host, job.root, "start", {}, payload).document
+            return ask(host, job.root, "start", {}, json.dumps(assignment).encode()).document
         except BackendError as error:
             raise BackendError(error.message, error.hint, is_unsure=error.may_pass) from error
 
@@ -294,26 +295,20 @@ def _data_access(request: AgentRequest) -> DataAccess | None:
 
 
 def _deliver(job: _Job, delivery: Delivery) -> FetchOrder:
-    """Return the order for the hosts. Code that is in a folder of this machine goes to each host that lacks it."""
-    order = delivery.order
-    if not order["script"]["url"].startswith("file:"):
-        return order
-    files = {
-        name: Path(urllib.request.url2pathname(url[len("file://") :]))
-        for name, url in code_cache.names_of(order).items()
-    }
+    """Return the order for the hosts. What is in files of this machine goes to each host that lacks it."""
+    files = code_cache.local_files(delivery.order)
 
     def send(host: str) -> None:
         missing = ask(host, job.root, "missing", {"names": list(files)}).document["missing"]
         if missing:
-            contents = {name: files[name].read_bytes() for name in missing}
-            entries = [[name, len(content)] for name, content in contents.items()]
-            ask(host, job.root, "put", {"entries": entries}, b"".join(contents.values()))
+            paths = [Path(files[name]) for name in missing]
+            entries = [[name, path.stat().st_size] for name, path in zip(missing, paths, strict=True)]
+            ask(host, job.root, "put", {"entries": entries}, paths, seconds=_SEND_SECONDS)
 
-    for answer in ask_all(job.hosts, send).values():
+    for answer in ask_all(job.hosts, send).values() if files else ():
         if isinstance(answer, BackendError):
             raise answer
-    return code_cache.as_cached(order)
+    return code_cache.as_cached(delivery.order)
 
 
 def _clean_up(job: _Job, started: list[int]) -> None:
@@ -331,7 +326,7 @@ def _clean_up(job: _Job, started: list[int]) -> None:
 
 
 def _ask_each(
-    job: _Job, command: str, question: Mapping[str, Any], indexes: range | list[int], seconds: float | None = None
+    job: _Job, command: str, question: Mapping[str, Any], indexes: range | list[int]
 ) -> list[Answer | BackendError]:
     """Ask some hosts of a job, at the same time."""
     hosts = [job.hosts[index] for index in indexes]

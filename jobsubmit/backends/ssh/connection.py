@@ -9,8 +9,9 @@ import re
 import select
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -20,6 +21,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from jobsubmit.agent.atomic_write import make_private
 from jobsubmit.backends.shared.agent_archive import agent_archive
 from jobsubmit.backends.ssh import bootstrap
+from jobsubmit.common.file_reading import read_blocks
 from jobsubmit.errors import BackendError
 
 T = TypeVar("T")
@@ -98,7 +100,7 @@ def ask(
     root: str,
     command: str,
     question: Mapping[str, Any],
-    payload: bytes = b"",
+    payload: bytes | Sequence[Path] = b"",
     *,
     seconds: float = _ANSWER_SECONDS,
 ) -> Answer:
@@ -117,7 +119,7 @@ def ask(
     if answer.document.get("needs_agent"):
         answer = _ask(host, _input(root, command, question, agent_archive(), payload), seconds)
     if "error" in answer.document:
-        raise BackendError(f"{host}: {answer.document['error']}", f"look there: ssh {host}")
+        raise BackendError(f"{host}: {answer.document['error']}", f"log in and look for the cause: ssh {host}")
     return answer
 
 
@@ -130,7 +132,7 @@ def open_stream(
     process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdin
     try:
-        process.stdin.write(_input(root, command, question, b"", b""))
+        process.stdin.writelines(_input(root, command, question, b"", b""))
         process.stdin.flush()
         if not keeps_input:
             process.stdin.close()
@@ -153,11 +155,14 @@ def ask_all(hosts: Iterable[str], ask_one: Callable[[str], T]) -> dict[str, T | 
         return dict(zip(names, pool.map(tried, names), strict=True))
 
 
-def _ask(host: str, text: bytes, seconds: float) -> Answer:
+def _ask(host: str, blocks: Iterable[bytes], seconds: float) -> Answer:
     with tempfile.TemporaryFile() as errors:  # a pipe would stay open as long as the shared connection
         process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        pipe, process.stdin = process.stdin, None
+        assert pipe
+        threading.Thread(target=_write, args=(pipe, blocks), daemon=True).start()
         try:
-            output, _ = process.communicate(text, timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as error:
             _abandon(process)
             raise _silence(host, seconds) from error
@@ -169,6 +174,12 @@ def _ask(host: str, text: bytes, seconds: float) -> Answer:
             raise _refusal(host, process.returncode, errors)
     line, _, data = rest.partition(b"\n")
     return Answer(_parse(host, line), data)
+
+
+def _write(pipe: IO[bytes], blocks: Iterable[bytes]) -> None:
+    with suppress(OSError), pipe:  # who does not read it says why
+        for block in blocks:
+            pipe.write(block)
 
 
 def _abandon(process: subprocess.Popen[bytes]) -> None:
@@ -183,7 +194,7 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
 
 def _silence(host: str, seconds: float) -> BackendError:
     text = f"{host} did not answer within {seconds:.0f} s"
-    problem = BackendError(text, f"look whether it works: ssh {host} true", may_pass=True)
+    problem = BackendError(text, f"try to log in: ssh {host} true", may_pass=True)
     _silent[host] = (time.monotonic() + _SILENT_SECONDS, problem)
     return problem
 
@@ -201,7 +212,9 @@ def _parse(host: str, line: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise BackendError(f"{host}: its agent gave no answer", f"look there: ssh {host}", may_pass=True)
+        raise BackendError(
+            f"{host}: its agent gave no answer", f"log in and look for the cause: ssh {host}", may_pass=True
+        )
     return found
 
 
@@ -218,7 +231,7 @@ def _refusal(host: str, code: int, errors: IO[bytes]) -> BackendError:
     elif re.search(r"(?:Permission denied|no such identity)", words):
         hint = f"set up a key that needs no password, or load it into your SSH agent: ssh-copy-id {host}"
     else:
-        hint, is_permanent = f"look whether it works: ssh {host} true", False
+        hint, is_permanent = f"try to log in: ssh {host} true", False
     return BackendError(f"{host} cannot be reached with ssh: {words}", hint, may_pass=not is_permanent)
 
 
@@ -247,7 +260,10 @@ def _agent_name() -> str:
     return hashlib.sha256(agent_archive()).hexdigest()[:16]
 
 
-def _input(root: str, command: str, question: Mapping[str, Any], agent: bytes, payload: bytes) -> bytes:
+def _input(
+    root: str, command: str, question: Mapping[str, Any], agent: bytes, payload: bytes | Sequence[Path]
+) -> Iterator[bytes]:
+    """Yield what a host reads: the bootstrap, a header, the agent if it goes along, and a payload or files."""
     header = {
         "root": root,
         "mark": _MARK,
@@ -256,7 +272,12 @@ def _input(root: str, command: str, question: Mapping[str, Any], agent: bytes, p
         "command": command,
         "question": question,
     }
-    return _program() + json.dumps(header).encode() + b"\n" + agent + payload
+    yield _program() + json.dumps(header).encode() + b"\n" + agent
+    if isinstance(payload, bytes):
+        yield payload
+        return
+    for path in payload:
+        yield from read_blocks(str(path))
 
 
 def clock_of(host: str, root: str, question: Mapping[str, Any]) -> tuple[dict[str, Any], float]:

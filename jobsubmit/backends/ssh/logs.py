@@ -43,7 +43,9 @@ class HostLines:
                 yield from self.read(follow=follow)
                 return
             if "error" in document:
-                raise BackendError(f"{self.host}: {document['error']}", f"look there: ssh {self.host}")
+                raise BackendError(
+                    f"{self.host}: {document['error']}", f"log in and look for the cause: ssh {self.host}"
+                )
             self.is_known = document.get("is_known") is True
             for data in stream.output:
                 line = self._parse(data)

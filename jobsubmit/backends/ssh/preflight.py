@@ -64,7 +64,7 @@ def _of_each(spec: SshBackendSpec, found: Mapping[str, HostFacts], *, needs_torc
         users = facts["gpu_users"] if not spec.share_gpus else []
         strangers = [user for user in users if ", job " not in user]
         if strangers:
-            hint = "end that process, choose another host, or set backend.share_gpus: true to use the GPU together"
+            hint = "end that process, choose another host, or set backend.share_gpus: true to share the GPU with it"
             yield Problem(f"{host}: {strangers[0]}", hint)
 
 
@@ -75,7 +75,7 @@ def _of_room(spec: SshBackendSpec, host: str, facts: Mapping[str, Any]) -> Itera
     memory = facts["shared_memory"]
     if facts["gpus"] and memory is not None and memory < _LEAST_SHARED_MEMORY:
         text = f"{host}: /dev/shm has only {memory >> 20} MiB left, and NCCL and data loaders need it"
-        yield Problem(text, "remove what lies there, or make it larger: mount -o remount,size=8G /dev/shm")
+        yield Problem(text, "delete files in /dev/shm, or make it larger (as root): mount -o remount,size=8G /dev/shm")
 
 
 def _of_all(found: Mapping[str, HostFacts]) -> Iterator[Problem]:
@@ -90,11 +90,13 @@ def _of_all(found: Mapping[str, HostFacts]) -> Iterator[Problem]:
             versions = {host: version or "none" for host, version in versions.items()}
         if len({version for version in versions.values() if version}) > 1:
             listed = ", ".join(f"{version} on {host}" for host, version in versions.items() if version)
-            yield Problem(f"the versions of {title} differ: {listed}", "install the same on all hosts")
+            yield Problem(f"the versions of {title} differ: {listed}", "install the same version on all hosts")
     drivers = {host: facts["driver"] for host, (facts, _) in found.items() if facts["gpus"]}
     if any(drivers.values()) and not all(drivers.values()):
         without = next(host for host, driver in drivers.items() if not driver)
-        yield Problem(f"{without} has GPUs, but NVIDIA's driver is not loaded", f"look there: ssh {without} nvidia-smi")
+        yield Problem(
+            f"{without} has GPUs, but NVIDIA's driver is not loaded", f"see what this prints: ssh {without} nvidia-smi"
+        )
     ahead = max(found, key=lambda host: found[host].skew)
     behind = min(found, key=lambda host: found[host].skew)
     apart = found[ahead].skew - found[behind].skew
@@ -116,13 +118,15 @@ def _of_network(
     try:
         opened = stream.document(_ANSWER_SECONDS)
         if "error" in opened:
-            yield Problem(f"{first}: {opened['error']}", f"look there: ssh {first}")
+            yield Problem(f"{first}: {opened['error']}", f"log in and look for the cause: ssh {first}")
             return
         question = {"addresses": places, "ports": opened["ports"]}
         answers = ask_all(others, lambda host: ask(host, spec.workdir, "reach", question).document["problems"])
     finally:
         stream.close()
-    usable = found[first].facts.get("interface") or "the one with this address"
+    for place, problem in opened["problems"].items():
+        yield Problem(f"{first} cannot listen at {place}: {problem}", f"log in and look for the cause: ssh {first}")
+    usable = found[first].facts.get("interface") or f"the one with the address {address}"
     for host, problems in answers.items():
         if isinstance(problems, BackendError):
             yield Problem(problems.message, problems.hint)

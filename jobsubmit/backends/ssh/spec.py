@@ -37,7 +37,7 @@ class SshBackendSpec(BackendSpec):
     spares: StrictInt = Field(
         0,
         ge=0,
-        description="How many of the hosts, the last ones, wait to replace a host that is lost, at a restart.",
+        description="Number of spare hosts, taken from the end of `hosts`; at a restart, a spare host replaces a lost one.",
         examples=[1],
     )
     python: HostPath | None = Field(
@@ -48,17 +48,17 @@ class SshBackendSpec(BackendSpec):
     )
     workdir: HostPath = Field(
         "~/.jobsubmit",
-        description="Folder on each host for the files of jobs, and for code that several jobs share.",
+        description="Folder on each host for the files of jobs, and for code and inputs that several jobs share.",
         examples=["/data/me/jobsubmit"],
     )
     interface: Interface | None = Field(
         None,
-        description="Network interface between the hosts. Left out: the one where you log in.",
+        description="Network interface between the hosts. Left out: the one of your SSH connection.",
         examples=["eth0"],
     )
     share_gpus: StrictBool = Field(
         False,
-        description="Start although other processes use the GPUs of a host.",
+        description="Start the job even if other processes use the GPUs of a host.",
         examples=[True],
     )
 
