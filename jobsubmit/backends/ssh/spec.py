@@ -37,7 +37,7 @@ class SshBackendSpec(BackendSpec):
     spares: StrictInt = Field(
         0,
         ge=0,
-        description="Number of spare hosts, taken from the end of `hosts`; at a restart, a spare host replaces a lost one.",
+        description="Number of spare hosts, taken from the end of `hosts`. At a restart, they replace lost ones.",
         examples=[1],
     )
     python: HostPath | None = Field(
