@@ -47,6 +47,9 @@ class JobDirectory:
         # Whoever wants the job to end writes it: empty, or its grace time in seconds.
         self.cancel = os.path.join(path, "cancel")
 
+        # Whoever runs this node for an engine of ours writes it: the grace time of its processes, in seconds.
+        self.stop = os.path.join(path, "stop")
+
     def log_of(self, node: int, rank: int | None, stream: str) -> str:
         """Return the log of one stream of a rank, or of its node apart from its ranks."""
         name = "node-%d" % node if rank is None else "rank-%d" % rank

@@ -25,11 +25,13 @@ def sign_url(
     *,
     query: Mapping[str, str] | None = None,
     keys: tuple[str, str, str] | None = None,
+    valid: int = _VALID_SECONDS,
 ) -> str:
     """Return the address of an object with a signature for one method. Raises OSError if there are no keys.
 
     `now` is the time of the signature, as 20261121T120000Z; default: the current time. `query` are parameters of the
-    request, and `keys` are key id, secret and session token; default: those of the environment.
+    request, and `valid` is how many seconds the signature lasts. `keys` are key id, secret and session token; default:
+    those of the environment.
     """
     key, secret, token = keys or _keys_of_environment()
     now = now or datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -39,7 +41,7 @@ def sign_url(
         "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": "%s/%s" % (key, scope),
         "X-Amz-Date": now,
-        "X-Amz-Expires": str(_VALID_SECONDS),
+        "X-Amz-Expires": str(valid),
         "X-Amz-SignedHeaders": "host",
     }
     if token:

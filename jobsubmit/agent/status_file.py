@@ -52,8 +52,13 @@ def ask_cancel(job_dir: str, grace: float | None) -> None:
 
 def cancel_grace(job_dir: str, usual: float) -> float | None:
     """Return the grace time of a cancellation, or None if the job was not cancelled."""
+    return read_grace(JobDirectory(job_dir).cancel, usual)
+
+
+def read_grace(path: str, usual: float) -> float | None:
+    """Return the grace time in a file, `usual` if it names none, and None if there is no file."""
     try:
-        grace = float(read_file(JobDirectory(job_dir).cancel).decode("ascii", "replace") or usual)
+        grace = float(read_file(path).decode("ascii", "replace") or usual)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

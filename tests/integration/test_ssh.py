@@ -130,6 +130,18 @@ def test_a_spare_host_takes_the_place_of_a_lost_one(
     assert any("gpu3 runs node 1" in note for note in status["details"]["notes"])
 
 
+def test_a_host_that_is_lost_while_a_restart_waits_ends_the_job(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+) -> None:
+    text = "import os, sys, time\ntime.sleep(1)\nsys.exit(3 * (os.environ['NODE_RANK'] == '1'))\n"
+    name = handle(jobsubmit("create", job(1, text, restarts={"max": 2, "backoff": "30s"}), "--detach").stdout)
+    wait_until(jobsubmit, name, ("RECOVERING",))
+    hosts.power_off(2)
+    status = wait_until(jobsubmit, name, ("FAILED", "LOST"), 60)
+    assert (status["state"], status["reason"]) == ("FAILED", "NODE_FAILED")
+    assert "no spare host is left" in status["message"]
+
+
 def test_a_second_job_waits_and_says_for_whom(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
     first = handle(jobsubmit("create", job(1000), "--detach", "--job-id", "the-first").stdout)
     wait_for_line(jobsubmit, first, "step 2")
@@ -222,6 +234,11 @@ def test_a_damaged_copy_is_not_used_twice(jobsubmit: Command, job: Callable[...,
     assert jobsubmit.json("create", file, "--follow")["state"] == "SUCCEEDED"
 
 
+def test_a_folder_of_somebody_else_is_not_used(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
+    assert hosts.ssh(1, f"mkdir -p /home/scratch/cache/agents && chown {USER} /home/scratch").returncode == 0
+    refused(jobsubmit, job(nodes=1, backend={"workdir": "/home/scratch"}), "/home/scratch belongs to somebody else")
+
+
 def test_another_work_folder(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path) -> None:
     work = tmp_path / "work"
     backend = {"workdir": str(work)}
@@ -246,17 +263,19 @@ def test_secrets_stand_nowhere_on_a_host(jobsubmit: Command, job: Callable[..., 
         assert not [path for path in kept if stat.S_IMODE(path.lstat().st_mode) & 0o077 and "cache" not in path.parts]
 
 
+@pytest.mark.parametrize("tail", [(), ("--tail", "1")])
 def test_a_line_is_followed_once_although_connections_break(
-    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+    tail: tuple[str, ...], jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
 ) -> None:
     name = handle(jobsubmit("create", job(40), "--detach").stdout)
-    follower = jobsubmit.start("logs", "-f", name)
+    follower = jobsubmit.start("logs", "-f", name, *tail)
     for _ in range(3):
         time.sleep(1.5)
         hosts.break_connections()
     output, _ = follower.communicate(timeout=60)
     for node in (0, 1):
-        assert re.findall(rf"^\[node {node}\] step (\d+)$", output, re.MULTILINE) == [str(n) for n in range(1, 41)]
+        steps = [int(step) for step in re.findall(rf"^\[node {node}\] step (\d+)$", output, re.MULTILINE)]
+        assert steps == list(range(steps[0] if tail else 1, 41))
 
 
 # ── before the start ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _ANSWER_SECONDS = 60
+_VALID_SECONDS = 7 * 24 * 3600  # of a signature: S3 allows no more, and a large input takes long
 _LARGE, _PART = 64 << 20, 16 << 20  # bytes: from where on an object goes in parts, and of a part
 _MOST_PARTS = 9_000
 
@@ -47,7 +48,7 @@ class Bucket:
     def address(self, key: str, method: str = "GET", query: Mapping[str, str] | None = None) -> str:
         """Return an address of an object with a signature for one method."""
         url = self.base + urllib.parse.quote(key)
-        return sigv4.sign_url(url, method, self.region, query=query, keys=self.keys)
+        return sigv4.sign_url(url, method, self.region, query=query, keys=self.keys, valid=_VALID_SECONDS)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield key, size and tag of every object below a prefix."""
@@ -93,8 +94,8 @@ class Bucket:
         tags = []
         with open(path, "rb") as stream:
             for number, part in enumerate(iter(lambda: stream.read(size), b""), start=1):
-                self._ask("PUT", key, part, {"partNumber": str(number), "uploadId": upload})
-                tags.append((number, _md5(part).hexdigest()))  # type: ignore[call-arg,unused-ignore] # from Python 3.9
+                _, tag = self._exchange("PUT", key, part, {"partNumber": str(number), "uploadId": upload})
+                tags.append((number, tag))
         listed = "".join("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>" % tag for tag in tags)
         body = "<CompleteMultipartUpload>%s</CompleteMultipartUpload>" % listed
         answer = self._ask("POST", key, body.encode(), {"uploadId": upload})
@@ -103,6 +104,12 @@ class Bucket:
 
     def _ask(self, method: str, key: str, data: bytes | None = None, query: Mapping[str, str] | None = None) -> bytes:
         """Send a request, again after what may pass, and return the body of the answer."""
+        return self._exchange(method, key, data, query)[0]
+
+    def _exchange(
+        self, method: str, key: str, data: bytes | None = None, query: Mapping[str, str] | None = None
+    ) -> tuple[bytes, str]:
+        """Return the body of the answer, and its tag."""
         headers = {"Content-Type": "application/octet-stream"}
         if data is not None:
             digest = _md5(data).digest()
@@ -113,7 +120,7 @@ class Bucket:
             request = urllib.request.Request(address, data=data, method=method, headers=headers)
             try:
                 with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=self.context) as answer:
-                    return bytes(answer.read())
+                    return bytes(answer.read()), answer.headers.get("ETag", "").strip('"')
             except urllib.error.HTTPError as error:
                 if error.code not in PASSING_STATUSES:
                     self._refused(key, method, error)

@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from .. import fetch
-from ..atomic_write import make_private, read_file, replace_file
+from ..atomic_write import append_whole, make_private, read_file
 from ..authorities import trust
 from ..protocol import DataAccess, FetchCode
 from .bucket import Bucket, BucketError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"  # the end of the file that is locked while somebody needs a cached input
 _ERRORS = (BucketError, *fetch.fetch_errors())  # type: tuple[type[Exception], ...]
+_PART = ".jobsubmit-part"  # the end of a name, until the file is complete
 _MANIFEST, _ARCHIVE = ".manifest.json", ".tar.gz"
 
 
@@ -46,7 +47,7 @@ class Carrier:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.known = _read_known(load["known"])  # of each copied file, by its path: size and time of change
+        self.known = _read_known(load["known"])  # of each copied file, by its path: time of change and size
 
     def run(self) -> int:
         """Copy everything; return the exit code."""
@@ -59,8 +60,12 @@ class Carrier:
                 text = "%s %s: %s" % (mount["kind"], mount["name"], str(error) or type(error).__name__)
                 sys.stderr.write("jobsubmit: %s\n" % text)
                 failed = 1
-        replace_file(self.load["known"], json.dumps(self.known))
         return failed
+
+    def _note(self, name: str, value: Any) -> None:
+        """Remember something beyond the end of this process, however that ends."""
+        self.known[name] = value
+        append_whole(self.load["known"], json.dumps([name, value]).encode() + b"\n")
 
     def _place(self, mount: dict[str, Any]) -> tuple[Bucket, str]:
         """Return the bucket of a mount, and the key of its folder."""
@@ -111,22 +116,25 @@ class Carrier:
             if not relative or relative.endswith("/"):
                 continue
             destination = fetch.safe_path(path, relative)
-            if self.known.get("tag:" + destination) == tag or self._is_own(destination):
-                continue
-            temporary = destination + ".jobsubmit-part"
+            is_sent = "sent:" + destination in self.known and not os.path.exists(destination)
+            if is_sent or self.known.get("tag:" + destination) == tag or self._is_own(destination):
+                continue  # this node has removed it, has it, or has something newer
+            fetch.require_room(path, [size])
+            temporary = destination + _PART
             fetch.download(bucket.address(name), temporary, size)
             self._put_in_place(temporary, destination)
-            self.known["tag:" + destination] = tag
+            self._note("tag:" + destination, tag)
 
     def _is_own(self, path: str) -> bool:
         """Return whether this node has written a file since it was copied."""
-        return os.path.exists(path) and self.known.get(path) != _mark_of(path)
+        is_sent = "sent:" + path in self.known
+        return os.path.exists(path) and (is_sent or self.known.get(path) != _mark_of(path))
 
     def _put_in_place(self, source: str, path: str) -> None:
         if not self._is_own(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._note(path, _mark_of(source))  # first: it keeps time and size, and must not look like one of our own
             os.replace(source, path)
-            self.known[path] = _mark_of(path)
 
     # ── while it runs, and at its end ───────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +147,7 @@ class Carrier:
         changed = [(mark, name) for mark, name in marked if mark and self.known.get(name) != mark]
         if changed and "manifest:" + key not in self.known:
             bucket.remove(key + _MANIFEST)  # of an earlier job: it would hide what is sent now
-            self.known["manifest:" + key] = True
+            self._note("manifest:" + key, True)
         sent = 0
         for mark, name in changed:
             try:
@@ -147,7 +155,8 @@ class Carrier:
             except FileNotFoundError:
                 continue  # the training has removed it
             if _mark_of(name) == mark:  # else it was written meanwhile, and is sent again
-                self.known[name] = mark
+                self._note(name, mark)
+                self._note("sent:" + name, True)
             sent += 1
         if sent:
             address = "%s/%s" % (bucket.name, key)
@@ -192,7 +201,7 @@ def _files_below(folder: str) -> Iterator[str]:
     for above, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(above, name)
-            if os.path.isfile(path) and not name.endswith(".jobsubmit-part"):
+            if os.path.isfile(path) and not name.endswith(_PART):
                 yield os.path.relpath(path, folder)
 
 
@@ -207,10 +216,17 @@ def _mark_of(path: str) -> list[int]:
 
 def _read_known(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(read_file(path))
-    except (OSError, ValueError):
+        lines = read_file(path).split(b"\n")
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
+    found = {}
+    for line in lines:
+        try:
+            name, value = json.loads(line)
+        except (ValueError, TypeError):
+            continue  # incomplete
+        found[name] = value
+    return found
 
 
 def main() -> int:

@@ -132,7 +132,7 @@ def _only_grows(name: str) -> bool:
 def _lines(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
     folder = job_folder(root, question)
     _say({"is_known": os.path.isdir(folder)})
-    lines.LineServer(folder, question["query"]).run(follow=question["follow"])
+    lines.LineServer(folder, question["query"]).run(stream if question["follow"] else None)
     return None
 
 

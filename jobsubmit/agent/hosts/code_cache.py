@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+from contextlib import suppress
 from urllib.request import url2pathname
 
 from .. import fetch
@@ -84,7 +85,6 @@ def fill(root: str, order: FetchOrder) -> FetchOrder:
             "manifest": _kept(root, name + "/" + _MANIFEST, code["manifest"]),
         }
         kept["code"] = addresses
-    trim(root, MOST_BYTES)
     return kept
 
 
@@ -138,8 +138,12 @@ def size(root: str) -> int:
 def _size_of(path: str) -> int:
     if not os.path.isdir(path):
         return os.lstat(path).st_size if os.path.lexists(path) else 0
-    folders = os.walk(path)
-    return sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in folders for name in names)
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
 
 
 def _is_needed(path: str) -> bool:
@@ -166,14 +170,17 @@ def trim(root: str, most: int) -> None:
         folder = os.path.join(_cache(root), kind)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
-            if not path.endswith(LOCK) and not _is_needed(path):
+            if "." in name or _is_needed(path):
+                continue  # a lock, what is being fetched now, or what a node reads
+            with suppress(OSError):  # another job has removed it
                 entries.append((os.stat(path).st_mtime, _size_of(path), path))
     left = sum(entry[1] for entry in entries)
     for _, bytes_of_entry, path in sorted(entries):
         if left <= most:
             return
         left -= bytes_of_entry
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
+        with suppress(OSError):
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)

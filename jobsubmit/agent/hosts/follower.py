@@ -7,6 +7,7 @@ import socket
 import time
 
 from .. import status_file
+from ..atomic_write import when_there_is_room
 from ..protocol import VERSION, HostAssignment, NodeStatus
 from .channel import Channel
 from .leader import BEAT_SECONDS, LOST_SECONDS
@@ -43,18 +44,20 @@ class Follower:
         beat_due = 0.0
         while True:
             select.select([] if channel.is_over else [connection], [], [], _LOOK_SECONDS)
-            for message in channel.receive():
-                if message["what"] == "end":
-                    status_file.write_status(self.folder, message["status"])
-                    channel.close()
-                    return
-                self.member.handle(message)
             for answer in self.member.poll():
                 channel.send(answer)
+            messages = channel.receive()
+            is_silent = time.monotonic() - channel.heard_at > LOST_SECONDS
+            for message in messages:
+                if message["what"] == "end":
+                    channel.close()
+                    self._write(message["status"])
+                    return
+                self.member.handle(message)
             if time.monotonic() >= beat_due:
                 beat_due = time.monotonic() + BEAT_SECONDS
                 channel.send({"what": "beat"})
-            if channel.is_over or time.monotonic() - channel.heard_at > LOST_SECONDS:
+            if channel.is_over or is_silent:
                 how = "the connection to its agent ended" if channel.is_over else "no answer for %d s" % LOST_SECONDS
                 channel.close()
                 self._end_alone("node 0 was lost: %s is gone (%s)" % (leader, how))
@@ -69,4 +72,7 @@ class Follower:
         status: NodeStatus = {"version": VERSION, "state": "FAILED", "reason": reason, "message": text, "failure": None}
         if status_file.cancel_grace(self.folder, 0) is not None:
             status.update({"state": "CANCELLED", "reason": "", "message": ""})
-        status_file.write_status(self.folder, {**status, "ended": time.time()})
+        self._write({**status, "ended": time.time()})
+
+    def _write(self, status: NodeStatus) -> None:
+        when_there_is_room(lambda: status_file.write_status(self.folder, status))

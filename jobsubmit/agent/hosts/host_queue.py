@@ -27,7 +27,7 @@ class HostQueue:
         make_private(self.folder)
         self.job_id = job_id
         self.ticket_name = "%017.3f-%s" % (submitted, job_id)
-        self.ticket: int | None = _hold(os.path.join(self.folder, self.ticket_name))
+        self.ticket: int | None = _hold_ticket(os.path.join(self.folder, self.ticket_name))
         self.taken: int | None = None
         self.died = ""  # a job that had the host, and did not give it back
 
@@ -82,6 +82,19 @@ def _hold(path: str) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _hold_ticket(path: str) -> int:
+    """Return a descriptor that holds the lock of a new file, even if another job looks at it at this moment."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass  # the other took it for one of a dead job
+        os.close(descriptor)
 
 
 def _is_held(path: str) -> bool:

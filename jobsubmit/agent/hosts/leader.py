@@ -9,8 +9,10 @@ from __future__ import annotations
 import selectors
 import socket
 import time
+import traceback
 
 from .. import events, status_file
+from ..atomic_write import is_full, when_there_is_room
 from ..protocol import VERSION, HostAssignment, HostMessage, NodeStatus, Restart
 from ..recovery.outcome import Outcome, find_outcome
 from ..recovery.restart_policy import wants_restart
@@ -24,7 +26,6 @@ _LOOK_SECONDS = 0.05
 _GATHER_SECONDS = 30.0  # for all hosts to connect
 _GREETING_SECONDS = 5.0
 _QUEUE_SECONDS = 1.0
-_END_SECONDS = 40.0  # beyond the grace, for a node to end
 _FAREWELL_SECONDS = 2.0
 _MOST_STRANGERS = 64
 
@@ -68,6 +69,7 @@ class Leader:
         self.ended = {}  # type: dict[int, NodeStatus] # of the running attempt, by node
         self.place = {}  # type: dict[int, _Host] # of each node of the running attempt
         self.attempt = 0
+        self.is_unwritten = False
         self.beat_due = self.began = 0.0
         self.grace: float | None = None  # of a cancellation that was passed on
         self.status: NodeStatus = {
@@ -92,7 +94,8 @@ class Leader:
             outcome = self._attempts()
         except Outcome as early:
             outcome = early
-        except OSError as error:
+        except Exception as error:
+            traceback.print_exc()
             outcome = Outcome("FAILED", "AGENT_FAILED", "the agent of %s failed: %s" % (self.hosts[0].name, error))
         self._finish(outcome)
 
@@ -169,6 +172,9 @@ class Leader:
         """Give each node a host: the one it had, or a spare one if that is lost."""
         kept = {node: host for node, host in self.place.items() if not host.is_lost}
         spare = [host for host in self._usable() if host not in kept.values()]
+        if len(kept) + len(spare) < self.request["nodes"]:
+            lost = next(host for host in self.hosts if host.is_lost)
+            raise Outcome("FAILED", "NODE_FAILED", "%s; no spare host is left" % lost.lost_because)
         for node in range(self.request["nodes"]):
             if node not in kept:
                 kept[node] = spare.pop(0)
@@ -210,12 +216,8 @@ class Leader:
         for node, host in self.place.items():
             if node not in self.ended:
                 host.send({"what": "stop", "grace": grace})
-        usual = max(USUAL_GRACE_SECONDS, self.grace or 0.0)
-        deadline = time.monotonic() + (usual if grace is None else grace) + _END_SECONDS
         while any(node not in self.ended and not host.is_lost for node, host in self.place.items()):
-            self._tick()
-            if time.monotonic() > deadline:
-                return
+            self._tick()  # each host sees to it that its node ends, or is lost
 
     def _prepare_restart(self, outcome: Outcome, detected_at: float) -> None:
         policy = self.request["restarts"]
@@ -244,19 +246,15 @@ class Leader:
 
     def _finish(self, outcome: Outcome) -> None:
         self._event("end", state=outcome.state, reason=outcome.reason)
-        self._write(
-            state=outcome.state,
-            reason=outcome.reason,
-            message=outcome.message,
-            failure=outcome.failure,
-            ended=time.time(),
-        )
-        for host in self.hosts:
+        self.status.update({"state": outcome.state, "reason": outcome.reason, "message": outcome.message})
+        self.status.update({"failure": outcome.failure, "ended": time.time()})
+        for host in self.hosts:  # first: this host may have no room to write it down now
             host.send({"what": "end", "status": self.status})
         self.member.queue.leave()
         deadline = time.monotonic() + _FAREWELL_SECONDS
         while time.monotonic() < deadline and any(host.channel and not host.channel.is_over for host in self.hosts):
             self._pump()  # they close the connection once they have read it
+        when_there_is_room(self._write)
 
     # ── all the time ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -285,6 +283,8 @@ class Leader:
     def _pump(self) -> None:
         self.selector.select(_LOOK_SECONDS)
         self._accept()
+        if self.is_unwritten:
+            self._write()
         now = time.monotonic()
         is_beat = now >= self.beat_due
         self.beat_due = now + BEAT_SECONDS if is_beat else self.beat_due
@@ -308,13 +308,15 @@ class Leader:
 
     def _accept(self) -> None:
         try:
-            while len(self.strangers) < _MOST_STRANGERS:
+            while True:
                 connection, _ = self.listener.accept()
+                if len(self.strangers) >= _MOST_STRANGERS:
+                    self._forget(self.strangers.pop(0))
                 channel = Channel(connection, self.assignment["key"], is_listener=True)
                 self.selector.register(connection, selectors.EVENT_READ)
                 self.strangers.append(channel)
-        except BlockingIOError:
-            pass
+        except OSError:
+            pass  # there is none, or it is gone already
         for channel in self.strangers[:]:
             host: _Host | None = None
             for message in channel.receive():
@@ -359,4 +361,10 @@ class Leader:
         if fields.get("state", self.status["state"]) != self.status["state"] and "ended" not in fields:
             self._event("state", state=fields["state"], message=fields.get("message", ""))
         self.status.update(fields)  # type: ignore[typeddict-item]
-        status_file.write_status(self.folder, self.status)
+        try:
+            status_file.write_status(self.folder, self.status)
+            self.is_unwritten = False
+        except OSError as error:
+            if not is_full(error) or "ended" in self.status:
+                raise
+            self.is_unwritten = True  # until there is room

@@ -6,6 +6,7 @@ import fcntl
 import glob
 import os
 import re
+import select
 import sys
 import time
 from collections import deque
@@ -17,32 +18,39 @@ from ..logs.reading import LineReader
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from ..logs.index import Line, Source
 
 _LOOK_SECONDS, _SILENT_SECONDS = 0.1, 0.25
+_ROUNDED = 0.001  # seconds: the client knows times rounded
 _FIRST_LOOK_BACK, _FURTHER = 1 << 16, 16
 
 
 class LineServer:
-    """Writes the lines that a query selects: node, rank, stream, since, tail, grep; the first `skip` are left out."""
+    """Writes the lines that a query selects: node, rank, stream, since, tail, grep; only those that come `after`."""
 
     def __init__(self, folder: str, query: dict[str, Any]) -> None:
         self.folder, self.query = folder, query
         self.readers = {}  # type: dict[str, LineReader]
         self.pattern = re.compile(query["grep"]) if query.get("grep") else None
-        self.number, self.skip = 0, query.get("skip", 0)
+        self.number = 0
+        # The time of the last line that the client has, and how many lines of that time it has.
+        self.after: float = (query.get("after") or (0.0, 0))[0]
+        self.of_that_time: int = (query.get("after") or (0.0, 0))[1]
 
-    def run(self, *, follow: bool) -> None:
-        """Write the lines; with `follow`, wait for more until the job has ended here."""
+    def run(self, client: BinaryIO | None = None) -> None:
+        """Write the lines; with a client, wait for more until the job has ended here, or the client is gone."""
+        follow = client is not None
         tail = self.query.get("tail")
         if tail is not None:
             self._write(self._tail(tail, is_all=not (follow and is_alive(self.folder))))
-        elif self.query.get("since") is not None:
+        elif max(self.query.get("since") or 0.0, self.after):
             for reader in self._all():
-                reader.since(self.query["since"])
-        while follow:
+                reader.since(max(self.query.get("since") or 0.0, self.after - _ROUNDED))
+        while client is not None:
+            if select.select([client], [], [], 0)[0]:
+                return
             is_last = not is_alive(self.folder)
             has_more = self._write(line for reader in self._all() for line in reader.new())
             if is_last:
@@ -92,11 +100,20 @@ class LineServer:
         """Write lines; return whether there was one."""
         before = self.number
         for line in self._chosen(lines):
+            if self._was_read(line):
+                continue
             self.number += 1
-            if self.number > self.skip:
-                sys.stdout.buffer.write(tag_line(line, self.number))
+            sys.stdout.buffer.write(tag_line(line, self.number))
         sys.stdout.buffer.flush()
         return self.number > before
+
+    def _was_read(self, line: Line) -> bool:
+        """Return whether the client had a line before its connection broke; it knows times as it was told them."""
+        moment = float("%.3f" % line[0])
+        if moment == self.after and self.of_that_time:
+            self.of_that_time -= 1
+            return True
+        return moment < self.after
 
 
 def _attempt_of(path: str) -> int:

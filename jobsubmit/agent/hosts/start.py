@@ -39,8 +39,10 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
         os.mkdir(folder, 0o700)
         _link_from_usual_root(os.path.dirname(folder))
     except FileExistsError:
-        text = "job %s already exists on this host: choose another --job-id, or delete that job"
-        raise StartError(text % assignment["job_id"]) from None
+        job = assignment["job_id"]
+        raise StartError(
+            "job %s already exists on this host: choose another --job-id, or delete that job" % job
+        ) from None
     except OSError as error:
         raise StartError("%s cannot be created: %s" % (folder, error.strerror)) from error
     replace_file(os.path.join(folder, REQUEST), code_cache.json_bytes(assignment["request"]))

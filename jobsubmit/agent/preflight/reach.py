@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, BinaryIO
 
-_LISTEN_SECONDS, _CONNECT_SECONDS = 8.0, 2.0
+_LISTEN_SECONDS, _CONNECT_SECONDS = 30.0, 2.0
 _GREETING = b"jobsubmit\n"
 
 

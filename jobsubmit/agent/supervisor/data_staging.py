@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..data.carry import Load
     from ..protocol import DataAccess
 
+CARRIER = "data.carry"  # the module that copies data
 _POLL_SECONDS = 0.05
 
 
@@ -37,7 +38,7 @@ def start_carrier(job: Job, what: str) -> subprocess.Popen[bytes]:
 
 
 def _start_own(job: Job, what: str, access: DataAccess) -> subprocess.Popen[bytes]:
-    carrier = job.start(agent_command("data.carry"), job.nodes[0], is_ours=True, stdin=subprocess.PIPE, cwd=job.dir)
+    carrier = job.start(agent_command(CARRIER), job.nodes[0], is_ours=True, stdin=subprocess.PIPE, cwd=job.dir)
     remote = [mount for mount in job.request["mounts"] if "://" in mount["uri"]]
     load: Load = {
         "what": what,
@@ -45,7 +46,7 @@ def _start_own(job: Job, what: str, access: DataAccess) -> subprocess.Popen[byte
         "mounts": [{**mount, "path": job.environments.mount_path(mount)} for mount in remote],
         "checkpoints_of": job.request["checkpoints_of"],
         "cache": job.assignment.get("cache", ""),
-        "known": os.path.join(job.shared.path, "data.json"),
+        "known": os.path.join(job.shared.path, "data.jsonl"),
     }
     assert carrier.stdin
     with suppress(BrokenPipeError), carrier.stdin as pipe:  # its log says why it would not read

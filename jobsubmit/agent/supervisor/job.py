@@ -165,6 +165,11 @@ class Job:
         """Return the grace time of a cancellation in seconds, or None if the job is not cancelled."""
         return status_file.cancel_grace(self.shared.path, USUAL_GRACE_SECONDS)
 
+    def stop_grace(self) -> float | None:
+        """Return the grace time in seconds that is left to the processes, if it is not the usual one."""
+        cancelled = self.cancel_grace()
+        return status_file.read_grace(self.files.stop, USUAL_GRACE_SECONDS) if cancelled is None else cancelled
+
     def begin_attempt(self, number: int) -> None:
         """Reset what is counted per attempt."""
         self.phases.begin_attempt(number)

@@ -133,7 +133,7 @@ class Supervisor:
             processes.send(orphan, 15)
         begun, usual = time.monotonic(), self._grace(outcome)
         while processes.reap():
-            wanted = self.job.cancel_grace()
+            wanted = self.job.stop_grace()
             if time.monotonic() - begun >= (usual if wanted is None else wanted):
                 break
             self.job.note_logs()

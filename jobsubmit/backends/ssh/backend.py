@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,22 +169,31 @@ class SshBackend:
         if concluded is not None:
             return _complete(job, concluded)
         answers = _refresh(job)
-        statuses = [job.mirror.status_of(index) for index in range(len(job.hosts))]
-        concluded = next((status for status in statuses if status and _is_over(status)), None)
-        if concluded is not None and not _may_differ(answers, statuses):
-            job.mirror.conclude(concluded)
-            return _complete(job, concluded)
-        return self._unfinished(job, answers, statuses[0] or _NOT_YET)
+        own = job.mirror.status_of(0)
+        if own is not None and _is_over(own):
+            job.mirror.conclude(own)
+            return _complete(job, own)
+        return self._unfinished(job, answers, own or _NOT_YET)
 
     def _unfinished(self, job: _Job, answers: list[Answer | BackendError], known: NodeStatus) -> JobStatus:
-        """Return the status of a job of which no host says how it ended; `known` is what host 0 said last."""
+        """Return the status of a job of which host 0 does not say how it ended; `known` is what it said last.
+
+        What another host has concluded counts only if no host runs the job: a host that was cut off has given up
+        although the others may continue. It is kept only if host 0 itself says that its agent is gone.
+        """
         first = answers[0]
         alive = [not isinstance(answer, BackendError) and answer.document.get("is_alive") is True for answer in answers]
         if not isinstance(first, BackendError) and alive[0]:
             return _complete(job, known, is_cancelled=first.document["is_cancelled"])
         if any(alive):
-            gone = f"{job.hosts[0]} does not answer; the other hosts end the job without it"
-            return replace(_complete(job, known), message=gone)
+            text = f"{job.hosts[0]} does not answer, and other hosts still run the job"
+            return replace(_complete(job, known), message=text)
+        others = (job.mirror.status_of(index) for index in range(1, len(job.hosts)))
+        concluded = next((status for status in others if status and _is_over(status)), None)
+        if concluded is not None:
+            if not isinstance(first, BackendError):
+                job.mirror.conclude(concluded)
+            return _complete(job, concluded)
         if isinstance(first, BackendError) and all(isinstance(answer, BackendError) for answer in answers):
             raise first
         if not any(not isinstance(answer, BackendError) and answer.document["is_known"] for answer in answers):
@@ -275,13 +284,6 @@ def _is_host(text: str) -> bool:
 
 def _is_over(status: NodeStatus) -> bool:
     return status["state"] in State.__members__ and not State(status["state"]).may_change
-
-
-def _may_differ(answers: list[Answer | BackendError], statuses: Sequence[NodeStatus | None]) -> bool:
-    """Return whether only other hosts say that the job is over, while host 0 still runs it."""
-    first = answers[0]
-    is_alive = not isinstance(first, BackendError) and first.document.get("is_alive") is True
-    return is_alive and not (statuses[0] and _is_over(statuses[0]))
 
 
 def _data_access(request: AgentRequest) -> DataAccess | None:

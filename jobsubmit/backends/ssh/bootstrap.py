@@ -24,6 +24,12 @@ if __name__ == "__main__":
     if sys.version_info < (3, 8):
         print(json.dumps({"error": "its python3 is %d.%d, and 3.8 or later is needed" % sys.version_info[:2]}))
         sys.exit()
+    if not os.path.isdir(root):
+        os.makedirs(root, 0o700)
+    for place in (root, os.path.dirname(agents), agents, folder):
+        if os.path.exists(place) and (os.stat(place).st_uid != os.getuid() or os.stat(place).st_mode & 0o022):
+            print(json.dumps({"error": "%s belongs to somebody else, or others can write to it" % place}))
+            sys.exit()
     if not os.path.isdir(folder):
         if not packed:
             print(json.dumps({"needs_agent": True}))

@@ -87,7 +87,8 @@ class Stream:
     def close(self) -> None:
         """End the command, and let go of its output."""
         if self.process.stdin:
-            self.process.stdin.close()
+            with suppress(OSError):
+                self.process.stdin.close()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

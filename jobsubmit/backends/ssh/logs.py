@@ -27,14 +27,14 @@ class HostLines:
 
     def __init__(self, host: str, index: int, root: str, job_id: str, query: LogQuery) -> None:
         self.host, self.index, self.root, self.job_id, self.query = host, index, root, job_id, query
-        self.count = 0
+        self.after = (0.0, 0)  # the time of the last line, and how many lines of that time were read
         self.is_known = False
         self.close: Callable[[], None] = lambda: None
         self.is_closed = False
 
     def read(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
-        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow))
+        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow), keeps_input=follow)
         self.close = stream.process.kill
         try:
             document = stream.document(_ANSWER_SECONDS)
@@ -50,7 +50,7 @@ class HostLines:
             for data in stream.output:
                 line = self._parse(data)
                 if line is not None:
-                    self.count += 1
+                    self.after = (line.time, self.after[1] + 1 if line.time == self.after[0] else 1)
                     yield line
             if stream.process.wait() != 0:
                 raise BackendError(f"{self.host}: the connection broke", may_pass=True)
@@ -60,14 +60,13 @@ class HostLines:
     def _question(self, *, follow: bool) -> dict[str, object]:
         query = self.query
         fields = {"node": query.node, "rank": query.rank, "stream": query.stream, "since": query.since}
-        tail = query.tail if self.count == 0 else None  # what came before a lost connection is skipped
+        is_first = self.after == (0.0, 0)
         grep = query.grep.pattern if query.grep else None
-        skip = self.count if query.tail is None else 0
-        chosen = {**fields, "tail": tail, "grep": grep, "skip": skip}
+        chosen = {**fields, "tail": query.tail if is_first else None, "grep": grep, "after": self.after}
         return {"job_id": self.job_id, "index": self.index, "query": chosen, "follow": follow}
 
     def _parse(self, data: bytes) -> LogLine | None:
-        found = TAGGED.fullmatch(data.rstrip(b"\n"))
+        found = TAGGED.fullmatch(data[:-1]) if data.endswith(b"\n") else None  # the connection broke within a line
         if found is None:
             return None
         moment, _, kind, number, mark, text = found.groups()
@@ -103,7 +102,7 @@ def _gap(source: HostLines, error: BackendError) -> LogLine:
 
 def follow(sources: list[HostLines], goes_on: Callable[[], bool]) -> Iterator[LogLine]:
     """Yield the lines of running agents as they come, in order of time as far as that is known."""
-    arrived: queue.Queue[tuple[int, LogLine | None]] = queue.Queue(_MOST_QUEUED)
+    arrived: queue.Queue[tuple[int, LogLine | Exception | None]] = queue.Queue(_MOST_QUEUED)
     over = threading.Event()
     for number, source in enumerate(sources):
         threading.Thread(target=_pump, args=(number, source, arrived, over, goes_on), daemon=True).start()
@@ -116,6 +115,8 @@ def follow(sources: list[HostLines], goes_on: Callable[[], bool]) -> Iterator[Lo
                     number, line = arrived.get(timeout=0 if any(waiting) else _LOOK_SECONDS)
                     if line is None:
                         running.discard(number)
+                    elif isinstance(line, Exception):
+                        raise line
                     else:
                         waiting[number].append((time.monotonic(), line))
                     if len(waiting[number]) > _MOST_QUEUED:
@@ -147,26 +148,34 @@ def _ripe(waiting: list[deque[tuple[float, LogLine]]], running: set[int]) -> Ite
 def _pump(
     number: int,
     source: HostLines,
-    arrived: queue.Queue[tuple[int, LogLine | None]],
+    arrived: queue.Queue[tuple[int, LogLine | Exception | None]],
     over: threading.Event,
     goes_on: Callable[[], bool],
 ) -> None:
     """Read the lines of one host to the end; where the connection breaks, go on after it as long as the job runs."""
+    try:
+        for line in _read_again(source, over, goes_on):
+            arrived.put((number, line))
+            if over.is_set():
+                return
+    except Exception as error:
+        arrived.put((number, error))
+    arrived.put((number, None))
+
+
+def _read_again(source: HostLines, over: threading.Event, goes_on: Callable[[], bool]) -> Iterator[LogLine]:
     last: BackendError | None = None
     while not over.is_set():
         try:
             for line in source.read(follow=True):
                 last = None
-                arrived.put((number, line))
-                if over.is_set():
-                    return
-            break
+                yield line
+            return
         except BackendError as error:
             if over.is_set():
                 return
-            if (last is not None and not goes_on()) or not error.may_pass:
-                arrived.put((number, _gap(source, error)))
-                break
+            if not error.may_pass or (last is not None and not goes_on()):
+                yield _gap(source, error)
+                return
             last = error
             over.wait(_AGAIN_SECONDS)
-    arrived.put((number, None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -78,7 +79,8 @@ class Mirror:
 
     def conclude(self, status: NodeStatus) -> None:
         """Keep how the job ended: nothing changes that, whatever becomes of its hosts."""
-        replace_file(str(self.folder / _CONCLUSION), json.dumps(status))
+        with suppress(OSError):  # another reader does the same
+            replace_file(str(self.folder / _CONCLUSION), json.dumps(status))
 
     @property
     def conclusion(self) -> NodeStatus | None:
@@ -95,11 +97,13 @@ class Mirror:
                 link = self.job / node.relative_to(self._of(index))
                 if not link.is_symlink():
                     make_private(str(link.parent))
-                    link.symlink_to(node)
+                    with suppress(FileExistsError):  # another reader was faster
+                        link.symlink_to(node)
         request = self._of(0) / "request.json"
         if request.exists() and not (self.job / request.name).exists():
             make_private(str(self.job))
-            (self.job / request.name).symlink_to(request)
+            with suppress(FileExistsError):
+                (self.job / request.name).symlink_to(request)
         return SharedFolder(self.job)
 
     def remove(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 import subprocess
@@ -17,9 +18,17 @@ import pytest
 from jobsubmit.agent.hosts import code_cache
 from jobsubmit.agent.hosts.channel import Channel
 from jobsubmit.agent.hosts.host_queue import HostQueue
-from jobsubmit.agent.protocol import HostMessage
+from jobsubmit.agent.protocol import HostMessage, NodeStatus
+from jobsubmit.backends.models import EVERYTHING, JobHandle, LogLine
+from jobsubmit.backends.ssh.backend import SshBackend
+from jobsubmit.backends.ssh.connection import Answer
+from jobsubmit.backends.ssh.logs import HostLines, follow
+from jobsubmit.backends.ssh.mirror import Mirror
 from jobsubmit.backends.ssh.preflight import HostFacts, _of_all, _of_each
 from jobsubmit.backends.ssh.spec import SshBackendSpec
+from jobsubmit.common.store_address import StoreAddress
+from jobsubmit.config import Settings
+from jobsubmit.errors import BackendError
 
 # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,6 +180,74 @@ def test_what_was_not_used_for_the_longest_time_goes_first(tmp_path: Path) -> No
 def test_a_name_cannot_leave_the_cache(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a name in the cache"):
         code_cache.missing(str(tmp_path), [name])
+
+
+# ── what hosts say of a job ─────────────────────────────────────────────────────────────────────────────────────────
+
+RUNNING: NodeStatus = {"state": "RUNNING", "reason": "", "message": ""}
+GIVEN_UP: NodeStatus = {"state": "FAILED", "reason": "NODE_FAILED", "message": "node 0 was lost", "ended": 1.0}
+SILENT = BackendError("gpu1 did not answer", may_pass=True)
+
+
+def told(*, is_alive: bool) -> Answer:
+    return Answer({"is_known": True, "is_alive": is_alive, "is_cancelled": False}, b"")
+
+
+@pytest.mark.parametrize(
+    ("answers", "state", "is_kept"),
+    [
+        ((told(is_alive=True), told(is_alive=False), told(is_alive=True)), "RUNNING", False),
+        ((SILENT, told(is_alive=False), told(is_alive=True)), "RUNNING", False),  # gpu2 was cut off and has given up
+        ((SILENT, told(is_alive=False), told(is_alive=False)), "FAILED", False),
+        ((told(is_alive=False), told(is_alive=False), told(is_alive=False)), "FAILED", True),
+    ],
+)
+def test_what_one_host_has_concluded_counts_only_if_none_runs_the_job(
+    answers: tuple[Answer | BackendError, ...],
+    state: str,
+    is_kept: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = SshBackend(Settings(StoreAddress(), None, tmp_path))
+    mirror = Mirror(tmp_path / "ssh/j")
+    mirror.remember(("gpu1", "gpu2", "gpu3"), "~/.jobsubmit")
+    for index, status in ((0, RUNNING), (1, GIVEN_UP)):
+        (mirror.folder / "hosts" / str(index)).mkdir(parents=True)
+        (mirror.folder / "hosts" / str(index) / "status.json").write_text(json.dumps(status))
+    monkeypatch.setattr("jobsubmit.backends.ssh.backend._refresh", lambda job: list(answers))
+    found = backend.status(JobHandle("ssh", "gpu1,gpu2,gpu3/j")).state
+    assert found in (state, "STARTING" if state == "RUNNING" else state)
+    assert (mirror.conclusion is not None) == is_kept
+
+
+class _Source(HostLines):
+    def __init__(self, problem: Exception) -> None:
+        super().__init__("gpu1", 0, "~", "j", EVERYTHING)
+        self.problem = problem
+
+    def read(self, *, follow: bool) -> Iterator[LogLine]:
+        raise self.problem
+        yield
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("broken"), BackendError("gone", may_pass=False)])
+def test_what_breaks_while_a_job_is_followed_ends_it(problem: Exception) -> None:
+    lines = follow([_Source(problem)], lambda: True)
+    if isinstance(problem, BackendError):
+        assert "gone" in next(lines).text
+        assert next(lines, None) is None
+    else:
+        with pytest.raises(RuntimeError):
+            next(lines)
+
+
+def test_a_line_that_was_cut_off_does_not_count() -> None:
+    source = HostLines("gpu1", 0, "~", "j", EVERYTHING)
+    assert source._parse(b"1.000 1 [rank 3] hello") is None
+    line = source._parse(b"1.000 1 [rank 3] hello\n")
+    assert line is not None
+    assert (line.rank, line.text) == (3, "hello")
 
 
 # ── what is wrong with hosts ────────────────────────────────────────────────────────────────────────────────────────
