@@ -336,7 +336,7 @@ def test_a_busy_gpu_is_named(jobsubmit: Command, job: Callable[..., Path], hosts
 def test_a_full_disk_is_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    assert hosts.ssh(2, f"mount -t tmpfs -o size=20m tmpfs {small}").returncode == 0
+    assert hosts.ssh(2, f"mount -t tmpfs -o size=20m,mode=700 tmpfs {small}").returncode == 0
     try:
         refused(jobsubmit, job(backend={"workdir": str(small)}), f"gpu2: the disk of {small} has only", "MiB left")
     finally:
@@ -409,12 +409,13 @@ node, folder = os.environ["NODE_RANK"], os.environ["JOBSUBMIT_CHECKPOINT_DIR"]
 data, out = os.environ["DATA"], os.environ["OUT"]
 print("read", open(os.path.join(data, "deep/x.txt")).read(), flush=True)
 print("has", sorted(os.listdir(folder)), flush=True)
+is_first = not os.listdir(folder)
 with open(os.path.join(out, "result-" + node), "w") as file:
     file.write("of node " + node)
 with open(os.path.join(folder, "shard-" + node), "w") as file:
     file.write("x" * int(sys.argv[1]) + node)
 time.sleep(1)
-if os.environ["JOBSUBMIT_RESTART_COUNT"] == "0" and node == "1":
+if is_first and node == "1":
     sys.exit(3)
 """
 

@@ -26,8 +26,8 @@ if __name__ == "__main__":
         sys.exit()
     if not os.path.isdir(root):
         os.makedirs(root, 0o700)
-    for place in (root, os.path.dirname(agents), agents, folder):
-        if os.path.exists(place) and (os.stat(place).st_uid != os.getuid() or os.stat(place).st_mode & 0o022):
+    for place, writers in ((root, 0o002), (os.path.dirname(agents), 0o022), (agents, 0o022), (folder, 0o022)):
+        if os.path.exists(place) and (os.stat(place).st_uid != os.getuid() or os.stat(place).st_mode & writers):
             print(json.dumps({"error": "%s belongs to somebody else, or others can write to it" % place}))
             sys.exit()
     if not os.path.isdir(folder):
