@@ -283,7 +283,6 @@ def _input(
 
 def clock_of(host: str, root: str, question: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the facts of a host, and how many seconds its clock is ahead, as exactly as the connection allows."""
-    ask(host, root, "missing", {"names": []})  # the agent and the connection are there from now on
     before = time.time()
     facts = ask(host, root, "facts", question).document
     return facts, float(facts["clock"]) - (before + time.time()) / 2
