@@ -114,7 +114,7 @@ class Strikes:
         self.ended[f"{target}: {state} {reason}".strip()] += 1
         allowed = {
             "client": ("SUCCEEDED", "LOST", "FAILED"),  # the last two: it struck while the job was submitted
-            "connection": ("SUCCEEDED", "LOST"),
+            "connection": ("SUCCEEDED", "LOST", *(("FAILED",) if reason == "NOT_SUBMITTED" else ())),
             "rank": ("SUCCEEDED",),
             "node": ("SUCCEEDED",),
             "agent": ("SUCCEEDED", "FAILED", "LOST"),

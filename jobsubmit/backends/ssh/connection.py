@@ -223,6 +223,8 @@ def _refusal(host: str, code: int, errors: IO[bytes]) -> BackendError:
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode("utf-8", "replace").splitlines() if line.strip()]
     words = lines[-1] if lines else f"ssh ended with exit code {code}"
+    if code < 0:
+        return BackendError(f"{host}: ssh was ended by signal {-code}", "run the command again", may_pass=True)
     if code != _OF_SSH:
         hint = f"it needs Python 3.8 or later as `python3`: try `ssh {host} python3 --version`"
         return BackendError(f"{host}: python3 cannot be run there: {words}", hint)
