@@ -71,12 +71,12 @@ class Strikes:
         host = self.dice.choice((1, 2))
         self.kill(target, job, host, client)
         try:
-            status = self.wait(job)
+            status = self.wait(job, host if target == "host" else 0)
         finally:
             client.kill()
             client.wait()
         self.check(job, target, status)
-        if target == "host":
+        if target == "host" and host not in self.hosts.processes:
             self.hosts.start(host)
 
     def kill(self, target: str, job: str, host: int, client: subprocess.Popen[bytes]) -> None:
@@ -98,13 +98,18 @@ class Strikes:
         chosen = {"rank": ranks[:1], "agent": agents[:1], "node": agents[1:2]}
         return chosen[target]
 
-    def wait(self, job: str) -> dict[str, Any]:
-        deadline = time.monotonic() + END_SECONDS
+    def wait(self, job: str, dead_host: int = 0) -> dict[str, Any]:
+        """Return the last status; a host that died while the job was submitted may have to say whether it has it."""
+        began = time.monotonic()
+        deadline = began + END_SECONDS
         while True:
             done = subprocess.run([*JOBSUBMIT, "status", job, "-o", "json"], capture_output=True, text=True)
             status: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"code": done.returncode}
             if status.get("state") in ("SUCCEEDED", "FAILED", "CANCELLED", "LOST") or status.get("code") == 102:
                 return status
+            if status.get("code") == 5 and dead_host and time.monotonic() - began > END_SECONDS / 3:
+                self.hosts.start(dead_host)
+                dead_host = 0
             assert time.monotonic() < deadline, (job, status, done.stderr)
             time.sleep(0.3)
 
