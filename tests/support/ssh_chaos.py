@@ -75,9 +75,9 @@ class Strikes:
         finally:
             client.kill()
             client.wait()
-        self.check(job, target, status)
         if target == "host" and host not in self.hosts.processes:
-            self.hosts.start(host)
+            self.hosts.start(host)  # its lines are asked for
+        self.check(job, target, status)
 
     def kill(self, target: str, job: str, host: int, client: subprocess.Popen[bytes]) -> None:
         if target == "client":
