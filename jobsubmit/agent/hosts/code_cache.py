@@ -6,8 +6,6 @@ there in the same way as what it fetches, and what cannot be proven is removed.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import shutil
 from contextlib import suppress
@@ -17,6 +15,7 @@ from .. import fetch
 from ..atomic_write import make_private, replace_file
 from ..authorities import trust
 from ..data.carry import LOCK
+from ..locks import is_locked
 from ..protocol import FetchCode, FetchOrder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 20 << 30
 _BLOCK = 1 << 20
 _ARCHIVE, _MANIFEST = "archive", "manifest"
-
-
-def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _cache(root: str) -> str:
@@ -146,23 +140,6 @@ def _size_of(path: str) -> int:
     return total
 
 
-def _is_needed(path: str) -> bool:
-    """Return whether a running node reads a cached input."""
-    try:
-        descriptor = os.open(path + LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def trim(root: str, most: int) -> None:
     """Remove the entries that were not used for the longest time, until so many bytes are left."""
     entries = []
@@ -170,10 +147,11 @@ def trim(root: str, most: int) -> None:
         folder = os.path.join(_cache(root), kind)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
-            if "." in name or _is_needed(path):
-                continue  # a lock, what is being fetched now, or what a node reads
+            if "." in name:
+                continue  # a lock, or what is being fetched now
             with suppress(OSError):  # another job has removed it
-                entries.append((os.stat(path).st_mtime, _size_of(path), path))
+                if not is_locked(path + LOCK):  # no node reads it
+                    entries.append((os.stat(path).st_mtime, _size_of(path), path))
     left = sum(entry[1] for entry in entries)
     for _, bytes_of_entry, path in sorted(entries):
         if left <= most:

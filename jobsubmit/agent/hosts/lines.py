@@ -12,6 +12,7 @@ import time
 from collections import deque
 
 from ..job_directory import JobDirectory
+from ..locks import is_locked
 from ..log_forwarder import tag_line
 from ..logs.reading import LineReader
 
@@ -108,7 +109,7 @@ class LineServer:
         return self.number > before
 
     def _was_read(self, line: Line) -> bool:
-        """Return whether the client had a line before its connection broke; it knows times as it was told them."""
+        """Return whether the client had a line before its connection broke; it has the times of tag_line."""
         moment = float("%.3f" % line[0])
         if moment == self.after and self.of_that_time:
             self.of_that_time -= 1
@@ -122,14 +123,4 @@ def _attempt_of(path: str) -> int:
 
 def is_alive(folder: str) -> bool:
     """Return whether the agent of a host still runs a job."""
-    try:
-        descriptor = os.open(JobDirectory(folder).lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_locked(JobDirectory(folder).lock, fcntl.LOCK_SH)

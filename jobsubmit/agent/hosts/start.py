@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,6 @@ from ..job_directory import JobDirectory
 from ..machine import addresses
 from ..protocol import REQUEST, HostAssignment
 from ..supervisor import network
-from . import code_cache
 from .follower import Follower
 from .host_queue import USUAL_ROOT
 from .leader import Leader
@@ -22,6 +22,7 @@ from .member import Member
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -45,14 +46,14 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise StartError("%s cannot be created: %s" % (folder, error.strerror)) from error
-    replace_file(os.path.join(folder, REQUEST), code_cache.json_bytes(assignment["request"]))
+    replace_file(os.path.join(folder, REQUEST), json.dumps(assignment["request"], ensure_ascii=False))
     try:
         address = _own_address(assignment)
         listener, ports = _listen(assignment, address) if assignment["index"] == 0 else (None, {})
     except (addresses.NoAddressError, OSError) as error:
         _remove(folder)
         raise StartError(str(error)) from error
-    _detach(root, folder, assignment, address, listener, ports)
+    _detach(folder, lambda: _serve(root, folder, assignment, address, listener, ports))
     return {"address": address, **{name: held.getsockname()[1] for name, held in ports.items()}}
 
 
@@ -86,37 +87,30 @@ def watch_seed(job_id: str) -> str:
     return job_id + "/hosts"
 
 
-def _detach(
-    root: str,
-    folder: str,
-    assignment: HostAssignment,
-    address: str,
-    listener: socket.socket | None,
-    ports: dict[str, socket.socket],
-) -> None:
+def _detach(folder: str, serve: Callable[[], None]) -> None:
     """Fork a process of its own session, and return once it holds the lock of the job."""
-    told, tell = os.pipe()
+    answered, answering = os.pipe()
     if os.fork() == 0:
-        os.close(told)
+        os.close(answered)
         os.setsid()
         if os.fork() != 0:
             os._exit(0)
         try:
             try:
                 _become_agent(folder)
-                os.write(tell, b"ready")
+                os.write(answering, b"ready")
             except OSError as error:
-                os.write(tell, str(error).encode("utf-8", "replace"))
+                os.write(answering, str(error).encode("utf-8", "replace"))
                 raise
-            os.close(tell)
-            _serve(root, folder, assignment, address, listener, ports)
+            os.close(answering)
+            serve()
         except BaseException:
             traceback.print_exc()
         finally:
             processes.kill_all()
             os._exit(0)
-    os.close(tell)
-    with os.fdopen(told, "rb") as answer:
+    os.close(answering)
+    with os.fdopen(answered, "rb") as answer:
         problem = answer.read().decode("utf-8", "replace")
     if problem != "ready":
         raise StartError("the agent did not start: %s" % (problem or "see %s" % JobDirectory(folder).agent_log))

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import time
 
 from ..machine import addresses
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TOOLS = ("bash", "getconf", "grep", "tr")  # that the start script calls
-_PACKAGES = ("torch", "nvidia_nccl_cu\\d+", "numpy")
+_PACKAGES = ("torch", "nvidia_nccl_cu\\d+")
 _NAMES = {"nvidia_nccl_cu\\d+": "nccl"}
 _SITES = (
     "lib/python3*/site-packages",
@@ -35,8 +34,6 @@ def collect(root: str, question: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "identity": _identity(),
         "clock": time.time(),
-        "user": os.environ.get("USER") or str(os.getuid()),
-        "agent_python": "%d.%d.%d" % sys.version_info[:3],
         "missing_tools": [tool for tool in _TOOLS if shutil.which(tool) is None],
         "python": _python(question.get("python")),
         "driver": _driver(),
@@ -56,7 +53,7 @@ def collect(root: str, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _identity() -> str:
-    """Return what tells this host from all others, whatever names it has."""
+    """Return what is different on every host, whatever names it has."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             boot = stream.read().strip()
@@ -72,7 +69,7 @@ def _identity() -> str:
 def _python(given: str | None) -> dict[str, str]:
     """Return program and version of the Python that trains, and the versions of the packages that all hosts must share.
 
-    They are read from the names of its files; what cannot be told from them is left out.
+    They are read from the names of its files; what they do not show is left out.
     """
     program = program_of(os.path.expanduser(given)) if given else shutil.which("python")
     if program is None:

@@ -1,4 +1,4 @@
-"""Who uses the GPUs of this machine now, as nvidia-smi tells."""
+"""Which processes use the GPUs of this machine now, as nvidia-smi reports."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _BY_THE_ENGINE = ("TIMEOUT", "NODE_FAILED", "PREEMPTED")
 def complete_status(reported: JobStatus, folder: SharedFolder, attempt: int) -> JobStatus:
     """Return a status with what the nodes wrote in an attempt: their progress, or which failed first and why."""
     steps = (*reported.steps, *parse_steps(first_node_events(folder)))
-    reported = replace(reported, steps=steps, recoveries=tuple(find_recoveries(folder, steps)))
+    reported = replace(reported, steps=steps, recoveries=tuple(_recoveries(folder, steps)))
     if reported.state in (State.QUEUED, State.RECOVERING):
         return reported
     statuses = folder.statuses(attempt)
@@ -44,7 +44,7 @@ def complete_status(reported: JobStatus, folder: SharedFolder, attempt: int) -> 
     return reported
 
 
-def find_recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
+def _recoveries(folder: SharedFolder, steps: tuple[JobPhase, ...]) -> Iterator[Recovery]:
     """Yield what each restart has cost, as far as the nodes of the attempt before could tell why."""
     for attempt in folder.attempts()[1:]:
         before = folder.statuses(attempt - 1)

@@ -28,9 +28,7 @@ class HostLines:
     def __init__(self, host: str, index: int, root: str, job_id: str, query: LogQuery) -> None:
         self.host, self.index, self.root, self.job_id, self.query = host, index, root, job_id, query
         self.after = (0.0, 0)  # the time of the last line, and how many lines of that time were read
-        self.is_known = False
         self.close: Callable[[], None] = lambda: None
-        self.is_closed = False
 
     def read(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
@@ -46,7 +44,6 @@ class HostLines:
                 raise BackendError(
                     f"{self.host}: {document['error']}", f"log in and look for the cause: ssh {self.host}"
                 )
-            self.is_known = document.get("is_known") is True
             for data in stream.output:
                 line = self._parse(data)
                 if line is not None:

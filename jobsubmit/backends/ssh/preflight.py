@@ -26,7 +26,7 @@ class Problem(NamedTuple):
 
 
 class HostFacts(NamedTuple):
-    """What a host told, and how many seconds its clock is ahead of ours."""
+    """The facts of a host, and how many seconds its clock is ahead of ours."""
 
     facts: Mapping[str, Any]
     skew: float
