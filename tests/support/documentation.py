@@ -83,7 +83,10 @@ def commands_of(block: Block) -> list[Command]:
 
 
 def fits(output: str, shown: str) -> bool:
-    """Return whether a command printed what a page shows: `…` stands for anything, alone on a line for any lines."""
+    """Return whether a command printed what a page shows: `…` stands for anything, alone on a line for any lines.
+
+    Columns of a table are as wide as their values, which differ from run to run: any gap of two or more spaces fits.
+    """
     if not shown.strip():
         return True
     lines = [r"(?:.*\n)*?" if line.strip() == "…" else _pattern(line) + r"[ \t]*\n" for line in shown.splitlines()]
@@ -91,7 +94,8 @@ def fits(output: str, shown: str) -> bool:
 
 
 def _pattern(line: str) -> str:
-    return ".*".join(map(re.escape, line.rstrip().split("…")))
+    columns = re.split(r"(?<=\S) {2,}", line.rstrip())
+    return " {2,}".join(".*".join(map(re.escape, column.split("…"))) for column in columns)
 
 
 def sentences(page: Path) -> Iterator[list[str]]:

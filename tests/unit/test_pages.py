@@ -119,5 +119,8 @@ def test_a_chinese_page_has_the_sections_of_its_english_one(english: Path) -> No
 def test_what_fits_an_output() -> None:
     assert fits("job x-1 SUCCEEDED\n", "job x-… SUCCEEDED\n")
     assert fits("a\nb\nc\n", "a\n…\nc\n")
+    assert fits("step   p95\n0  131 ms\n", "step     p95\n0   … ms\n")
+    assert not fits("step p95\n", "step  p95\n")
+    assert not fits("  step\n", "    step\n")
     assert not fits("a\nb\n", "a\n")
     assert not fits("failed\n", "job …\n")
