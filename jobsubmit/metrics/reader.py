@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from jobsubmit.metrics.line_plan import Figure, LinePlan, plan_line
 from jobsubmit.metrics.model import Point, Progress
 from jobsubmit.metrics.own_patterns import COUNTERS, OwnPatterns
 from jobsubmit.metrics.table import Row, read_header, read_row
-from jobsubmit.metrics.template import LONGEST_LINE, split_line, value_of
+from jobsubmit.metrics.template import LONGEST_LINE, pattern_of, split_line
 from jobsubmit.metrics.time_left import Pace
 
 Source: TypeAlias = tuple[int, int | None]
@@ -27,6 +28,7 @@ _MANY = 4
 _MOST_HELD = 50
 _MOST_COUNTED = 10**12
 _LONGEST_CONFIGURATION = 3000
+_WHEN_LEARNED, _MOST_PATTERNS = (16, 64, 256, 1024), 12
 
 
 class Reading(NamedTuple):
@@ -64,13 +66,20 @@ class MetricsReader:
 
     def _read(self, source: Source, time: float, text: str) -> Sequence[Reading]:
         reader = self._sources.get(source)
-        if reader is not None and reader.columns and (row := read_row(reader.columns, text)) is not None:
-            return reader.take_row(row, time)
-        if not words.may_be_progress(text):
-            return ()
+        if reader is not None:
+            if reader.columns and (row := read_row(reader.columns, text)) is not None:
+                return reader.take_row(row, time)
+            for pattern, plan in reader.patterns:
+                if match := pattern.fullmatch(text):
+                    return reader.take(plan, [*map(float, match.groups())], time)
+        return self._read_by_plan(source, time, text) if words.may_be_progress(text) else ()
+
+    def _read_by_plan(self, source: Source, time: float, text: str) -> Sequence[Reading]:
+        reader = self._sources.get(source)
         template, numbers = split_line(text)
         plan = plan_line(template)
         if reader is not None and plan in reader.familiar:
+            reader.learn(plan, text)
             return reader.take(plan, numbers, time)
         may_be_header = plan.is_bar or (plan.step is None and plan.epoch is None)
         columns = read_header(text) if may_be_header and words.may_name_figures(text) else ()
@@ -131,6 +140,8 @@ class _SourceReader:
         self.certain: set[str] = set()  # of them those that stood beside a counter and a result
         # Lines that certainly belong to the training, and their figures:
         self.familiar: dict[LinePlan, list[Figure]] = {}
+        self.patterns: list[tuple[re.Pattern[str], LinePlan]] = []  # of those that come often
+        self.times: Counter[LinePlan] = Counter()
         self.results = 0  # lines of a training with a counter and a result
         self.lines_count_steps = False
         self.first_batch: tuple[float, float | None] | None = None
@@ -143,7 +154,14 @@ class _SourceReader:
         """Return when the training of this rank will end, in seconds since the epoch; None if that is unknown."""
         return self.pace.end(self.with_totals(self.progress)) if self.progress is not None else None
 
-    def take(self, plan: LinePlan, numbers: list[str], time: float) -> Sequence[Reading]:
+    def learn(self, plan: LinePlan, text: str) -> None:
+        """Remember what the lines of a plan look like, once there were some that match no pattern yet."""
+        self.times[plan] += 1
+        is_time = self.times[plan] in _WHEN_LEARNED and len(self.patterns) < _MOST_PATTERNS
+        if is_time and (pattern := pattern_of(text)):
+            self.patterns.append((pattern, plan))
+
+    def take(self, plan: LinePlan, numbers: Sequence[float], time: float) -> Sequence[Reading]:
         """Take a line; return what is certain now."""
         if plan.is_bar and words.is_preparation(plan.description):
             return ()
@@ -172,7 +190,7 @@ class _SourceReader:
     def _new_readings(
         self,
         plan: LinePlan,
-        numbers: list[str],
+        numbers: Sequence[float],
         time: float,
         step: float | None,
         epoch: float | None,
@@ -240,11 +258,11 @@ class _SourceReader:
         return found
 
     def _values(
-        self, figures: list[Figure], numbers: list[str], time: float, step: float | None, epoch: float | None
+        self, figures: list[Figure], numbers: Sequence[float], time: float, step: float | None, epoch: float | None
     ) -> list[Reading]:
         whole = _whole(step)
         return [
-            Reading(self.source, figure.name, Point(time, epoch, whole, value_of(numbers[figure.place])))
+            Reading(self.source, figure.name, Point(time, epoch, whole, numbers[figure.place]))
             for figure in figures
         ]
 
@@ -350,7 +368,7 @@ class _SourceReader:
         return progress._replace(steps=steps, epochs=epochs)
 
     def _advance(
-        self, plan: LinePlan, numbers: list[str], time: float, step: float | None, epoch: float | None
+        self, plan: LinePlan, numbers: Sequence[float], time: float, step: float | None, epoch: float | None
     ) -> None:
         """Take the counters of a training line, unless they are those of a bar that is about something else."""
         steps, epochs = _counter(plan.steps, numbers), _counter(plan.epochs, numbers)
@@ -405,10 +423,10 @@ def _position(point: Point) -> tuple[float, float]:
     return point.epoch or 0.0, point.step or 0.0
 
 
-def _counter(place: int | None, numbers: list[str]) -> float | None:
+def _counter(place: int | None, numbers: Sequence[float]) -> float | None:
     if place is None:
         return None
-    value = value_of(numbers[place])
+    value = numbers[place]
     return value if math.isfinite(value) and 0 <= value < _MOST_COUNTED else None
 
 

@@ -32,7 +32,10 @@ _PREFIX = re.compile(
     r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
     r")\s*)+"
 )
-_CLOCK = re.compile(r"(?<![A-Za-z0-9_.])(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?![A-Za-z0-9_.:])")
+_CLOCK_FACE = r"(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?"
+_CLOCK = re.compile(rf"(?<![A-Za-z0-9_.]){_CLOCK_FACE}(?![A-Za-z0-9_.:])")
+_UNSIGNED = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_PLAIN_NUMBER = re.compile(rf"[-+]?{_UNSIGNED}")
 _FILE = re.compile(r"\S+\.(?:ckpt|pth?|bin|safetensors|tar|pkl|json|ya?ml|png|csv)\b\S*")
 LONGEST_LINE = 4000
 """Characters: what is longer is no line of progress."""
@@ -44,8 +47,8 @@ def strip_colours(text: str) -> str:
     return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
-def split_line(text: str) -> tuple[Template, list[str]]:
-    """Return the template of a line and its numbers, as they are printed; colours and drawn bars are left out."""
+def split_line(text: str) -> tuple[Template, list[float]]:
+    """Return the template of a line and its numbers; colours and drawn bars are left out."""
     text = strip_colours(text)
     if "%|" in text:
         text = _PERCENT_BAR.sub("%|", text)
@@ -58,7 +61,37 @@ def split_line(text: str) -> tuple[Template, list[str]]:
     if "." in text and ("/" in text or "=" in text):
         text = _FILE.sub(" ", text)
     pieces = _NUMBER.split(text)
-    return tuple(pieces[::2]), pieces[1::2]
+    return tuple(pieces[::2]), [*map(value_of, pieces[1::2])]
+
+
+def pattern_of(text: str) -> re.Pattern[str] | None:
+    """Return a pattern that only lines with the template of this line match; its groups are the numbers of the line.
+
+    It is the fast way to read a line that comes again and again. There is none if other digits could change the
+    template. Not every line with the template matches: one with another sign or without a blank does not.
+    """
+    bare = _PERCENT_BAR.sub("%|", text)
+    prefix = _PREFIX.match(bare) if bare[:1] in _PREFIX_STARTS else None
+    start = prefix.end() if prefix else 0
+    rest = _CLOCK.sub("\2", bare[start:])
+    if "\x1b" in text or "\2" in text or (bare == text and _BAR.search(text)) or _FILE.search(rest):
+        return None
+    parts, end = [re.sub(r"\d+", _same_digits, re.escape(bare[:start]))], 0
+    for found in _NUMBER.finditer(rest):
+        literal, blanks, number = rest[end : found.start()], found.start(1) - found.start(), found[1]
+        joins = rest[found.end() : found.end() + 1] in (".", "e", "E") or (literal in (",", ":") and not blanks)
+        if joins or not _PLAIN_NUMBER.fullmatch(number):
+            return None
+        sign = re.escape(number[0]) if number[0] in "+-" else ""
+        parts += [re.escape(literal), r"\s{1,40}" if blanks else "", f"({sign}{_UNSIGNED})"]
+        end = found.end()
+    whole = "".join([*parts, re.escape(rest[end:])])
+    pattern = re.compile(whole.replace("\2", _CLOCK_FACE).replace(r"%\|", r"%\|[^|]*\|"))
+    return pattern if pattern.fullmatch(text) else None
+
+
+def _same_digits(found: re.Match[str]) -> str:
+    return rf"\d{{{len(found[0])}}}"
 
 
 def value_of(number: str) -> float:

@@ -45,6 +45,16 @@ def bar() -> Iterator[str]:
         yield f"{number % 100:3}%|███████       | {number}/1000000 [01:10<12:30,  2.10it/s, loss={3 / number:.3f}]"
 
 
+def mmengine() -> Iterator[str]:
+    """Lines of MMEngine with nine figures."""
+    for number in itertools.count():
+        yield (
+            f"2024/05/01 10:22:{number % 60:02} - mmengine - INFO - Epoch(train)  [{number // 1000 + 1}]"
+            f"[{number % 1000:5}/1000]  lr: 2.0000e-02  eta: 1:02:03  time: 0.3512  data_time: 0.0102  memory: 4321  "
+            f"grad_norm: 3.21  loss: {3 / (number + 1):.4f}  loss_cls: 1.01  loss_bbox: 0.99  acc: 91.2"
+        )
+
+
 def microseconds_of_a_line(lines: Iterator[str]) -> float:
     """Return the processor time of one line."""
     metrics, texts = Metrics(), list(itertools.islice(lines, LINES))
@@ -79,7 +89,7 @@ def share_of_sampling() -> tuple[float, float]:
 
 def main() -> None:
     """Measure, and print."""
-    for kind in (without_figures, nanogpt, trainer, bar):
+    for kind in (without_figures, nanogpt, trainer, bar, mmengine):
         print(f"{kind.__name__:16} {microseconds_of_a_line(kind()):6.1f} µs a line")
     each, share = share_of_sampling()
     print(f"samples of {PROCESSES} processes: {each:.2f} ms each, {share:.2%} of a core, on {os.cpu_count()} cores")
