@@ -82,7 +82,9 @@ def _torch(python: ChosenPython | None) -> Line:
         return Line("torch", "ok", f"{version}; no GPU found: local jobs train on CPUs with Gloo")
     driver = "with a driver" if Path("/proc/driver/nvidia/version").exists() else "WITHOUT a driver"
     verdict: Verdict = "ok" if driver == "with a driver" else "warn"
-    return Line("torch", verdict, f"{version}; {len(gpus)} GPUs {driver}", "" if verdict == "ok" else "run nvidia-smi")
+    return Line(
+        "torch", verdict, f"{version}; GPUs: {len(gpus)}, {driver}", "" if verdict == "ok" else "run nvidia-smi"
+    )
 
 
 def _tools() -> Line:

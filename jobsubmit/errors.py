@@ -24,6 +24,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`? " if close else ""
 
 
+def list_problems(problems: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Return the message and the hint of an error with several problems, each (text, hint): each has its own hint."""
+    found = list(problems)
+    if len(found) == 1:
+        return found[0]
+    return "\n".join(f"{text}\n  hint: {hint}" if hint else text for text, hint in found), ""
+
+
 JOB_FAILED = 100
 NOT_FINISHED = 101
 JOB_CANCELLED = 103

@@ -82,10 +82,13 @@ class Failure:
         lines = []
         if self.alike:
             named = ", ".join(map(str, self.alike))
-            lines.append(f"the same failure: {'ranks' if len(self.alike) > 1 else 'rank'} {named}")
+            lines.append(
+                f"the same failure: ranks {named}" if len(self.alike) > 1 else f"the same failure: rank {named}"
+            )
         if self.victims:
             named = ", ".join(map(str, self.victims))
-            lines.append(f"ended as a result: {'ranks' if len(self.victims) > 1 else 'rank'} {named}")
+            is_one = len(self.victims) == 1
+            lines.append(f"ended as a result: rank {named}" if is_one else f"ended as a result: ranks {named}")
         return lines
 
     @property

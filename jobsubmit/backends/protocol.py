@@ -107,6 +107,12 @@ class Backend(Protocol):
         It works while the job runs and includes killed attempts; the last line of a file may be incomplete.
         """
 
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return the stacks of all threads of each rank when the job hung, by rank: those of the last attempt that did.
+
+        It is empty if the job did not hang, or if the platform keeps nothing but the lines of its nodes.
+        """
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the job to end and return at once; `status` shows when it has ended.
 

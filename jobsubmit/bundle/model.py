@@ -13,6 +13,7 @@ from jobsubmit.common.file_reading import changed_error
 
 NOT_REGULAR = "not a regular file"
 DANGLING = "a broken link"
+OWN = "jobsubmit writes to this folder (store, state, outputs, checkpoint_dir), or it is the job file"
 
 Stamp: TypeAlias = str
 # Path → itself, stamp and digest.

@@ -26,6 +26,7 @@ from jobsubmit.bundle.ignore import (
 from jobsubmit.bundle.model import (
     DANGLING,
     NOT_REGULAR,
+    OWN,
     Bundle,
     BundleFile,
     Known,
@@ -41,7 +42,6 @@ _READ_ATTEMPTS = 3
 _LARGE = 1 << 20
 _LARGE_AT_ONCE = 4
 _NOT_DISKS = ("proc", "sys", "dev")
-_OWN = "jobsubmit's own store, state or job file"
 
 
 def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, ignore: bool = True) -> Bundle:
@@ -135,7 +135,7 @@ class _Scanner:
         entries = _entries(folder)
         names = {entry.name for entry in entries}
         if folder.prefix and self.ignore and (reason := self._not_code(folder, names)):
-            if reason == _OWN or folder.prefix.rstrip("/") not in self.tracked:
+            if reason == OWN or folder.prefix.rstrip("/") not in self.tracked:
                 self.left_out.append(LeftOut(folder.prefix, reason))
                 return []
             folder = folder._replace(ignored=folder.ignored or Ignored(reason))
@@ -160,7 +160,7 @@ class _Scanner:
             self._leave_out(path, ignored.reason, ignored.rule, is_dir=is_dir)
             return None
         if self.ignore and self._is_own_file(entry):
-            self._leave_out(path, _OWN, is_dir=is_dir)
+            self._leave_out(path, OWN, is_dir=is_dir)
             return None
         _require_utf8(path)
         if is_dangling:
@@ -195,7 +195,7 @@ class _Scanner:
 
     def _not_code(self, folder: _Folder, names: set[str]) -> str:
         if folder.real in self.own:
-            return _OWN
+            return OWN
         return "a virtual environment" if "pyvenv.cfg" in names else ""
 
     def _refuse_link_out(self, entry: os.DirEntry[str], path: str) -> None:

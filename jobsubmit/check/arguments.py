@@ -27,6 +27,7 @@ class Word(NamedTuple):
 
 _SHOWN = 8
 _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
+_OF_A_PROCESS = ("world_size", "rank", "init_method")
 _BOTH = 'declare both spellings: add_argument("--local-rank", "--local_rank", type=int)'
 _RANKS = "declare --world_size and --rank, and use them (they count nodes); if parse_known_args() only "
 _RANKS += "skips them, each node trains alone"
@@ -220,4 +221,9 @@ def _missing(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[
         name = max(option.names, key=len)
         hint = f"give it in hyperparameters: {{{name.lstrip('-')}: …}}"
         hint = _place_of_words(mode) if option.is_positional else hint
+        if name.lstrip("-").replace("-", "_") in _OF_A_PROCESS:
+            hint = (
+                "read it from the environment, which a launcher sets, or use mode: spawn, which passes --world_size, "
+                "--rank and --init_method; a hyperparameter would have the same value on all nodes"
+            )
         yield Finding("error", "argument-missing", option.where, f"{name} is required but not given", hint)

@@ -64,7 +64,8 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             found.module.where(found.call),
             f"only rank 0 reaches this {found.name}(), which waits for all ranks: the job would hang",
             "move it out of the branch"
-            + ("" if found.module is module else f" that leads to it at {module.where(body[0])}"),
+            if found.module is module
+            else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jobsubmit.backends.models import JobStatus, LogLine, Recovery, State
-from jobsubmit.cli.console import out, readable, without_steering
+from jobsubmit.cli.console import counted, out, readable, without_steering
 from jobsubmit.common.code_paths import short_paths
 from jobsubmit.common.language import translate
 from jobsubmit.errors import JOB_CANCELLED, JOB_FAILED, NOT_FINISHED
@@ -120,7 +120,7 @@ def recovery_text(recovery: Recovery) -> str:
     if recovery.back_at is not None:
         facts.append(f"training again after {recovery.back_at - recovery.struck_at:.1f} s")
     if recovery.steps_lost is not None:
-        facts.append(f"{recovery.steps_lost} steps repeated")
+        facts.append(f"{counted(recovery.steps_lost, 'step')} repeated")
     return f"{recovery.what}{cause}: {', '.join(facts)}"
 
 

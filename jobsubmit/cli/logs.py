@@ -65,7 +65,8 @@ def logs(
     """
     record, settings = find_job(job)
     if node is not None and node >= record.nodes and not record.damage:
-        raise UsageError(f"--node {node}: {record.id} has {console.counted(record.nodes, 'node')}, counted from 0")
+        last = f"{record.id} has only node 0" if record.nodes == 1 else f"{record.id} has nodes 0 to {record.nodes - 1}"
+        raise UsageError(f"--node {node}: {last}")
     query = LogQuery(node, rank, stream, moment("--since", since), tail, _pattern(grep))
     lines = 0
     try:

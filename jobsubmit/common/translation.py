@@ -18,6 +18,8 @@ _FOLDERS = {"zh": "zh_CN"}
 _STRING = re.compile(r'(msgid_plural|msgid|msgstr(?:\[0\])?)? ?"(.*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _JOINT = r"^ +| {2,}|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts of a message
+_CHINESE_JOINTS = {",": "\uff0c", ";": "\uff1b", ":": "\uff1a", "?": "\uff1f", "(": "\uff08"}
+_CHINESE, _SIGN = re.compile("[\u4e00-\u9fff]"), re.compile("[,;:?()\uff0c\uff1b\uff1a\uff1f\uff08\uff09]")
 _NUMBER = re.compile(r"[\d,]+(?= )")
 
 
@@ -84,7 +86,7 @@ class Catalogue:
     def translate(self, message: str) -> str | None:
         """Return the translation of a message, or of the parts that have one; None if nothing of it has."""
         found = self._read(message)
-        return found.text if found.letters else None
+        return _with_matching_brackets(found.text) if found.letters else None
 
     def _read(self, message: str) -> _Reading:
         """Return the reading that accounts for most of a message."""
@@ -111,12 +113,36 @@ class Catalogue:
     def _from_parts(self, message: str) -> Iterator[_Reading]:
         for joint in re.finditer(_JOINT, message):
             head, tail = self._read(message[: joint.start()]), self._read(message[joint.end() :])
-            yield _Reading(head.letters + tail.letters, f"{head.text}{joint[0]}{tail.text}")
+            yield _Reading(
+                head.letters + tail.letters, f"{head.text}{_joint(joint[0], head.text, tail.text)}{tail.text}"
+            )
         for space in re.finditer(" ", message):
             tail_text = message[space.end() :]
-            if tail_text in self.exact:
-                head = self._read(message[: space.start()])
-                yield _Reading(head.letters + len(tail_text), f"{head.text} {self.exact[tail_text]}")
+            head = self._read(message[: space.start()])
+            if tail_text in self.exact and (head.letters or " " not in head.text):
+                words = self.exact[tail_text]
+                yield _Reading(head.letters + len(tail_text), f"{head.text}{_joint(' ', head.text, words)}{words}")
+
+
+def _joint(joint: str, head: str, tail: str) -> str:
+    """Return what stands between two parts of a message: the Chinese sign if what it belongs to is Chinese."""
+    if joint == " ":
+        return "" if _CHINESE.match(head[-1:]) and _CHINESE.match(tail[:1]) else " "
+    sign = joint.strip()
+    before, after = _SIGN.split(head)[-1], _SIGN.split(tail)[0]
+    is_chinese = _CHINESE.search({"(": after, ":": before, "?": before}.get(sign, before + after))
+    return _CHINESE_JOINTS.get(sign, joint) if is_chinese else joint
+
+
+def _with_matching_brackets(text: str) -> str:
+    """Return a text in which each bracket that closes is as wide as the one that opens."""
+    signs, open_signs = list(text), []
+    for place, sign in enumerate(signs):
+        if sign in "(\uff08":
+            open_signs.append(sign)
+        elif sign in ")\uff09" and open_signs:
+            signs[place] = ")" if open_signs.pop() == "(" else "\uff09"
+    return re.sub("\uff09 (?=[\u4e00-\u9fff])", "\uff09", "".join(signs))
 
 
 def _bare(text: str) -> str:

@@ -123,6 +123,14 @@ def timings(record: JobRecord, settings: Settings) -> Iterator[bytes]:
         yield from open_backend(record.backend, settings).timings(JobHandle.parse(record.handle))
 
 
+def stacks(record: JobRecord, settings: Settings) -> Mapping[int, bytes]:
+    """Return the stacks of each rank when the job hung, by rank (see Backend)."""
+    record = with_handle(record, settings)
+    if not record.handle or record.damage:
+        return {}
+    return open_backend(record.backend, settings).stacks(JobHandle.parse(record.handle))
+
+
 def wait(
     record: JobRecord, settings: Settings, timeout: float | None = None, on_wait: OnWait | None = None
 ) -> JobStatus:

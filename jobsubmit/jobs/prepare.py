@@ -26,7 +26,7 @@ from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.config import Settings
-from jobsubmit.errors import CheckError, Problem, SpecError, UsageError
+from jobsubmit.errors import CheckError, Problem, SpecError, UsageError, list_problems
 from jobsubmit.jobs.records import job_id_for
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.plan.fault_injection import Fault
@@ -254,10 +254,7 @@ def stop_at_errors(findings: Iterable[Finding]) -> None:
 
 def check_error(errors: Sequence[Finding]) -> CheckError:
     """Return one error that lists all problems, each with its hint."""
-    if len(errors) == 1:
-        return CheckError(str(errors[0]), errors[0].hint, errors[0].where)
-    lines = [f"{error}\n  hint: {error.hint}" if error.hint else str(error) for error in errors]
-    return CheckError("\n".join(lines), "", errors[0].where)
+    return CheckError(*list_problems((str(error), error.hint) for error in errors), errors[0].where)
 
 
 def _ignored(plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -265,7 +262,7 @@ def _ignored(plan: LaunchPlan, backend: Backend, findings: Sequence[Finding]) ->
     names = [name for name in plan.ignored if name not in warned]
     if not backend.ignored_because or not names:
         return ()
-    return (f"{' and '.join(names)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
+    return (f"{', '.join(names)}: ignored by the {plan.backend.kind} backend, {backend.ignored_because}",)
 
 
 def missing_secrets(loaded: LoadedSpec, plan: LaunchPlan) -> list[Problem]:

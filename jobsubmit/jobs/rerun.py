@@ -52,8 +52,9 @@ def prepare_rerun(
             raise UsageError(
                 f"{change.source}: a rerun cannot change {field}", "submit the job file with this change instead"
             )
-    if resume and not status(record, settings).state.is_final:
-        raise UsageError(f"--resume: {record.id} still runs", f"end it first: jobsubmit cancel {record.id}")
+    if resume and not (state := status(record, settings).state).is_final:
+        hint = f"see jobsubmit status {record.id}; to end it: jobsubmit cancel {record.id}"
+        raise UsageError(f"--resume: {record.id} has not ended: it is {state.value}", hint)
     if resume and loaded.spec.checkpoint_dir is None:
         hint = "omit --resume to run the job from its start"
         raise UsageError(f"--resume: {record.id} has no checkpoint_dir", hint)

@@ -262,8 +262,7 @@ class _SourceReader:
     ) -> list[Reading]:
         whole = _whole(step)
         return [
-            Reading(self.source, figure.name, Point(time, epoch, whole, numbers[figure.place]))
-            for figure in figures
+            Reading(self.source, figure.name, Point(time, epoch, whole, numbers[figure.place])) for figure in figures
         ]
 
     def _released(self, names: tuple[str, ...]) -> list[Reading]:

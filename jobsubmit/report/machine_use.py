@@ -195,8 +195,8 @@ def _unequal(ranks: Sequence[RankUse]) -> Iterator[str]:
     usual = statistics.median(rank.memory for rank in numbered)
     most = max(numbered, key=lambda rank: rank.memory)
     if most.memory > _UNEQUAL * usual and most.memory - usual > _LARGE:
-        text = f"{bytes_text(most.memory)} of memory at its peak, the median rank {bytes_text(usual)}"
-        yield f"rank {most.name} used {text}"
+        memory, median = bytes_text(most.memory), bytes_text(usual)
+        yield f"rank {most.name} used {memory} of memory at its peak; the median of all ranks is {median}"
 
 
 def rank_rows(use: MachineUse) -> list[tuple[str, ...]]:

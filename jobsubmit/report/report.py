@@ -65,7 +65,7 @@ def report(record: JobRecord, settings: Settings, metrics: Metrics | None = None
         goodput,
         find_curves(metrics),
         machines,
-        (*_papers(JobDirectory(settings.job_dir(record.id))), *_environment(record, settings)),
+        (*_stacks(record, status, settings), *_papers(settings.job_dir(record.id)), *_environment(record, settings)),
         summarize(metrics),
         tuple(metrics.progress().items()),
         _nodes_of_ranks(record, settings),
@@ -93,14 +93,19 @@ def _read_metrics(record: JobRecord, settings: Settings) -> Metrics:
 def _goodput(record: JobRecord, status: JobStatus, phases: Sequence[Phase], metrics: Metrics) -> Goodput:
     furthest = max(metrics.progress().items(), key=lambda item: (item[1].epoch or 0, item[1].step or 0), default=None)
     positions = [Position(*one) for one in metrics.positions(furthest[0])] if furthest else []
-    hung = [recovery.detected_at for recovery in status.recoveries if recovery.what.endswith(_AFTER_HANG)]
     ended = status.ended
-    if status.reason == "HANG" and ended is not None:
-        hung.append(ended)
+    hung = list(_hangs(status))
     begin = min((phase.start for phase in phases), default=record.created)
     ends = [end or start for phase in phases for start, end in phase.spans]
     end = ended if ended is not None else time.time()
     return measure_goodput(phases, positions, begin=begin, end=max([end, begin, *ends]), hung=hung)
+
+
+def _hangs(status: JobStatus) -> Iterator[float]:
+    """Yield when it was seen each time that a job hung."""
+    yield from (recovery.detected_at for recovery in status.recoveries if recovery.what.endswith(_AFTER_HANG))
+    if status.reason == "HANG" and status.ended is not None:
+        yield status.ended
 
 
 def _goodput_notes(goodput: Goodput) -> Iterator[str]:
@@ -111,13 +116,19 @@ def _goodput_notes(goodput: Goodput) -> Iterator[str]:
         )
 
 
-def _papers(files: JobDirectory) -> tuple[Paper, ...]:
-    """Return the texts that explain a job: the stacks of each rank if it hung, and what was submitted."""
-    found = []
-    folder = Path(files.path)
-    stacks = sorted(Path(files.stacks).glob("rank-*.txt"), key=lambda file: (len(file.name), file.name))[:_MOST_STACKS]
-    named = [(f"stacks of {file.stem.replace('-', ' ')}", file) for file in stacks]
-    named += [(name, folder / name) for name in ("job.yaml", RESOLVED, SCRIPT_NAME, DIFFERENCE)]
+def _stacks(record: JobRecord, status: JobStatus, settings: Settings) -> Iterator[Paper]:
+    """Yield the stacks of each rank if the job hung."""
+    if not any(_hangs(status)):
+        return
+    with suppress(BackendError, JobNotFoundError):
+        for rank, text in sorted(monitor.stacks(record, settings).items())[:_MOST_STACKS]:
+            yield Paper(f"stacks of rank {rank}", text[:_MOST_LETTERS].decode("utf-8", "replace"))
+
+
+def _papers(folder: Path) -> tuple[Paper, ...]:
+    """Return the texts that explain a job: what was submitted, and what the backend was sent."""
+    found, files = [], JobDirectory(folder)
+    named = [(name, folder / name) for name in ("job.yaml", RESOLVED, SCRIPT_NAME, DIFFERENCE)]
     known = {Path(path).name for path in (files.record, files.status, files.plan, files.resolved, files.left_out)}
     known |= {Path(files.processes).name, *(name for name, _ in named)}
     others = (file for file in sorted(folder.glob("*")) if file.suffix in _TEXT_FILES and file.name not in known)
@@ -215,7 +226,7 @@ def notes(
     if not is_over:
         yield "the job has not ended: the report is not complete"
     if not measured and was_asked:
-        yield "no process has recorded timings" + (": none has started" if is_over else " yet")
+        yield "no process has recorded timings: none has started" if is_over else "no process has recorded timings yet"
         return
     if not measured:
         yield "the steps were not timed: submit the job with --profile-sync (or `profile: sync` in the job file)"

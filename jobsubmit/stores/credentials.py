@@ -114,7 +114,11 @@ def open_session(address: StoreAddress, region: str) -> boto3.Session:
     try:
         return boto3.Session(profile_name=address.profile, region_name=region)
     except BotoCoreError as error:
-        hint = "correct store.profile" if isinstance(error, ProfileNotFound) else "correct the AWS configuration file"
+        hint = (
+            "correct store.profile (`upload` and `download`: --profile)"
+            if isinstance(error, ProfileNotFound)
+            else "correct the AWS configuration file"
+        )
         raise StoreError(f"{address.uri}: {error}", hint, address.uri) from error
 
 

@@ -15,18 +15,20 @@ from jobsubmit.stores.authorities import HINT as _AUTHORITY_HINT
 if TYPE_CHECKING:
     from jobsubmit.stores.credentials import Access
 
+_ENDPOINT = "store.endpoint_url (`upload` and `download`: --endpoint-url)"
+_REGION = "store.region (--region)"
 _HINTS = {
-    "NoSuchBucket": "create the bucket first, or correct store.uri",
-    "AccessDenied": "the access key has no permission for this: check the bucket's policy and store.profile",
-    "403": "the access key has no permission for this, or the bucket is not yours: check store.uri and store.profile",
-    "InvalidAccessKeyId": "the server does not know this access key: check the credentials and store.endpoint_url",
-    "XAdminUserNotFound": "the server does not know this access key: check the credentials and store.endpoint_url",
-    "SignatureDoesNotMatch": "the secret key, store.region or store.endpoint_url is wrong",
+    "NoSuchBucket": "create the bucket first, or correct its name",
+    "AccessDenied": "the access key has no permission for this: check the bucket's policy and the credentials",
+    "403": "the access key has no permission for this, or the bucket is not yours: check its name and the credentials",
+    "InvalidAccessKeyId": f"the server does not know this access key: check the credentials and {_ENDPOINT}",
+    "XAdminUserNotFound": f"the server does not know this access key: check the credentials and {_ENDPOINT}",
+    "SignatureDoesNotMatch": f"the secret key, {_REGION}, or {_ENDPOINT} is wrong",
     "ExpiredToken": "the session token has expired: get a new one",
     "InvalidTokenId": "the server does not know this session token: get a new one",
     "RequestTimeTooSkewed": "the clock of this machine is more than 15 minutes off: set it",
-    "PermanentRedirect": "the bucket is in another region: set store.region",
-    "AuthorizationHeaderMalformed": "the bucket is in another region: set store.region",
+    "PermanentRedirect": f"the bucket is in another region: set {_REGION}",
+    "AuthorizationHeaderMalformed": f"the bucket is in another region: set {_REGION}",
     "XMinioStorageFull": "the server's disk is full: make room there, then run again",
     "SlowDown": "the server is overloaded: run again later",
 }
@@ -86,7 +88,7 @@ class ServerErrors:
             text = f"{_shown(where)}: no connection to {self.server} through the proxy {self.proxy}: {problem}"
             return StoreError(text, "correct HTTP_PROXY or HTTPS_PROXY, or add the server to NO_PROXY", self.uri)
         server = self.access.endpoint_url or "AWS"
-        hint = f"check that {server} is reachable, and store.endpoint_url (`upload` and `download`: --endpoint-url)"
+        hint = f"check that {server} is reachable, and {_ENDPOINT}"
         return StoreError(f"{_shown(where)}: {problem}", hint, self.uri)
 
     def untrusted(self, where: str, text: str) -> StoreError:

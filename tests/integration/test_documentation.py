@@ -27,6 +27,7 @@ _FOLLOW_SECONDS = 45  # then a command that follows a waiting job is interrupted
 # What a page shows instead of a name that is another one each time; a group is that name in what a command prints.
 STAND_INS = {
     "slurm://hpc/4711": r"^(slurm://\S+)$",
+    "scontrol release 4711": r"(scontrol release \d+)",
     "2720c463b70c": r"# ── digest ([0-9a-f]{12})",
     "DIGEST -": r'^  "digest": "(\w+)"',
     "JOB": r'^  "id": "([\w-]+)"',

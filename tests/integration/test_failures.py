@@ -374,7 +374,7 @@ def test_a_name_means_the_newest_job_that_was_submitted(jobsubmit: Command, tmp_
     jobsubmit("create", job_file, "--store", "s3://some-bucket/x", code=4)
     assert jobsubmit.json("status", "failing")["id"] == job
     assert "did you mean `failing`" in jobsubmit("status", "faling", code=102).stderr
-    assert "counted from 0" in jobsubmit("logs", job, "--node", "7", code=2).stderr
+    assert "has nodes 0 to" in jobsubmit("logs", job, "--node", "7", code=2).stderr
     assert "no output of rank 9" in jobsubmit("logs", job, "--rank", "9").stderr
 
 

@@ -179,6 +179,34 @@ def test_a_dead_job_does_not_keep_a_host(jobsubmit: Command, job: Callable[..., 
     assert any("the agent of job dies on gpu1 died" in note for note in notes)
 
 
+HANGING = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+def wait_for_nothing():
+    time.sleep(1000)
+print("step 1", flush=True)
+if dist.get_rank() == 2:
+    wait_for_nothing()
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_hang_is_noticed_and_the_page_has_the_stacks_of_all_hosts(
+    jobsubmit: Command, job: Callable[..., Path], tmp_path: Path
+) -> None:
+    where = "--nnodes 2 --nproc_per_node 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR --master_port $MASTER_PORT"
+    fields = {"command": ["bash", "-c", f"torchrun {where} train.py"], "hang_after": "6s"}
+    done = jobsubmit("create", job(text=HANGING, **fields), "--job-id", "hanging", "--follow", code=100)
+    assert "FAILED (HANG)" in done.stderr
+    jobsubmit("report", "hanging", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    stacks = {rank: page.partition(f"stacks of rank {rank}")[2].partition("stacks of rank")[0] for rank in range(4)}
+    assert {rank for rank, text in stacks.items() if "in wait_for_nothing" in text} == {2}
+    assert all("in all_reduce" in stacks[rank] for rank in (0, 1, 3))
+
+
 def test_an_ordinary_user_behind_another_host(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
     backend = {"hosts": [f"{USER}@far1", f"{USER}@far2"], "python": "/usr/bin/python3"}
     name = handle(jobsubmit("create", job(3, backend=backend), "--detach").stdout)
@@ -350,7 +378,7 @@ def test_different_versions_are_named(jobsubmit: Command, job: Callable[..., Pat
         (site / f"torch-{version}.dist-info").mkdir(parents=True)
         (env / "bin").mkdir()
         (env / "bin/python").symlink_to("/usr/bin/python3")
-    refused(jobsubmit, job(backend={"python": "~/env"}), "the versions of torch differ: 2.9.1 on gpu1, 2.8.0 on gpu2")
+    refused(jobsubmit, job(backend={"python": "~/env"}), "the versions of torch differ: gpu1: 2.9.1, gpu2: 2.8.0")
 
 
 def test_hosts_that_cannot_be_reached_are_named(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:

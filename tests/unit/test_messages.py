@@ -86,12 +86,12 @@ def test_a_message_is_recognized_by_its_words() -> None:
     )
     assert chinese.translate("train.py: no such file") == "文件 train.py 不存在"
     assert chinese.translate("  set lr to 2 nodes") == "  把 lr 设为 2 个节点"
-    assert chinese.translate("warning: job.yaml:4  no such file") == "警告: job.yaml:4  文件不存在"
-    assert chinese.translate("error.txt, 2 nodes") == "error.txt, 2 个节点"
+    assert chinese.translate("warning: job.yaml:4  no such file") == "警告\uff1ajob.yaml:4  文件不存在"
+    assert chinese.translate("error.txt, 2 nodes") == "error.txt\uff0c2 个节点"
     assert chinese.translate("nodes: x") is None
     assert chinese.translate("a {brace}") == "花括号 {brace}"
-    assert chinese.translate("rank 3 failed, and rank 1 waits") == "rank 3 失败, 而 rank 1 在等待"
-    assert chinese.translate("rank 3 failed (fault kill)") == "rank 3 失败 (故障 kill)"
+    assert chinese.translate("rank 3 failed, and rank 1 waits") == "rank 3 失败\uff0c而 rank 1 在等待"
+    assert chinese.translate("rank 3 failed (fault kill)") == "rank 3 失败\uff08故障 kill\uff09"
     assert chinese.translate("something else") is None
 
 

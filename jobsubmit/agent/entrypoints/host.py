@@ -46,7 +46,9 @@ def main(command: str, question: dict[str, Any], stream: BinaryIO, root: str) ->
     """Run a command; return the exit code. Its answer is one line of JSON, and for `look` and `lines` more bytes."""
     try:
         answer = _COMMANDS[command](root, question, stream)
-    except (StartError, OSError, ValueError) as error:
+    except StartError as error:
+        answer = {"error": str(error), "hint": error.hint}
+    except (OSError, ValueError) as error:
         answer = {"error": str(error) or type(error).__name__}
     if answer is not None:
         _say(answer)

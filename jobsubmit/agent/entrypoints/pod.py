@@ -1,7 +1,8 @@
 """A node in a pod: its lines go to the pod's log and in pieces to the store, and its outcome to the pod's status.
 
 log_forwarder.py defines the lines of the pod's log. Pieces of the same lines are stored, because the log of a pod is
-lost when the pod is removed or restarted; so are its outcome, as status.json, and the timing files of its ranks.
+lost when the pod is removed or restarted. So are its outcome, as status.json, and the timing files and the stacks of
+its ranks.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from ..log_forwarder import LogForwarder, shorten_status
 from ..protocol import COLLECT, AgentRequest, Collect
 from ..recovery.outcome import KILLED, STOPPED
 from ..retry import pause_before
+from ..supervisor.hang_detector import read_stacks
 from ..timing import recorder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     import ssl
 
-PIECE, STATUS, TIMING = ".gz", "status.json", ".timing"  # ends of the keys
+PIECE, STATUS, TIMING, STACKS = ".gz", "status.json", ".timing", ".stacks"  # ends of the keys
 _TERMINATION_LOG = "/dev/termination-log"
 _PIECE_SECONDS, _PIECE_BYTES = 60.0, 4 << 20
 _TRIES, _ANSWER_SECONDS = 2, 10
@@ -74,6 +76,8 @@ class _PodLogForwarder(LogForwarder):
         """Forward the rest, and store the status; return when all is done."""
         self.finish()
         self._collect()
+        for rank, stacks in read_stacks(self.job_dir):
+            self.collector.store("%d%s" % (rank, STACKS), gzip.compress(stacks, 1))
         self.collector.store(STATUS, status)
 
 

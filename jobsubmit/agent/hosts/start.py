@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 class StartError(Exception):
-    """The agent cannot be started; the message is one line that says why."""
+    """The agent cannot be started; the message is one line that says why, `hint` what to do if that is known."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
@@ -40,10 +44,8 @@ def start(root: str, folder: str, assignment: HostAssignment) -> dict[str, Any]:
         os.mkdir(folder, 0o700)
         _link_from_usual_root(os.path.dirname(folder))
     except FileExistsError:
-        job = assignment["job_id"]
-        raise StartError(
-            "job %s already exists on this host: choose another --job-id, or delete that job" % job
-        ) from None
+        text = "job %s already exists on this host" % assignment["job_id"]
+        raise StartError(text, "choose another --job-id, or delete that job") from None
     except OSError as error:
         raise StartError("%s cannot be created: %s" % (folder, error.strerror)) from error
     replace_file(os.path.join(folder, REQUEST), json.dumps(assignment["request"], ensure_ascii=False))

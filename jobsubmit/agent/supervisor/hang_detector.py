@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from .. import job_directory, processes
 from ..atomic_write import read_file
@@ -16,6 +17,7 @@ _BUSY = 0.01  # of one core; threads that only wait use less
 _SAMPLES = 10
 _SHORTEST_SAMPLE, _LONGEST_SAMPLE = 0.5, 15.0
 _DUMP_SECONDS = 2.0
+_MOST_STACK = 1 << 20  # bytes
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -63,6 +65,17 @@ def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
         time.sleep(0.05)
     time.sleep(0.1)  # a dump is many small writes
     return {rank: lines for rank, size in before.items() if (lines := _lines(files[rank], size))}
+
+
+def read_stacks(job_dir: str) -> Iterator[tuple[int, bytes]]:
+    """Yield each rank that has written its stacks, and its stacks."""
+    folder = JobDirectory(job_dir).stacks
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        found = re.fullmatch(r"rank-([0-9]+)\.txt", name)
+        if found:
+            with suppress(OSError):
+                if text := read_file(os.path.join(folder, name), _MOST_STACK):
+                    yield int(found.group(1)), text
 
 
 def _catches(pid: int) -> bool:

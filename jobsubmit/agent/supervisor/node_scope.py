@@ -109,7 +109,7 @@ class AllNodes(_Scope):
         if not self.found_gpus or self.gpus[0]:
             return []
         wanted = len(self.nodes) * (self.request["nproc_per_node"] or 1)
-        return ["this machine has %d GPUs, the job needs %d: it runs on the CPU" % (len(self.found_gpus), wanted)]
+        return ["the job runs on the CPU: it needs %d GPUs, and this machine has %d" % (wanted, len(self.found_gpus))]
 
     def stopped(self) -> Outcome:
         """Return how the job ends when this process gets SIGTERM."""

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.python_folder import folder_of
 from jobsubmit.agent.status_file import read_status
 from jobsubmit.agent.supervisor import process_group
+from jobsubmit.agent.supervisor.hang_detector import read_stacks
 from jobsubmit.backends.local.liveness import find_watcher
 from jobsubmit.backends.local.orphan_processes import find_survivors, find_watchers
 from jobsubmit.backends.local.python import ChosenPython, choose_python, find_missing
@@ -156,6 +157,10 @@ class LocalBackend:
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         """Yield the files of the ranks (see Backend)."""
         return read_timing_files([Path(self._files(handle).path)])
+
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return what the ranks wrote when the job hung (see Backend)."""
+        return dict(read_stacks(self._files(handle).path))
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the supervisor to end the job (see Backend); of a lost job, end the remaining processes."""

@@ -169,6 +169,10 @@ class ModelArtsBackend:
         """Yield nothing: the measurements of ranks cannot be read back from the platform (see Backend)."""
         return iter(())
 
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return nothing: the stacks of ranks cannot be read back from the platform (see Backend)."""
+        return {}
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the platform to end the job; the platform decides how long it waits (see Backend)."""
         api, job = self._open(handle)

@@ -31,7 +31,8 @@ TABLE = (
         r"|than .*promised|Not a gzipped|CRC check failed|[Ee]rror -3 while|invalid header"
         r"|start script in the store differs)",
         "the stored files differ from the upload",
-        "submit the job again: this uploads every file again",
+        "submit the job with `jobsubmit create`, which uploads every file again (rerun does not); if code_dir is in a "
+        "bucket, upload it again: jobsubmit upload DIR URI --recheck",
     ),
     _Row(
         r"code could not be fetched: .*CERTIFICATE_VERIFY_FAILED",
@@ -56,13 +57,15 @@ TABLE = (
     ),
     _Row(
         r"EADDRINUSE|[Aa]ddress already in use|failed to listen on any local network address",
-        "the rendezvous port is already in use",
-        "check whether another job uses the port, or two processes both run as rank 0",
+        "a port is already in use",
+        "if it is the port of the rendezvous, another job uses it, or two processes both run as rank 0; else find the "
+        "program that uses it: ss -ltnp",
     ),
     _Row(
         r"network addresses of \(([^,]+), \d+\) cannot be retrieved|gaierror|Name or service not known",
-        "the name of a node cannot be resolved",
-        "check that the nodes can resolve each other's names (getent hosts NAME)",
+        "a host name cannot be resolved",
+        "see its last lines for the name: if it is a node, check /etc/hosts and DNS there (getent hosts NAME); if it "
+        "is a server, check whether the nodes have access to the internet",
     ),
     _Row(
         r"client socket has timed out .*connect to \(([^,]+), (\d+)\)",
@@ -120,6 +123,12 @@ TABLE = (
         r"CUDA out of memory|OutOfMemoryError",
         "a GPU ran out of memory",
         "reduce the batch size, or use GPUs with more memory",
+    ),
+    _Row(
+        r"/dev/shm/.*No space left on device|No space left on device.*/dev/shm/|out of shared memory"  # noqa: S108
+        r"|insufficient shared memory|unable to write to file </torch_",
+        "the shared memory (/dev/shm) of the node is full",
+        "use fewer data workers, or make it larger (Volcano: backend.shm_size)",
     ),
     _Row(r"No space left on device", "a disk of the node is full", "write less to it, or choose a larger disk"),
     _Row(
@@ -195,8 +204,9 @@ TABLE = (
     ),
     _Row(
         r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe",
-        "another process of the job ended, so this one lost its connection",
-        "find the process that ended first: `jobsubmit events JOB` shows when each one ended",
+        "this process lost a connection: usually to another process of the job, which ended",
+        "find the process that ended first: `jobsubmit events JOB` shows when each one ended; if it was a download, "
+        "try again",
     ),
 )
 
@@ -209,7 +219,12 @@ _SIGNALS: Mapping[int, Diagnosis] = {
         "the process was killed from outside, often by the kernel because memory was full",
         "check its memory use (dmesg, the platform's monitor), reduce the batch size, or use fewer data workers",
     ),
-    **dict.fromkeys((signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL), _CRASHED),
+    **dict.fromkeys((signals.SIGSEGV, signals.SIGFPE, signals.SIGILL), _CRASHED),
+    signals.SIGBUS: Diagnosis(
+        "the process could not use memory that it had mapped: usually the shared memory (/dev/shm) of the node is full",
+        "use fewer data workers, or make it larger (Volcano: backend.shm_size); or a file became shorter while the "
+        "process read it with mmap",
+    ),
 }
 
 
@@ -228,8 +243,8 @@ _REASONS = {
     "HANG": Diagnosis(
         "all processes stopped writing output and using CPU time",
         "if one rank is named, check what it waits for; if the ranks wait in different collectives, make every rank "
-        "call the same ones, in the same order. The stacks of all ranks are in stacks/ of the job directory: the line "
-        "`folder` of `jobsubmit status JOB`, with Slurm backend.shared_dir/JOB_ID",
+        "call the same ones, in the same order. `jobsubmit report JOB --html FILE` shows the stacks of all ranks (not "
+        "on ModelArts)",
     ),
 }
 

@@ -13,6 +13,7 @@ from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.json_form import read_fields
 from jobsubmit.agent.protocol import REQUEST, Event, NodeStatus
 from jobsubmit.agent.recovery.outcome import Outcome, find_outcome
+from jobsubmit.agent.supervisor.hang_detector import read_stacks
 from jobsubmit.agent.supervisor.job import USUAL_GRACE_SECONDS
 from jobsubmit.backends.models import LogLine, LogQuery
 from jobsubmit.backends.shared.agent_status import read_timing_files
@@ -106,6 +107,10 @@ class SharedFolder:
     def timings(self) -> Iterator[bytes]:
         """Yield the timing files of all attempts."""
         return read_timing_files(self._all_dirs())
+
+    def stacks(self) -> dict[int, bytes]:
+        """Return the stacks of each rank, of the last attempt in which it hung."""
+        return {rank: text for path in self._all_dirs() for rank, text in read_stacks(str(path))}
 
     def _all_dirs(self, node: int | None = None) -> list[Path]:
         found = [item for attempt in self.attempts() for item in self.node_dirs(attempt).items()]

@@ -142,7 +142,9 @@ class SlurmBackend:
             return complete_status(forgotten, folder, max(folder.attempts(), default=0))
         state, reason = STATES.get(job.state, (State.RUNNING, job.state))
         details = {"slurm": job.state, "slurm_nodes": job.nodes, "attempt": job.restarts}
-        message = MESSAGES.get(reason) or (explain_wait(job.reason) if state is State.QUEUED else "")
+        number = handle.path.rpartition("/")[2]
+        message = MESSAGES.get(reason, "").format(job.reason, number)
+        message = message or (explain_wait(job.reason, number) if state is State.QUEUED else "")
         if state is State.QUEUED and job.restarts and not reason:
             state, message = State.RECOVERING, f"restart {job.restarts}: {message}"
         reported = JobStatus(state, reason, message, steps=_queue(job), details=details)
@@ -164,6 +166,11 @@ class SlurmBackend:
         """Yield the files of the ranks (see Backend)."""
         _, folder = self._look(handle)
         return folder.timings() if folder else iter(())
+
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return what the ranks wrote when the job hung (see Backend)."""
+        _, folder = self._look(handle)
+        return folder.stacks() if folder else {}
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask the nodes to end the job, or Slurm if no node runs (see Backend)."""

@@ -41,7 +41,7 @@ MESSAGES = {
     "OOM": "Slurm ended the job because it used more memory than it requested",
     "PREEMPTED": "Slurm preempted the job for one of higher priority",
     "SUSPENDED": "Slurm has suspended the job",
-    "HELD": "Slurm holds the job: release it with `scontrol release NUMBER`",
+    "HELD": "Slurm holds the job: release it with `scontrol release {1}`",
 }
 
 # Why a job waits, by the pattern of Slurm's reason (man squeue, JOB REASON CODES); the first that fits counts.
@@ -51,11 +51,11 @@ _WAITS = (
     (r"BeginTime", "its begin time is in the future; after a restart Slurm waits a while"),
     (r"Dependency", "waiting for another job"),
     (r"DependencyNeverSatisfied", "the job that it depends on failed: cancel this job"),
-    (r"JobHeldUser", "you hold the job: release it with `scontrol release NUMBER`"),
+    (r"JobHeldUser", "you hold the job: release it with `scontrol release {1}`"),
     (r"JobHeldAdmin|job_requeued_in_held_state", "an administrator holds the job: ask them to release it"),
     (
         r"launch_failed_requeued_held",
-        "the launch failed, and the job is held: try again with `scontrol release NUMBER`",
+        "the launch failed, and the job is held: try again with `scontrol release {1}`",
     ),
     (r"PartitionNodeLimit", "it requests more nodes than the partition allows: use fewer nodes, or another partition"),
     (r"PartitionTimeLimit", "it requests more time than the partition allows: set a shorter backend.time"),
@@ -70,9 +70,10 @@ _WAITS = (
 )
 
 
-def explain_wait(reason: str) -> str:
-    """Return the meaning of Slurm's reason for a pending job, with Slurm's own word."""
+def explain_wait(reason: str, number: str) -> str:
+    """Return the meaning of Slurm's reason for which the job with a number is pending, with Slurm's own word."""
     for pattern, text in _WAITS:
         if re.fullmatch(pattern, reason.split(",", maxsplit=1)[0]):
-            return f"{text.format(reason)} (Slurm: {reason})" if "{0}" not in text else text.format(reason)
+            meaning = text.format(reason, number)
+            return meaning if "{0}" in text else f"{meaning} (Slurm: {reason})"
     return f"Slurm's reason: {reason}"

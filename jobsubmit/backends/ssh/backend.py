@@ -27,7 +27,7 @@ from jobsubmit.backends.ssh.mirror import Mirror
 from jobsubmit.backends.ssh.spec import HOST, SshBackendSpec
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
-from jobsubmit.errors import BackendError, JobNotFoundError
+from jobsubmit.errors import BackendError, JobNotFoundError, list_problems
 
 if TYPE_CHECKING:
     from jobsubmit.agent.protocol import AgentRequest, DataAccess, FetchOrder, HostAssignment, NodeStatus
@@ -81,11 +81,11 @@ class SshBackend:
         """Yield what cannot run on these hosts (see Backend)."""
         spec = SshBackendSpec.of(plan.backend)
         if plan.nodes != spec.nodes:
-            text = f"{plan.nodes} nodes, but backend.hosts has {len(spec.hosts)} hosts, {spec.spares} of them spare"
+            text = f"resources.nodes is {plan.nodes}, but backend.hosts has {spec.nodes}, not counting spares"
             hint = f"set resources.nodes: {spec.nodes}, or change backend.hosts or backend.spares"
             yield Finding("error", "limit", "resources.nodes", text, hint)
         if code.uri.startswith("file:") and code.layout != "archive":
-            text = "without a bucket the code goes to the hosts as an archive"
+            text = "without a bucket the code goes to the hosts as one archive"
             yield Finding("error", "limit", "layout", text, "remove `layout`, or set `store` to a bucket")
         yield from word_limits(plan)
 
@@ -95,7 +95,7 @@ class SshBackend:
         spec = SshBackendSpec.of(plan.backend)
         problems = preflight.examine(spec, request.job_id, dict(plan.env), needs_torch=plan.has_launcher)
         if problems:
-            raise BackendError("\n".join(problem.text for problem in problems), problems[0].hint)
+            raise BackendError(*list_problems((problem.text, problem.hint) for problem in problems))
 
     # ── submission ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,6 +232,12 @@ class SshBackend:
         job = self._job(handle)
         _refresh(job, measured=True)
         return job.mirror.joined(len(job.hosts)).timings()
+
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return what the ranks wrote when the job hung, as far as hosts answer (see Backend)."""
+        job = self._job(handle)
+        _refresh(job, measured=True)
+        return job.mirror.joined(len(job.hosts)).stacks()
 
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Ask host 0 to end the job, or all other hosts if it does not answer (see Backend)."""

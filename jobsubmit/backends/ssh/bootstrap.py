@@ -22,13 +22,15 @@ if __name__ == "__main__":
     sys.stdout.flush()
     os.umask(0o077)
     if sys.version_info < (3, 8):
-        print(json.dumps({"error": "its python3 is %d.%d, and 3.8 or later is needed" % sys.version_info[:2]}))
+        error = "its python3 is %d.%d, and 3.8 or later is needed" % sys.version_info[:2]
+        print(json.dumps({"error": error, "hint": "install a newer Python there, as python3 on the PATH"}))
         sys.exit()
     if not os.path.isdir(root):
         os.makedirs(root, 0o700)
     for place, writers in ((root, 0o002), (os.path.dirname(agents), 0o022), (agents, 0o022), (folder, 0o022)):
         if os.path.exists(place) and (os.stat(place).st_uid != os.getuid() or os.stat(place).st_mode & writers):
-            print(json.dumps({"error": "%s belongs to somebody else, or others can write to it" % place}))
+            error = "%s belongs to somebody else, or others can write to it" % place
+            print(json.dumps({"error": error, "hint": "set backend.workdir to a folder that only you can write to"}))
             sys.exit()
     if not os.path.isdir(folder):
         if not packed:

@@ -120,8 +120,15 @@ def ask(
     if answer.document.get("needs_agent"):
         answer = _ask(host, _input(root, command, question, agent_archive(), payload), seconds)
     if "error" in answer.document:
-        raise BackendError(f"{host}: {answer.document['error']}", f"log in and look for the cause: ssh {host}")
+        raise reported_error(host, answer.document)
     return answer
+
+
+def reported_error(host: str, document: Mapping[str, Any]) -> BackendError:
+    """Return the error that the agent of a host answered."""
+    return BackendError(
+        f"{host}: {document['error']}", document.get("hint") or f"log in and look for the cause: ssh {host}"
+    )
 
 
 def open_stream(

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from jobsubmit.agent.log_forwarder import TAGGED
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
-from jobsubmit.backends.ssh.connection import ask, open_stream
+from jobsubmit.backends.ssh.connection import ask, open_stream, reported_error
 from jobsubmit.errors import BackendError
 
 _ANSWER_SECONDS = 5.0
@@ -41,9 +41,7 @@ class HostLines:
                 yield from self.read(follow=follow)
                 return
             if "error" in document:
-                raise BackendError(
-                    f"{self.host}: {document['error']}", f"log in and look for the cause: ssh {self.host}"
-                )
+                raise reported_error(self.host, document)
             for data in stream.output:
                 line = self._parse(data)
                 if line is not None:

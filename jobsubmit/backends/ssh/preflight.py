@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jobsubmit.agent.hosts.start import watch_seed
-from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of, open_stream
+from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of, open_stream, reported_error
 from jobsubmit.backends.ssh.spec import SshBackendSpec
 from jobsubmit.errors import BackendError
 
@@ -87,9 +87,9 @@ def _of_all(found: Mapping[str, HostFacts]) -> Iterator[Problem]:
     for name, title in _SAME_EVERYWHERE.items():
         versions = {host: facts["python"].get(name) for host, (facts, _) in found.items()}
         if name == "torch" and any(versions.values()):
-            versions = {host: version or "none" for host, version in versions.items()}
+            versions = {host: version or "not installed" for host, version in versions.items()}
         if len({version for version in versions.values() if version}) > 1:
-            listed = ", ".join(f"{version} on {host}" for host, version in versions.items() if version)
+            listed = ", ".join(f"{host}: {version}" for host, version in versions.items() if version)
             yield Problem(f"the versions of {title} differ: {listed}", "install the same version on all hosts")
     drivers = {host: facts["driver"] for host, (facts, _) in found.items() if facts["gpus"]}
     if any(drivers.values()) and not all(drivers.values()):
@@ -118,7 +118,8 @@ def _of_network(
     try:
         opened = stream.document(_ANSWER_SECONDS)
         if "error" in opened:
-            yield Problem(f"{first}: {opened['error']}", f"log in and look for the cause: ssh {first}")
+            error = reported_error(first, opened)
+            yield Problem(error.message, error.hint)
             return
         question = {"addresses": places, "ports": opened["ports"]}
         answers = ask_all(others, lambda host: ask(host, spec.workdir, "reach", question).document["problems"])

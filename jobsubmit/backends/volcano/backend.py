@@ -149,6 +149,10 @@ class VolcanoBackend:
         """Yield what the pods put into the store, every minute and at their end (see Backend)."""
         return Job(handle).collected().timings()
 
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        """Return what the pods put into the store at their end (see Backend)."""
+        return Job(handle).collected().stacks()
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         """Have Volcano end all pods (see Backend)."""
         job = Job(handle)

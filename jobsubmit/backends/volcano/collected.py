@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobsubmit.agent.entrypoints.pod import PIECE, STATUS, TIMING
+from jobsubmit.agent.entrypoints.pod import PIECE, STACKS, STATUS, TIMING
 from jobsubmit.agent.log_forwarder import TAGGED
 from jobsubmit.agent.protocol import NodeStatus, read_status_text
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
@@ -173,12 +173,24 @@ class Collected:
 
     def timings(self) -> Iterator[bytes]:
         """Yield the timing files that the pods of all attempts put into the store."""
+        return (data for _, data in self._stored_files(TIMING))
+
+    def stacks(self) -> dict[int, bytes]:
+        """Return the stacks that the pods put into the store, by rank: those of the last attempt in which it hung."""
+        found = {}
+        for key, text in self._stored_files(STACKS):
+            with suppress(ValueError):
+                found[int(key.rpartition("/")[2].removesuffix(STACKS))] = text
+        return found
+
+    def _stored_files(self, end: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the key and the content of the compressed files whose names have an end."""
         if self.store is None:
             return
         for item in list(self.store.list(self.prefix)):
-            if item.key.endswith(TIMING):
+            if item.key.endswith(end):
                 with suppress(StoreError, OSError, ValueError, zlib.error, EOFError):
-                    yield gzip.decompress(self.store.get(item.key))
+                    yield item.key, gzip.decompress(self.store.get(item.key))
 
     def statuses(self, attempt: int, nodes: Iterable[int]) -> dict[int, NodeStatus]:
         """Return how nodes ended whose pods are gone, if they stored their status."""

@@ -21,10 +21,13 @@ _WAITING = {
     "ErrImagePull": ("IMAGE", "the image cannot be pulled: correct `image`, or set backend.image_pull_secrets"),
     "ErrImageNeverPull": ("IMAGE", "the image is not on the machine, and backend.image_pull_policy is Never"),
     "InvalidImageName": ("IMAGE", "the name of the image is invalid: correct `image`"),
-    "CreateContainerConfigError": ("CONFIG", "a Secret or ConfigMap that it needs does not exist"),
+    "CreateContainerConfigError": (
+        "CONFIG",
+        "Kubernetes refuses the container's configuration, for example because a Secret does not exist",
+    ),
     "CreateContainerError": ("CONTAINER", "the container cannot be created"),
-    "RunContainerError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
-    "StartError": ("CONTAINER", "the container cannot be started: the image needs a `python3`"),
+    "RunContainerError": ("CONTAINER", "the container cannot be started; the image must have a `python3`"),
+    "StartError": ("CONTAINER", "the container cannot be started; the image must have a `python3`"),
 }
 # Why a pod was ended from outside, by Kubernetes' word.
 _ENDED = {

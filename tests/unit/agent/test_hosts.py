@@ -279,8 +279,12 @@ def problems(other: dict[str, Any], skew: float = 0.0) -> list[str]:
     [
         ({}, 31.0, "the clock of gpu2 is 31 s ahead of that of gpu1"),
         ({}, -100.0, "the clock of gpu1 is 100 s ahead of that of gpu2"),
-        ({"python": {**GOOD["python"], "nccl": "2.21.5"}}, 0.0, "the versions of NCCL differ: 2.27.5 on gpu1, 2.21.5"),
-        ({"python": {**GOOD["python"], "version": "3.9"}}, 0.0, "the versions of Python differ: 3.11 on gpu1, 3.9"),
+        (
+            {"python": {**GOOD["python"], "nccl": "2.21.5"}},
+            0.0,
+            "the versions of NCCL differ: gpu1: 2.27.5, gpu2: 2.21.5",
+        ),
+        ({"python": {**GOOD["python"], "version": "3.9"}}, 0.0, "the versions of Python differ: gpu1: 3.11, gpu2: 3.9"),
         ({"python": {"problem": "`python` is not on its PATH"}}, 0.0, "gpu2: `python` is not on its PATH"),
         ({"shared_memory": 1 << 20}, 0.0, "gpu2: /dev/shm has only 1 MiB left"),
         ({"disk": 100 << 20}, 0.0, "gpu2: the disk of ~/.jobsubmit has only 100 MiB left"),

@@ -31,6 +31,8 @@ SAID = {
     "train.py: error: unrecognized arguments: --lr=0.1": "the arguments --lr=0.1",
     "current process has finished its bootstrapping phase.": "as soon as it is imported",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU ran out of memory",
+    "ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-Xy (size 5242976), No space left on "
+    "device": "/dev/shm",
     "OSError: [Errno 28] No space left on device": "disk of the node is full",
     "jobsubmit: the setup ended with exit code 3": "exit code 3",
     "jobsubmit: the packages could not be installed": "a package of the job",
@@ -45,7 +47,7 @@ SAID = {
     "KeyError: 'model_state_dict'": "no entry model_state_dict",
     "[rank3]: MemoryError": "asked for more memory",
     "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'": "data/x, or its folder, is not on the node",
-    "Connection closed by peer [127.0.0.1]:4321": "another process of the job ended",
+    "Connection closed by peer [127.0.0.1]:4321": "usually to another process of the job",
 }
 
 
@@ -77,7 +79,35 @@ def test_nothing_is_made_up() -> None:
     assert "memory" in killed.meaning
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.",
+        "RuntimeError: unable to write to file </torch_121_3021_5>: No space left on device (28)",
+        "NCCL WARN Error: failed to extend /dev/shm/nccl-Xy to 9637892 bytes, No space left on device",
+    ],
+)
+def test_a_full_shared_memory_is_not_a_full_disk(said: str) -> None:
+    found = diagnose([said], signal=6)
+    assert found
+    assert "shared memory" in found.meaning
+    assert "shm_size" in found.hint
+
+
+def test_a_bus_error_is_about_shared_memory() -> None:
+    found = diagnose(["Fatal Python error: Bus error"], signal=signal.SIGBUS)
+    assert found
+    assert "shared memory" in found.meaning
+
+
+def test_a_server_that_has_no_address_need_not_be_a_node() -> None:
+    found = diagnose(["Failed to resolve 'huggingface.co' ([Errno -2] Name or service not known)"])
+    assert found
+    assert "internet" in found.hint
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGILL])
 def test_a_crash_in_compiled_code_is_explained(number: int) -> None:
     found = diagnose(["Fatal Python error: Segmentation fault"], signal=number)
     assert found

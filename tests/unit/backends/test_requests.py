@@ -194,8 +194,8 @@ def test_restarts_are_volcanos_policies(restarts: Any, retries: int, policies: l
 
 def test_every_reason_to_wait_is_explained() -> None:
     for reason in ("Resources", "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES", "JobHeldUser", "PartitionDown"):
-        assert explain_wait(reason) != f"Slurm's reason: {reason}", reason
-    assert "SomethingNew" in explain_wait("SomethingNew")
+        assert explain_wait(reason, "7") != f"Slurm's reason: {reason}", reason
+    assert "SomethingNew" in explain_wait("SomethingNew", "7")
     assert {"PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"} <= set(STATES)
 
 

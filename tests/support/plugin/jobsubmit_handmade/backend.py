@@ -115,6 +115,9 @@ class HandmadeBackend:
     def timings(self, handle: JobHandle) -> Iterator[bytes]:
         return self._folder(handle).timings()
 
+    def stacks(self, handle: JobHandle) -> Mapping[int, bytes]:
+        return self._folder(handle).stacks()
+
     def cancel(self, handle: JobHandle, grace: float | None = None) -> None:
         status_file.ask_cancel(str(self._folder(handle).directory), grace)
 
