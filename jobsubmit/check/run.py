@@ -19,6 +19,7 @@ from jobsubmit.check.devices import check_devices
 from jobsubmit.check.files import check_files
 from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
+from jobsubmit.check.launcher import check_launcher
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
@@ -38,6 +39,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     `find_missing` returns the modules that the nodes' Python lacks, if that is known.
     """
+    yield from check_launcher(job)
     plan, own_words = _as_seen(job, bundle)
     found = list(check_boot_file(plan, bundle))
     yield from found

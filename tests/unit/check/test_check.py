@@ -213,3 +213,31 @@ def test_every_finding_is_there_in_chinese(monkeypatch: pytest.MonkeyPatch) -> N
     left = {text: ENGLISH.findall(re.sub(r"`[^`]*`|'[^']*'", "", translate(text))) for text in ours}
     assert not {text: words for text, words in left.items() if words or translate(text) == text}
     assert len(ours) > 250
+
+
+@pytest.mark.parametrize(
+    ("command", "level", "text"),
+    [
+        ("torchrun train.py", "warning", "each of the 2 nodes would train by itself"),
+        ("torchrun --nnodes 1 train.py", "warning", "is given --nnodes=1"),
+        (
+            ["bash", "-c", "python -m torch.distributed.run --nproc_per_node 2 train.py"],
+            "warning",
+            "would train by itself",
+        ),
+        ("torchrun --nnodes=4 train.py", "error", "waits for 4 nodes (--nnodes), and the job has only 2"),
+        ("torchrun --nnodes=2 train.py", "", ""),
+        ("torchrun --nnodes=1:2 train.py", "", ""),
+        (["bash", "-c", 'torchrun --nnodes "$NNODES" train.py'], "", ""),
+        ("python train.py", "", ""),
+    ],
+)
+def test_a_launcher_must_start_on_the_nodes_of_the_job(
+    command: str | list[str], level: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('step 1')\n")
+    spec = {"name": "checked", "code_dir": str(tmp_path), "command": command, "resources": {"nodes": 2}}
+    found = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(tmp_path))
+    about = [finding for finding in found if finding.check == "launcher-nodes"]
+    assert [finding.level for finding in about] == ([level] if level else [])
+    assert all(text in finding.text for finding in about)
