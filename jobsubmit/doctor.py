@@ -55,7 +55,8 @@ class Line(NamedTuple):
 def examine(settings: Settings, loaded: LoadedSpec | None) -> Iterator[Line]:
     """Yield the result of each test; with a job file, also of its store, backend and code."""
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    python = choose_python(getattr(loaded.spec.backend, "python", None) if loaded else None)
+    backend = loaded.spec.backend if loaded else None
+    python = choose_python(getattr(backend, "python", None) if backend and backend.is_this_machine else None)
     yield _torch(python)
     yield _tools()
     yield _state(settings)

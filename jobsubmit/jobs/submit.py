@@ -93,7 +93,7 @@ class _Pending:
                 records.save(self.record)
 
     def _note(self, error: BaseException) -> None:
-        problem = error.message if isinstance(error, JobSubmitError) else f"interrupted ({type(error).__name__})"
+        problem = error.message if isinstance(error, JobSubmitError) else "the submission was interrupted"
         is_unsure = error.is_unsure if isinstance(error, BackendError) else not isinstance(error, JobSubmitError)
         self.record = replace(self.record, problem=problem, is_unsure=self.is_sent and is_unsure)
 

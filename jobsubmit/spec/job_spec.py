@@ -367,8 +367,7 @@ class SpawnSpec(_CommonSpec):
 
     mode: Literal["spawn"] = Field(description="Preset framework; the boot file calls mp.spawn.", examples=["spawn"])
     boot_file: RelativeFile = Field(
-        description="Python file that is started once per node, relative to code_dir. It starts the training "
-        "processes.",
+        description="Python file to start, relative to code_dir: once per node in mode spawn, else once per process.",
         examples=["main.py"],
     )
     framework: FrameworkSpec | None = Field(

@@ -112,6 +112,20 @@ def test_without_host_0_the_others_end(jobsubmit: Command, job: Callable[..., Pa
     assert "[node 1] step 3" in jobsubmit("logs", name).stdout
 
 
+def test_a_host_0_that_was_cut_off_does_not_blame_the_others(
+    jobsubmit: Command, job: Callable[..., Path], hosts: Hosts
+) -> None:
+    name = handle(jobsubmit("create", job(1000), "--detach").stdout)
+    wait_for_line(jobsubmit, name, "[node 1] step 3")
+    hosts.unplug(1)
+    time.sleep(14)  # nobody asks meanwhile; both sides have given up then
+    hosts.plug(1)
+    status = wait_until(jobsubmit, name, ("FAILED",))
+    assert status["reason"] == "NODE_FAILED"
+    assert status["message"].startswith("node 0 was lost: gpu1 lost its network: its interface eth0 has no connection")
+    assert processes_left(name.rpartition("/")[2], 3) == []
+
+
 def test_a_spare_host_takes_the_place_of_a_lost_one(
     jobsubmit: Command, job: Callable[..., Path], hosts: Hosts, tmp_path: Path
 ) -> None:

@@ -28,6 +28,8 @@ _GREETING_SECONDS = 5.0
 _QUEUE_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0
 _MOST_STRANGERS = 64
+_SEVERAL = 2  # hosts that fall silent within _ABOUT seconds
+_ABOUT = 3 * BEAT_SECONDS
 
 
 class _Host:
@@ -70,6 +72,7 @@ class Leader:
         self.place = {}  # type: dict[int, _Host] # of each node of the running attempt
         self.attempt = 0
         self.is_unwritten = False
+        self.cut_off_because = ""  # this host, which is not the fault of the others
         self.beat_due = self.began = 0.0
         self.grace: float | None = None  # of a cancellation that was passed on
         self.status: NodeStatus = {
@@ -209,7 +212,11 @@ class Leader:
         found = find_outcome(list(self.ended.values()), self.request["nodes"])
         if found is not None and found.failure and not found.failure.get("evidence", {}).get("is_victim"):
             return found  # it failed before the loss
-        return Outcome("FAILED", "NODE_FAILED", "node %d was lost: %s" % (node, host.lost_because))
+        if self.cut_off_because:
+            node, because = 0, self.cut_off_because
+        else:
+            because = host.lost_because
+        return Outcome("FAILED", "NODE_FAILED", "node %d was lost: %s" % (node, because))
 
     def _stop_others(self, grace: float | None) -> None:
         """Ask the nodes that still run to end, and wait until they have."""
@@ -302,9 +309,19 @@ class Leader:
                 host.lost_because = (
                     ended if channel.is_over else "%s did not answer for %d s" % (host.name, LOST_SECONDS)
                 )
+                if not channel.is_over:
+                    self.cut_off_because = self.cut_off_because or self._why_cut_off(host, now)
                 self._forget(channel)
                 if "ended" not in self.status:
                     self._event("host_lost", message=host.name)
+
+    def _why_cut_off(self, lost: _Host, now: float) -> str:
+        """Return why it is this host that is cut off, and not the one that is silent; an empty string if it is not."""
+        others = [host for host in self.hosts if host.channel and (host is lost or not host.is_lost)]
+        silent = [host for host in others if host.channel and now - host.channel.heard_at > LOST_SECONDS - _ABOUT]
+        if len(silent) == len(others) >= _SEVERAL:
+            return self.member.why_cut_off() or "%s lost the connection to all other hosts" % self.hosts[0].name
+        return self.member.why_cut_off()
 
     def _accept(self) -> None:
         try:

@@ -31,6 +31,7 @@ class Member:
 
     def __init__(self, root: str, folder: str, assignment: HostAssignment, address: str) -> None:
         self.root, self.folder, self.assignment, self.address = root, folder, assignment, address
+        self.interface = assignment["interface"] or addresses.interface_of(address)
         self.queue = HostQueue(os.path.expanduser(USUAL_ROOT), assignment["job_id"], assignment["submitted"])
         self.answers = []  # type: list[HostMessage]
         self.pid = 0  # of the process that runs a node
@@ -58,6 +59,13 @@ class Member:
             self._look_at_node()
         answers, self.answers = self.answers, []
         return answers
+
+    def why_cut_off(self) -> str:
+        """Return why this host reaches no other host, if that is known; else an empty string."""
+        if not self.interface or addresses.has_link(self.interface):
+            return ""
+        name = self.assignment["hosts"][self.assignment["index"]]
+        return "%s lost its network: its interface %s has no connection" % (name, self.interface)
 
     def _take(self) -> None:
         busy = self.queue.take()
@@ -98,9 +106,8 @@ class Member:
                 contract.RESTART_COUNT: str(message["attempt"]),
             }
         )
-        interface = self.assignment["interface"] or addresses.interface_of(self.address)
-        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ():
-            os.environ.setdefault(variable, interface)  # the env of the job file replaces it
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if self.interface else ():
+            os.environ.setdefault(variable, self.interface)  # the env of the job file replaces it
         request = {**self.assignment["request"], "timeout": message["timeout"]}
         os.environ.update(self.assignment["secrets"])
         data, cache = self.assignment["data"], os.path.join(self.root, "cache", "inputs")

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 
-_SIOCGIFADDR = 0x8915  # see netdevice(7)
+_SIOCGIFFLAGS, _SIOCGIFADDR, _IFF_RUNNING = 0x8913, 0x8915, 0x40  # see netdevice(7)
 _ANY_FAR_ADDRESS = ("192.0.2.1", 9)  # of a network for documentation (RFC 5737); nothing is sent there
 _LONGEST_NAME = 15
 
@@ -69,6 +69,17 @@ def address_of(interface: str) -> str:
             return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
         except OSError:
             return ""
+
+
+def has_link(interface: str) -> bool:
+    """Return whether an interface is up and connected; False also if it does not exist."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:_LONGEST_NAME])
+        try:
+            flags = struct.unpack_from("H", fcntl.ioctl(probe.fileno(), _SIOCGIFFLAGS, request), 16)[0]
+        except OSError:
+            return False
+    return bool(flags & _IFF_RUNNING)
 
 
 def interface_of(address: str) -> str:

@@ -171,6 +171,12 @@ class SshBackend:
         answers = _refresh(job)
         own = job.mirror.status_of(0)
         if own is not None and _is_over(own):
+            seen = job.mirror.without_host_0
+            if seen is not None and own["reason"] == seen["reason"] == "NODE_FAILED":
+                own = {
+                    **own,
+                    "message": seen["message"],
+                }  # it did not answer us either, so it was the one that was cut off
             job.mirror.conclude(own)
             return _complete(job, own)
         return self._unfinished(job, answers, own or _NOT_YET)
@@ -191,7 +197,9 @@ class SshBackend:
         others = (job.mirror.status_of(index) for index in range(1, len(job.hosts)))
         concluded = next((status for status in others if status and _is_over(status)), None)
         if concluded is not None:
-            if not isinstance(first, BackendError):
+            if isinstance(first, BackendError):
+                job.mirror.remember_without_host_0(concluded)
+            else:
                 job.mirror.conclude(concluded)
             return _complete(job, concluded)
         if isinstance(first, BackendError) and all(isinstance(answer, BackendError) for answer in answers):

@@ -17,7 +17,7 @@ from jobsubmit.agent.status_file import read_status
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.common.file_lock import hold_lock
 
-_HOSTS, _CONCLUSION = "hosts.json", "conclusion.json"
+_HOSTS, _CONCLUSION, _WITHOUT_HOST_0 = "hosts.json", "conclusion.json", "without-host-0.json"
 _DEEPEST = 4  # run-0/node-0/timing/FILE
 
 
@@ -79,14 +79,29 @@ class Mirror:
 
     def conclude(self, status: NodeStatus) -> None:
         """Keep how the job ended: nothing changes that, whatever becomes of its hosts."""
-        with suppress(OSError):  # another reader does the same
-            replace_file(str(self.folder / _CONCLUSION), json.dumps(status))
+        self._keep(_CONCLUSION, status)
 
     @property
     def conclusion(self) -> NodeStatus | None:
         """Return how the job ended, once that is known here."""
+        return self._kept(_CONCLUSION)
+
+    def remember_without_host_0(self, status: NodeStatus) -> None:
+        """Keep what another host concluded while host 0 answered neither it nor us."""
+        self._keep(_WITHOUT_HOST_0, status)
+
+    @property
+    def without_host_0(self) -> NodeStatus | None:
+        """Return what another host concluded while host 0 answered nobody."""
+        return self._kept(_WITHOUT_HOST_0)
+
+    def _keep(self, name: str, status: NodeStatus) -> None:
+        with suppress(OSError):  # another reader does the same
+            replace_file(str(self.folder / name), json.dumps(status))
+
+    def _kept(self, name: str) -> NodeStatus | None:
         try:
-            return read_status_text((self.folder / _CONCLUSION).read_bytes())
+            return read_status_text((self.folder / name).read_bytes())
         except (OSError, ValueError):
             return None
 

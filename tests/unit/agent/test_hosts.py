@@ -221,6 +221,24 @@ def test_what_one_host_has_concluded_counts_only_if_none_runs_the_job(
     assert (mirror.conclusion is not None) == is_kept
 
 
+def test_a_host_that_was_cut_off_does_not_blame_the_others_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = SshBackend(Settings(StoreAddress(), None, tmp_path))
+    mirror, job = Mirror(tmp_path / "ssh/j"), JobHandle("ssh", "gpu1,gpu2/j")
+    mirror.remember(("gpu1", "gpu2"), "~/.jobsubmit")
+    answers: list[list[Answer | BackendError]] = [[SILENT, told(is_alive=False)], [told(is_alive=False)] * 2]
+    monkeypatch.setattr("jobsubmit.backends.ssh.backend._refresh", lambda job: answers.pop(0))
+    for index, status in ((0, RUNNING), (1, GIVEN_UP)):
+        (mirror.folder / "hosts" / str(index)).mkdir(parents=True)
+        (mirror.folder / "hosts" / str(index) / "status.json").write_text(json.dumps(status))
+    assert backend.status(job).message == "node 0 was lost"
+    blaming = {**GIVEN_UP, "message": "node 1 was lost: gpu2 did not answer for 8 s"}
+    (mirror.folder / "hosts/0/status.json").write_text(json.dumps(blaming))
+    assert backend.status(job).message == "node 0 was lost"
+    assert backend.status(job).message == "node 0 was lost"
+
+
 class _Source(HostLines):
     def __init__(self, problem: Exception) -> None:
         super().__init__("gpu1", 0, "~", "j", EVERYTHING)
