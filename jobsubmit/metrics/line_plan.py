@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from jobsubmit.metrics import words
 from jobsubmit.metrics.template import Template
 
+_UNIT = re.compile(r"[KM](?![A-Za-z])")
 _TOTAL = re.compile(r"\s*(?:/|of|共|之)\s*")
 _SEPARATOR = re.compile(
     r"(?:\s*(?:=>|->|:|=|：|＝|│|┃|(?<=\w)\s*\|)\s*|\s+(?:is|was|of)\s*|['\"],\s*)['\"]?\s*[\[(]*['\"]?\s*$"
@@ -44,6 +45,7 @@ _SAVED = re.compile(
 )
 _CONFIGURATION = re.compile(r"[:=]\s*(?:True|False|None|PosixPath\()(?=[,})\s]|$|')")
 _STRING_SETTING = re.compile(r"(['\"])[\w-]+\1: (['\"])[A-Za-z./][^'\"]*\2")
+_LONE_END = re.compile(r"\s*(?:%|[mµu]?s|secs?|seconds?|ms|[a-z]+/s(?:ec)?|[KMG]i?B)?\s*")
 _FRAMED = re.compile(r"\s*[|│┃]\s*[^|│┃]+[|│┃]\s*$")
 _FRAME_END = re.compile(r"\s*[|│┃]\s*$")
 _SENTENCE = re.compile(
@@ -84,7 +86,8 @@ class LinePlan:
     """What the numbers of all lines of one template are, by their places. There is one for a template.
 
     `word` is the validation word of the line. `is_batch` says that the step is named a batch, without an epoch before
-    it; `is_bar` that the counters are those of a progress bar, described by `description`.
+    it; `is_bar` that the counters are those of a progress bar, described by `description`. The step counts in
+    `step_unit`. `form` is the template with single blanks.
     """
 
     epoch: int | None = None
@@ -100,6 +103,13 @@ class LinePlan:
     is_cell: bool = False
     is_bar: bool = False
     description: str = ""
+    step_unit: int = 1
+    form: str = ""
+
+    @cached_property
+    def is_summary(self) -> bool:
+        """Return whether the line sums up a training that has ended, as a Hugging Face Trainer does."""
+        return any(figure.name == "train_runtime" for figure in self.figures)
 
     @cached_property
     def is_empty(self) -> bool:
@@ -109,14 +119,9 @@ class LinePlan:
 
     @cached_property
     def is_validation(self) -> bool:
-        """Return whether the line is about validation only, or a summary."""
-        about = [
-            words.validation_word(figure.name.replace("_", " ")) or figure.name == "train_runtime"
-            for figure in self.figures
-        ]
-        return bool(
-            self.word or words.validation_word(self.description) or (about and all(about)) or "train_runtime" in about
-        )
+        """Return whether the line is about validation only."""
+        about = [words.validation_word(figure.name.replace("_", " ")) for figure in self.figures]
+        return bool(self.word or words.validation_word(self.description) or (about and all(about)))
 
     @cached_property
     def is_strong(self) -> bool:
@@ -143,7 +148,9 @@ def plan_line(template: Template) -> LinePlan:
         or sum(map(len, template)) > _LONGEST_TEMPLATE
     ):
         return EMPTY
-    return _Planner(template).plan()
+    plan = _Planner(template).plan()
+    is_counted = plan.step is not None or plan.epoch is not None
+    return plan if is_counted or not any("OrderedDict(" in text for text in template) else EMPTY  # a final result
 
 
 class _Planner:
@@ -155,9 +162,9 @@ class _Planner:
         self.taken: set[int] = set()
         self.bar_at = -1
         self.is_batch = False
-        is_lone = self.count == 1 and _SEPARATOR.search(template[0]) is not None and not template[1].strip(" %")
+        is_lone = self.count == 1 and _SEPARATOR.search(template[0]) is not None and _LONE_END.fullmatch(template[1])
         is_framed = self.count == 1 and bool(_FRAMED.match(template[0]) and _FRAME_END.match(template[1]))
-        self.is_cell = is_lone or is_framed
+        self.is_cell = bool(is_lone or is_framed)
         self.totals: dict[str, int] = {}
         self.leads: dict[int, str] = {}  # by the place of a figure: what stands before its name
         self.regular: list[Figure] = []  # one word before each, as in a row of such pairs
@@ -193,7 +200,14 @@ class _Planner:
             self.is_cell,
             bar,
             description,
+            self._unit_of(self.found.get("step")),
+            "\0".join(" ".join(text.split()) for text in self.template),
         )
+
+    def _unit_of(self, place: int | None) -> int:
+        """Return what a counter such as `2K` counts in."""
+        found = _UNIT.match(self.template[place + 1]) if place is not None else None
+        return {"K": 1000, "M": 1_000_000}[found[0]] if found else 1
 
     def _is_headline(self) -> bool:
         """Return whether the line begins with a counter, as in `Epoch 3/10` and `===== epoch 3 =====`."""

@@ -163,9 +163,11 @@ class _SourceReader:
 
     def take(self, plan: LinePlan, numbers: Sequence[float], time: float) -> Sequence[Reading]:
         """Take a line; return what is certain now."""
-        if plan.is_bar and words.is_preparation(plan.description):
+        if plan.is_summary or (plan.is_bar and words.is_preparation(plan.description)):
             return ()
         step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
+        if step is not None:
+            step *= plan.step_unit
         step = step if step is None or step.is_integer() else None  # `update: 4.53` is the time of one
         if plan.is_batch and step is not None:
             self._compare_batches(step, _counter(plan.steps, numbers))
@@ -198,7 +200,7 @@ class _SourceReader:
     ) -> list[Reading]:
         """Return what is certain of a line of a form that is not familiar yet."""
         wanted = self._wanted(plan, has_counter)
-        found = self._certain(self._values(wanted, numbers, time, step, epoch), has_counter, plan.is_cell)
+        found = self._certain(self._values(wanted, numbers, time, step, epoch), has_counter, plan)
         is_whole = plan.total_steps is None and plan.total_epochs is None
         if self.is_training and has_counter and is_whole and any(words.is_result(figure.name) for figure in wanted):
             if len(self.familiar) >= _MOST_NAMES:
@@ -281,7 +283,7 @@ class _SourceReader:
         results = filter(words.is_result, names)
         return not self.certain.isdisjoint(names) or all(words.validation_word(n.replace("_", " ")) for n in results)
 
-    def _certain(self, readings: list[Reading], has_counter: bool, is_cell: bool) -> list[Reading]:
+    def _certain(self, readings: list[Reading], has_counter: bool, plan: LinePlan) -> list[Reading]:
         """Return the values that are certain now: of this line, and of earlier ones with the same names.
 
         A loss or another result beside a counter is certain at once. Other lines must come again: with a counter that
@@ -297,6 +299,8 @@ class _SourceReader:
         if names not in self.held and len(self.held) >= _MOST_NAMES:
             return []
         held = self.held.setdefault(names, _Held([]))
+        if not held.is_certain and not has_counter and held.form != plan.form:
+            held.readings, held.form = [], plan.form  # a configuration that was printed before, in another form
         if held.is_certain:
             return readings
         last = held.readings[-1].point if held.readings else None
@@ -313,7 +317,7 @@ class _SourceReader:
             ]
             held.readings.extend([] if is_same else readings)  # a restart prints its configuration again
             held.is_certain = last is not None and not is_same
-        elif is_cell and len(held.readings) < _MOST_HELD:
+        elif plan.is_cell and len(held.readings) < _MOST_HELD:
             held.readings.extend(readings)
             held.is_certain = self.is_training and len(held.readings) > _OFTEN
         elif self.is_training:
@@ -407,7 +411,7 @@ class _Held:
     """Values of lines with the same names, which wait for more such lines."""
 
     def __init__(self, readings: list[Reading]) -> None:
-        self.readings, self.is_certain = readings, False
+        self.readings, self.is_certain, self.form = readings, False, ""
 
 
 def _has_position(held: _Held) -> bool:

@@ -32,7 +32,10 @@ _PREFIX = re.compile(
     r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
     r")\s*)+"
 )
-_CLOCK_FACE = r"(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?"
+_CLOCK_FACE = (
+    r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?)"
+)
 _CLOCK = re.compile(rf"(?<![A-Za-z0-9_.]){_CLOCK_FACE}(?![A-Za-z0-9_.:])")
 _UNSIGNED = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _PLAIN_NUMBER = re.compile(rf"[-+]?{_UNSIGNED}")

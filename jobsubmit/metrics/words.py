@@ -22,7 +22,7 @@ _EPOCH = re.compile(rf"{_ROOM}(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.I
 _STEP_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_STEP_WORDS})$", re.IGNORECASE)
 _EPOCH_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_EPOCH_WORDS}|エポック)$", re.IGNORECASE)
 _COUNTED = re.compile(
-    r"(?:^|_)(?:port|version|epochs|addr|max_(?!mem)\w+|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
+    r"(?:^|_)(?:port|version|epochs|addr|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
     r"|(?:^|_)step_in_(?:epoch|slice)$|(?:^|_)time_(?:batch|sample|token|epoch)(?:_in_epoch)?$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
     r"|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
     r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程)$"
@@ -30,9 +30,9 @@ _COUNTED = re.compile(
     r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per|_s)|batch|num|max)_"
 )
 _SETTING = re.compile(
-    r"(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
+    r"(?:^|_)max_(?!mem)\w+$|(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
     r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|(?<!l2_)params|tokens_seen|batch_size)$"
-    r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|early|stop)_"
+    r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|minimum|final|early|stop)_"
 )
 _TOTAL_EPOCHS = re.compile(r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_)?epochs|epochs|总轮数|总轮次")
 _TOTAL_STEPS = re.compile(
@@ -45,7 +45,7 @@ _LOSS = re.compile(
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|r2|rouge\w*|loss_?scale)(?:_|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
+    r"top\d*|score|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
@@ -91,6 +91,7 @@ _MORE_HINTS = (
     "ep.",
     "[",
 )
+_PAIR = re.compile(r"\s*[A-Za-z][\w/@. -]{0,60}[:=]\s*[-+.\d]")  # a name and a number begin the line
 _VALIDATION = re.compile(
     r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation)?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",
     re.IGNORECASE,
@@ -158,7 +159,12 @@ def is_loss(name: str) -> bool:
 def may_be_progress(text: str) -> bool:
     """Return whether a line may tell anything about a training: a quick look, for outputs of many lines."""
     lower = text.lower()
-    return any(hint in lower for hint in _HINTS) or any(hint in lower for hint in _MORE_HINTS) or not text.isascii()
+    return (
+        any(hint in lower for hint in _HINTS)
+        or any(hint in lower for hint in _MORE_HINTS)
+        or not text.isascii()
+        or _PAIR.match(text) is not None
+    )
 
 
 def may_name_figures(text: str) -> bool:

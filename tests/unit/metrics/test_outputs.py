@@ -76,7 +76,7 @@ def test_most_progress_is_exact() -> None:
 
 
 def test_outputs_of_other_tools_are_read_as_well_as_before() -> None:
-    """Outputs made after the first rules, which read 551 of their series exactly at first, and invented 52."""
+    """Outputs that people wrote without having seen the rules: at first sight, far fewer series were exact."""
     exact, invented = 0, []
     for file in sorted((Path(__file__).parents[2] / "corpus/more_outputs").glob("*.json")):
         case = json.loads(file.read_text())
@@ -87,5 +87,5 @@ def test_outputs_of_other_tools_are_read_as_well_as_before() -> None:
         invented += [
             f"{file.stem}: {name}" for rank, name in found if (rank, name) not in known and name not in optional
         ]
-    assert exact >= 687
+    assert exact >= 958
     assert invented == ["pub_hifigan_jik876: error"]  # it is called `Mel-Spec. Error` there
