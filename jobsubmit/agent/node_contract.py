@@ -53,7 +53,8 @@ RESTART_COUNT = _variable("JOBSUBMIT_RESTART_COUNT", JOBSUBMIT, "number of resta
 HOSTS_FILE = _variable("JOBSUBMIT_HOSTS_FILE", JOBSUBMIT, "file with the addresses, if too long for a variable")
 CHECKPOINTS = _variable("JOBSUBMIT_CHECKPOINT_DIR", JOBSUBMIT, "folder of the checkpoints")
 PROFILE = _variable("JOBSUBMIT_PROFILE", JOBSUBMIT, "what is timed in every step: sync or buckets")
-INPUT_PREFIX, OUTPUT_PREFIX = "JOBSUBMIT_INPUT_", "JOBSUBMIT_OUTPUT_"  # and a number: the folder of each
+# And the name of an input or output, with `_` for `-`: its folder.
+INPUT_PREFIX, OUTPUT_PREFIX = "JOBSUBMIT_INPUT_", "JOBSUBMIT_OUTPUT_"
 
 # What the agent gives its own parts; they are no promise to anybody.
 AGENT_REQUEST = _variable("JOBSUBMIT_REQUEST", JOBSUBMIT, "of the agent: what the job is")

@@ -40,12 +40,15 @@ class Mount(NamedTuple):
 
 def find_mounts(spec: JobSpec) -> tuple[Mount, ...]:
     """Return the directories of a job: inputs, outputs and the one of its checkpoints."""
-    found = [Mount("input", d.name, d.uri, f"{contract.INPUT_PREFIX}{d.name}", d.passed_as) for d in spec.inputs]
-    found += [
-        Mount("output", d.name, d.uri, f"{contract.OUTPUT_PREFIX}{d.name}", d.passed_as, d.every) for d in spec.outputs
-    ]
+    inputs, outputs = contract.INPUT_PREFIX, contract.OUTPUT_PREFIX
+    found = [Mount("input", d.name, d.uri, _variable(inputs, d.name), d.passed_as) for d in spec.inputs]
+    found += [Mount("output", d.name, d.uri, _variable(outputs, d.name), d.passed_as, d.every) for d in spec.outputs]
     if spec.checkpoint_dir:
         own = spec.checkpoint_dir
         every = _CHECKPOINT_SECONDS if own.uri.startswith(REMOTE_SCHEMES) else 0
         found.append(Mount("checkpoint", own.name, own.uri, str(contract.CHECKPOINTS), own.passed_as, every))
     return tuple(found)
+
+
+def _variable(prefix: str, name: str) -> str:
+    return prefix + name.replace("-", "_")

@@ -186,16 +186,19 @@ def _names_given_twice(mode: str, raw: Raw) -> Iterator[Complaint]:
                 continue
             name, kind = data["name"], "env" if data.get("as") == "env" else "hyperparameters"
             where = (field, index, "name")
-            if kind == "env" and (problem := env_name_problem(name)):
+            variable = name.replace("-", "_")
+            if kind == "env" and "-" in name:
+                yield where, f"a variable cannot be called `{name}`: write `{variable}`"
+            elif kind == "env" and (problem := env_name_problem(name)):
                 yield where, problem
             elif kind == "env" and name in OF_THE_SHELL:
                 yield where, f"a variable `{name}` would replace the shell's own: choose another name"
             elif kind != "env" and raw.get("mode") == "spawn" and name in (*SINGLE_NODE_RANKS, INIT_METHOD):
                 yield where, f"the platform passes --{name} in this mode: choose another name"
-            elif name in seen or (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
+            elif variable in seen or (kind, name) in taken or (kind == "env" and ("secrets", name) in taken):
                 yield where, f"`{name}` is given twice: choose another name"
             taken.add((kind, name))
-            seen.add(name)
+            seen.add(variable)
     checkpoint = raw.get("checkpoint_dir")
     fields = checkpoint if isinstance(checkpoint, Mapping) else {}
     name = fields.get("name", "checkpoint_dir")

@@ -224,8 +224,15 @@ _REMOTE = rf"(?![^?]*{SIGNED.pattern})(s3|obs)://{BUCKET}"
 _REFERENCE_RULE = "must be a reference like `env:WANDB_API_KEY`; do not write the value itself into a job file"
 
 JobName = Annotated[str, matching(JOB_NAME, "must be 1 to 64 letters, digits, `_` or `-`, not starting with `-`")]
-DataName = Annotated[str, matching(ENV_NAME, "must be letters, digits and `_`, not starting with a digit")]
-EnvName = Annotated[DataName, _unless(env_name_problem), text_schema(FREE_ENV_NAME)]
+DataName = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_-]*", "must be letters, digits, `_` and `-`, beginning with a letter or `_`")
+]
+EnvName = Annotated[
+    str,
+    matching(ENV_NAME, "must be letters, digits and `_`, not starting with a digit"),
+    _unless(env_name_problem),
+    text_schema(FREE_ENV_NAME),
+]
 HyperparameterName = Annotated[
     str, matching(HYPERPARAMETER_NAME, "must be 1 to 64 letters, digits, `_`, `.` or `-`, not starting with `-`")
 ]

@@ -170,7 +170,7 @@ def _as_text(representer: Any, text: str) -> Any:
 
 
 def _compose(text: str, source: str) -> Node | None:
-    yaml = YAML(typ="rt", pure=True)
+    yaml = YAML(typ="safe", pure=True)
     try:
         if _TO_BE_COUNTED.search(text):
             _require_shallow(text, source)
@@ -199,7 +199,7 @@ def _compose(text: str, source: str) -> Node | None:
 def _require_shallow(text: str, source: str) -> None:
     """Raise SpecError for a text that is nested too deeply, at the first value that is: to build it takes minutes."""
     depth = 0
-    for event in YAML(typ="rt", pure=True).parse(text):
+    for event in YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, CollectionStartEvent):
             depth += 1
         elif isinstance(event, CollectionEndEvent):

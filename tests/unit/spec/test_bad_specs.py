@@ -82,7 +82,17 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "input without uri": (GOOD + "inputs: [{name: a}]\n", 5, "inputs[0].uri: is required"),
     "input with unknown field": (GOOD + "inputs: [{name: a, uri: b, url: c}]\n", 5, "did you mean `uri`"),
     "input passed oddly": (GOOD + "inputs: [{name: a, uri: b, as: file}]\n", 5, "must be `hyperparameter` or `env`"),
-    "input name with a dash": (GOOD + "inputs: [{name: a-b, uri: b}]\n", 5, "letters, digits and `_`"),
+    "input name with a dot": (GOOD + "inputs: [{name: a.b, uri: b}]\n", 5, "letters, digits, `_` and `-`"),
+    "variable with a dash": (
+        GOOD + "inputs: [{name: a-b, uri: b, as: env}]\n",
+        5,
+        "cannot be called `a-b`: write `a_b`",
+    ),
+    "two outputs that differ in a dash": (
+        GOOD + "outputs: [{name: a-b, uri: b}, {name: a_b, uri: c}]\n",
+        5,
+        "`a_b` is given twice",
+    ),
     "input as reserved variable": (GOOD + "inputs: [{name: RANK, uri: b, as: env}]\n", 5, "set by the launcher"),
     "two inputs of one name": (
         GOOD + "inputs:\n- {name: a, uri: b, as: env}\n- {name: a, uri: c}\n",
@@ -293,6 +303,7 @@ ONLY_JOBSUBMIT_CAN = {
     "not a number",
     "bad pattern",
     "two inputs of one name",
+    "two outputs that differ in a dash",
     "input named as a hyperparameter",
     "checkpoint beside hyperparameter",
     "secret is also env",

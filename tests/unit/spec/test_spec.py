@@ -46,6 +46,21 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (">-\n  one\n  two\n\n  three\n", "one two\nthree"),
+        (">\n  one\n  two\n", "one two\n"),
+        (">-\n  one\n    deeper\n  two\n", "one\n  deeper\ntwo"),
+        ("|-\n  one\n  two\n", "one\ntwo"),
+        ("|+\n  one\n\n", "one\n\n"),
+        ("'one\n  two'\n", "one two"),
+    ],
+)
+def test_text_over_several_lines_is_what_yaml_says(block: str, text: str) -> None:
+    assert parse_document(f"x: {block}", "f").values == {"x": text}
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("1", 1),
