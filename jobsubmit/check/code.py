@@ -128,7 +128,8 @@ class Code:
         owner = next(
             (above for above in module.above(node) if isinstance(above, (ast.FunctionDef, ast.ClassDef))), None
         )
-        return owner is None or owner.name in self.names or module.parents.get(owner) is not module.tree
+        is_named = owner is None or owner.name in self.names or module.parents.get(owner) is not module.tree
+        return is_named or bool(self.reached.of(node, module))
 
     def calls(self, *names: str, least: Reach = Reach.PERHAPS) -> Iterator[tuple[Module, ast.Call]]:
         """Yield the calls of functions that are reached."""

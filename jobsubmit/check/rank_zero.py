@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Function, Module
 from jobsubmit.common.finding import Finding
 
 _NAMES = frozenset(
@@ -33,8 +33,12 @@ _METHODS = {
         re.compile(r"(^|\.)(_?fabric|strategy)$|^self$"),
         ("barrier", "all_gather", "all_reduce", "broadcast"),
     ),
+    "deepspeed": (re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),
     "pytorch_lightning": (re.compile(r"(^|\.)strategy$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
 }
+_CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save", "async_save", "load"))
+# Whether a step is one of every so many, which rank 0 does not decide alone.
+_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save")
 _PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
 _MAIN = re.compile(
@@ -67,6 +71,61 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             if found.module is module
             else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
+
+
+def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:
+    """Yield what only rank 0 executes."""
+    for module, body, _, _ in _branches(_Finder(code)):
+        yield module, body
+
+
+def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether the rank decides in the same function whether a node is executed."""
+    inner: ast.AST = node
+    for above in module.above(node):
+        if isinstance(above, (ast.If, ast.IfExp)) and _asks_for_rank(code, above.test, module):
+            return True
+        for block in (getattr(above, "body", None), getattr(above, "orelse", None)):
+            if isinstance(block, list) and inner in block:
+                before = block[: block.index(inner)]
+                if any(
+                    isinstance(one, ast.If) and _leaves(one.body) and _asks_for_rank(code, one.test, module)
+                    for one in before
+                ):
+                    return True
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        inner = above
+    return False
+
+
+def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
+    if _zero_side(test, code, module) is not None or _mentions_rank(test):
+        return True
+    if any(isinstance(node, ast.Compare) and _is_zero(node.comparators[-1]) for node in ast.walk(test)):
+        return True  # `gpu_id == 0`, whatever it is called
+    for name in (node for node in ast.walk(test) if isinstance(node, ast.Name)):
+        stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
+        for store in stores:
+            values = (above.value for above in module.above(store) if isinstance(above, ast.Assign))
+            if any(map(_mentions_rank, values)) or _is_in_branch_of_rank(code, store, module):
+                return True
+    return False
+
+
+def _is_zero(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_in_branch_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    tests = (above.test for above in module.above(node) if isinstance(above, ast.If))
+    return any(_zero_side(test, code, module) is not None or _mentions_rank(test) for test in tests)
+
+
+def is_for_main_process_only(function: ast.AST) -> bool:
+    """Return whether a decorator lets only rank 0 execute a function."""
+    decorators = getattr(function, "decorator_list", ())
+    return any(_DECORATORS.search(_last_name(decorator)) for decorator in decorators)
 
 
 @dataclass(frozen=True)
@@ -104,6 +163,8 @@ class _Finder:
         if last in _NAMES and f"{owner}." in _PACKAGES:
             is_of_all = argument(call, "group") is None and not hides_arguments(call)
             return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS else ""
+        if name in _CHECKPOINTS:
+            return "" if argument(call, "process_group") or argument(call, "no_dist") else f"checkpoint.{last}"
         if isinstance(call.func, ast.Attribute):
             owner = ast.unparse(call.func.value)
             for package, (receiver, methods) in _METHODS.items():
@@ -116,6 +177,8 @@ class _Finder:
         if found is None and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
             methods = self.code.program.methods.get(call.func.attr, ())
             found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            found = self._method(call.func, call.func.value.id, module)
         if found is None or isinstance(found[1], ast.ClassDef):
             return None
         home, function = found
@@ -124,6 +187,17 @@ class _Finder:
             self.known[function] = next(self.collectives(function.body, home, depth + 1), None)
         return self.known[function]
 
+    def _method(self, target: ast.Attribute, variable: str, module: Module) -> tuple[Module, Function] | None:
+        """Return the method that a variable's object has, where the class of the object is known."""
+        made = module.assigned_calls.get(variable, ())
+        found = (
+            self.code.program.definition(self.code.program.name_of(made[0].func, module)) if len(made) == 1 else None
+        )
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            return None
+        own = (node for node in found[1].body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        return next(((found[0], node) for node in own if node.name == target.attr), None)
+
 
 def _calls(node: ast.AST, finder: _Finder, module: Module) -> Iterator[ast.Call]:
     """Yield the calls that are surely executed with a statement: not those of functions that it defines."""
@@ -131,7 +205,8 @@ def _calls(node: ast.AST, finder: _Finder, module: Module) -> Iterator[ast.Call]
         return
     if isinstance(node, ast.If):
         truth = finder.code.values.truth(node.test, module)
-        is_about_all = any(word in ast.unparse(node.test) for word in _INITIALIZED)
+        test = ast.unparse(node.test)
+        is_about_all = any(word in test for word in _INITIALIZED) or _PERIOD.search(test) is not None
         if _zero_side(node.test, finder.code, module) is None and (truth or (truth is None and is_about_all)):
             for statement in node.body:
                 yield from _calls(statement, finder, module)
@@ -153,7 +228,7 @@ def _branches(finder: _Finder) -> Iterator[tuple[Module, list[ast.stmt], list[as
     code = finder.code
     for module, node in code.program.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.If):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if any(_DECORATORS.search(_last_name(decorator)) for decorator in node.decorator_list):
+            if is_for_main_process_only(node):
                 yield module, node.body, [], node
         if not isinstance(node, ast.If) or not _is_executed(node, code, module):
             continue

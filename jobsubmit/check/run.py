@@ -24,6 +24,7 @@ from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
 from jobsubmit.check.recovery import check_recovery
+from jobsubmit.check.saving import check_saving
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
@@ -73,6 +74,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
+        ("saving", lambda: check_saving(code())),
         ("recovery", lambda: check_recovery(code(), job)),
     ):
         yield from _safely(name, check, plan.boot_file)

@@ -103,6 +103,9 @@ class _Walk:
                 for decorator in node.decorator_list:
                     self._expression(decorator, module, level)
                 self.marks[node] = Reach.NEVER
+                if not isinstance(node, ast.ClassDef) and _is_command(node):
+                    is_only = sum(map(_is_command, module.of(ast.FunctionDef))) == 1
+                    self.waiting.append(Callee(node, module, level if is_only else min(level, Reach.PERHAPS)))
                 return _Flow.ON
             case ast.If():
                 return self._if(node, module, level)
@@ -209,6 +212,18 @@ def _asks_for_group(node: ast.If) -> bool:
     """Return whether a branch returns where there is a process group already, as what makes one often begins."""
     is_question = ast.unparse(node.test).endswith("is_initialized()") and not isinstance(node.test, ast.UnaryOp)
     return is_question and len(node.body) == 1 and isinstance(node.body[0], ast.Return) and not node.orelse
+
+
+def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function is a command of a typer app, which calls it: `@app.command()`."""
+    return any(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr == "command"
+        and isinstance(one.func.value, ast.Name)
+        and one.func.value.id not in ("click", "typer")
+        for one in function.decorator_list
+    )
 
 
 def _is_end(name: str) -> bool:

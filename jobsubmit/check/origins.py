@@ -1,0 +1,67 @@
+"""What an expression is made of: the words of all that its variables may be set to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.check.program.values import parameters
+
+_DEEPEST = 5
+
+
+def words_of(code: Code, node: ast.AST, module: Module) -> str:
+    """Return an expression and those that it is computed from, as one text in which to look for words."""
+    return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
+
+
+def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:
+    """Return an expression, and all that its variables, attributes and parameters may be set to."""
+    found: dict[ast.AST, Module] = {}
+    _follow(code, node, module, found, 0)
+    return [(home, part) for part, home in found.items()]
+
+
+def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Module], depth: int) -> None:
+    if node in found or depth > _DEEPEST:
+        return
+    found[node] = module
+    for inner in ast.walk(node):
+        for home, source in _sources(code, inner, module):
+            _follow(code, source, home, found, depth + 1)
+
+
+def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+    if isinstance(node, ast.Attribute):
+        for home, target in code.program.attribute_stores.get(node.attr, ()):
+            if (value := _assigned_to(target, home)) is not None:
+                yield home, value
+    if not isinstance(node, ast.Name):
+        return
+    for scope in (*(above for above in module.above(node) if isinstance(above, FUNCTIONS)), module.tree):
+        if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
+            for home, call in code.program.calls_of.get(f"{module.name}.{scope.name}", ()):
+                if (given := given_for(call, scope, node.id)) is not None:
+                    yield home, given
+            return
+        stores = module.stores.get((scope, node.id), ())
+        for store in stores:
+            if (value := _assigned_to(store, module)) is not None:
+                yield module, value
+        if stores:
+            return
+
+
+def _assigned_to(target: ast.AST, module: Module) -> ast.AST | None:
+    """Return what a variable is set to here; of a tuple, what all of it is set to."""
+    parent = module.parents.get(target)
+    while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
+        parent = module.parents.get(parent)
+    if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        return parent.value
+    if isinstance(parent, (ast.For, ast.AsyncFor, ast.comprehension)):
+        return parent.iter
+    return parent.context_expr if isinstance(parent, ast.withitem) else None

@@ -1,0 +1,110 @@
+"""Checkpoints that all processes write to one file, or that only rank 0 loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.rank_zero import is_for_main_process_only, is_guarded_by_rank, zero_branches
+from jobsubmit.common.finding import Finding
+
+_SAVES = ("torch.save",)
+_OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
+_SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
+_SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
+_DEEPEST = 4
+
+
+def check_saving(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a file that every process writes, and for a state that only rank 0 loads."""
+    if code.has_framework or code.world_size in (None, 1) or not code.is_distributed:
+        return
+    yield from _written_by_all(code)
+    yield from _loaded_by_one(code)
+
+
+def _written_by_all(code: Code) -> Iterator[Finding]:
+    if (code.processes or 0) <= 1:
+        return
+    for module, call in code.calls(*_SAVES):
+        path = argument(call, "f", 1)
+        if path is None or not _is_for_all(code, call, module, 0):
+            continue
+        if isinstance(path, ast.Name) and len(path.id) == 1:
+            continue  # a file that is open
+        if not _OWN_NAME.search(words_of(code, path, module)):
+            yield Finding(
+                "warning",
+                "saved-by-all",
+                module.where(call),
+                f"each of the {code.world_size} processes writes the same file: it may be damaged",
+                "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
+            )
+            return
+
+
+def _is_for_all(code: Code, node: ast.AST, module: Module, depth: int) -> bool:
+    """Return whether all processes surely come to a node once one does: nothing on the way asks for the rank."""
+    if depth > _DEEPEST or is_guarded_by_rank(code, node, module):
+        return False
+    function = module.function_of(node)
+    if function is None:
+        return True
+    if is_for_main_process_only(function):
+        return False
+    outer = module.function_of(function)
+    if outer is not None:
+        return False  # a function inside another one, which may be handed over
+    calls = list(code.program.calls_of.get(f"{module.name}.{function.name}", ()))
+    if any(isinstance(above, ast.ClassDef) for above in module.above(function)):
+        calls = [
+            (home, call)
+            for home, call, _ in code.program.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
+        ]
+    calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
+    is_started = not calls and _is_given(code, function.name)
+    return is_started or (bool(calls) and all(_is_for_all(code, call, home, depth + 1) for home, call in calls))
+
+
+def _is_given(code: Code, name: str) -> bool:
+    """Return whether a function is given to mp.spawn, so that each process runs it."""
+    return any(
+        full.startswith("torch.multiprocessing.")
+        and any(isinstance(item, ast.Name) and item.id == name for item in call.args)
+        for _, call, full in code.reached.calls
+    )
+
+
+def _loaded_by_one(code: Code) -> Iterator[Finding]:
+    """Yield a warning where only rank 0 loads the optimizer: DistributedDataParallel shares the model's state only."""
+    if any(_shares(call) for _, call, _ in code.reached.calls):
+        return
+    for module, body in zero_branches(code):
+        for statement in body:
+            for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
+                    if "optim" in ast.unparse(call.func.value):
+                        yield Finding(
+                            "warning",
+                            "loaded-by-one",
+                            module.where(call),
+                            "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of "
+                            "steps",
+                            "load the checkpoint on every rank (map_location), or broadcast it",
+                        )
+                        return
+
+
+def _shares(call: ast.Call) -> bool:
+    """Return whether a call may give the other ranks what rank 0 has loaded."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    if _SHARES.search(name):
+        return True
+    given = " ".join(map(ast.unparse, (*call.args, *(keyword.value for keyword in call.keywords))))
+    return "broadcast" in name and _SHARED.search(given) is not None
