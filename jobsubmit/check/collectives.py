@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import INIT, Code, is_ddp
@@ -13,6 +14,9 @@ from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
+_BY_SIZE = re.compile(r"world|\bsize\b|grad|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs", re.IGNORECASE)
+_CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
+_NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
@@ -35,7 +39,8 @@ def _gradients(code: Code) -> Iterator[Finding]:
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
-    is_every_time = any(code.reached.is_sure(c, m) for m, c in wrapped) and code.reached.is_sure(call, module)
+    is_chosen = any(_CHOICE.search(test) for test in _conditions(code, call, module))
+    is_every_time = any(code.reached.is_sure(c, m) for m, c in wrapped) and not is_chosen
     if is_every_time and not is_left_to_us and not _is_of_another_model(code, call, module, wrapped):
         yield Finding(
             "warning",
@@ -54,6 +59,20 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def _conditions(code: Code, node: ast.AST, module: Module, depth: int = 0) -> Iterator[str]:
+    """Yield the conditions under which a node is executed, also those around the calls of its function."""
+    for above in module.above(node):
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)):
+            if code.values.truth(above.test, module) is None:
+                yield ast.unparse(above.test)
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if depth < _DEEPEST:
+                for home, call, _ in code.reached.calls:
+                    if ast.unparse(call.func).rpartition(".")[2] == above.name:
+                        yield from _conditions(code, call, home, depth + 1)
+            return
 
 
 def _is_of_another_model(
@@ -91,9 +110,11 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
         if inner.attr == "grad":
             return True
         inner = inner.value
-    scope = module.function_of(node) if node else None
-    if not isinstance(node, ast.Name) or scope is None or depth > _DEEPEST:
+    if not isinstance(node, ast.Name) or depth > _DEEPEST:
         return False
+    scope = module.function_of(node) or module.tree
+    if re.search(r"(?:^|_)grad(?:s|ients?)?(?:_|$)", node.id):
+        return True
     for statement in ast.walk(scope):
         if isinstance(statement, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == node.id for t in statement.targets
@@ -109,15 +130,24 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
 
 def _divides(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
-    scope = module.function_of(call)
-    if any(_is_division(node) for node in ast.walk(scope or ast.Pass())):
-        return True
+    scope = module.function_of(call) or module.tree
+    tensor = argument(call, "tensor", 0)
+    names = {node.id for node in ast.walk(tensor) if isinstance(node, ast.Name)} if tensor is not None else set()
+    for node in ast.walk(scope):
+        text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
+        if text and (_BY_SIZE.search(text) or names & _names_in(node)):
+            return True
     for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
-        text = ast.unparse(node) if _is_division(node) else ""
-        is_by_size = "world" in text or "size" in text
-        if "grad" in text or (is_by_size and ("loss" in text or "lr" in text or "learning_rate" in text)):
+        text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
+        is_by_size = re.search(r"world|\bsize\b|n_?gpus|nprocs|num_(?:gpu|proc|rank|worker|replica)", text) is not None
+        is_of_training = not re.search(r"log|item\(|meter|print", text)
+        if "grad" in text or (is_by_size and is_of_training and re.search(r"loss|lr|learning_rate", text)):
             return True
     return False
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
 def _is_division(node: ast.AST) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from jobsubmit.common.finding import Finding
@@ -15,9 +16,17 @@ _HINT = (
 )
 
 
+_COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
+_NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
+
+
 def check_launcher(job: LaunchPlan) -> Iterator[Finding]:
-    """Yield where torch's launcher starts on other numbers of nodes than the job does."""
+    """Yield where a start command starts on other numbers of nodes than the job does, or does not number its nodes."""
+    text = " ".join(job.command or ())
     launch = launch_of_command(job.command or ())
+    if job.nodes > 1 and launch.launcher == "python" and _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text):
+        said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
+        yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return

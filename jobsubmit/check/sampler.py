@@ -6,9 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import Several
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -23,6 +25,12 @@ _PARTS = frozenset(
         *("DistributedBatchSampler", "DataPartitioner", "StreamingDataset", "WebDataset", "StatefulDataLoader"),
     ]
 )
+_PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
+_PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts")
+_OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|device_count|\blocal_world|\bdevice_id\b")
+_OF_ALL = re.compile(
+    r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
+)
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
@@ -32,6 +40,9 @@ def check_sampler(code: Code) -> Iterator[Finding]:
     if code.world_size == 1:
         return
     yield from _no_sampler(code)
+    yield from _shuffled_sampler(code)
+    yield from _part_of_node(code)
+    yield from _split_by_rank(code)
     yield from _constant_epoch(code)
     yield from _no_epoch(code)
 
@@ -149,6 +160,82 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                     "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
                 )
                 return
+
+
+def _shuffled_sampler(code: Code) -> Iterator[Finding]:
+    """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
+    for module, call, name in code.reached.calls:
+        sampler = argument(call, "sampler", _SAMPLER)
+        if name not in _LOADERS or sampler is None or code.values.of(argument(call, "shuffle", 2), module) is not True:
+            continue
+        made = [home for home in origins(code, sampler, module) if _is_sampler(code, *home)]
+        if made:
+            is_sure = code.reached.is_sure(call, module) and all(
+                code.reached.is_sure(node, home) for home, node in made
+            )
+            yield Finding(
+                "error" if is_sure else "warning",
+                "sampler-and-shuffle",
+                module.where(call),
+                "shuffle=True beside a sampler: DataLoader refuses both",
+                "remove shuffle: DistributedSampler shuffles by itself",
+            )
+            return
+
+
+def _is_sampler(code: Code, module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and code.program.name_of(node.func, module).endswith("DistributedSampler")
+
+
+def _part_of_node(code: Code) -> Iterator[Finding]:
+    """Yield a warning where data is divided among the processes of one node: then each node has the same parts."""
+    if code.facts.nodes == 1 or code.processes == 1:
+        return
+    for module, call, name in code.reached.calls:
+        if name == INIT:
+            continue
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
+        count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
+        if part is None or count is None:
+            continue
+        wrong = next((node for node in (part, count) if _is_of_node(code, node, module)), None)
+        if wrong is not None:
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(wrong),
+                f"{ast.unparse(wrong)} counts the processes of one node, but the data is for those of "
+                f"{code.facts.nodes} nodes: some parts would be read twice, or refused",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
+
+
+def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether an expression is a number within one node, by its name and by all that it may be set to."""
+    parts = origins(code, node, module)
+    text = "\n".join(ast.unparse(part) for _, part in parts)
+    is_local = _OF_NODE.search(ast.unparse(node)) or any(_OF_NODE.search(ast.unparse(part)) for _, part in parts)
+    return bool(is_local) and not _OF_ALL.search(_OF_NODE.sub("", text))
+
+
+def _split_by_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each rank splits the data by another seed: what one tests on, another trains on."""
+    seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
+    if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):
+        return
+    for module, call in code.calls("torch.utils.data.random_split"):
+        if argument(call, "generator", 2) is None and not hides_arguments(call):
+            yield Finding(
+                "warning",
+                "split-by-rank",
+                module.where(call),
+                f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])}), so each splits the data in "
+                "another way: what one rank tests on, another trains on",
+                "pass generator=torch.Generator().manual_seed(0) to random_split",
+            )
+            return
 
 
 def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -17,6 +17,10 @@ _TORCH_MODULES = {
     "torch.distributed.launcher": "torchrun",
 }
 _PYTHON = re.compile(r"python[\d.]*")
+_PREPARES = re.compile(
+    r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
+    r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
+)
 _PYTHON_WITH_VALUE = ("-W", "-X", "-Q")
 # Words before a command that change nothing about what it is; those of the second kind have a word of their own.
 _WRAPPERS = (("nohup",), ("time",), ("exec",), ("command",), ("uv", "run"), ("poetry", "run"), ("pipenv", "run"))
@@ -104,11 +108,16 @@ def launch_of_command(command: Sequence[str]) -> Launch:
 
 
 def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
-    """Return the words of a shell's text with its arguments in their places; none where it is more than one command."""
-    if re.search(r"[;|&<>\n`]|\$\(", text.replace("$((", "")):
+    """Return the words of a shell's text with its arguments in their places; none where it is not clear which count.
+
+    Steps before the last command that do not change how it is started are left out, as `set -e` and `pip install`.
+    """
+    parts = re.split(r"\n|;|&&", re.sub(r"\\\n", " ", text))
+    steps = [part.strip() for part in parts if part.strip() and not _PREPARES.match(part.strip())]
+    if len(steps) != 1 or re.search(r"[|&<>`]|\$\(", steps[0].replace("$((", "")):
         return []
     try:
-        words = shlex.split(text)
+        words = shlex.split(steps[0])
     except ValueError:
         return []
     given: list[str] = []
