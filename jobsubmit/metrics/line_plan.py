@@ -37,6 +37,7 @@ _NO_PROGRESS = re.compile(
     r"|optimizer|参数|正在|保存|加载)\b",
     re.IGNORECASE,
 )
+_EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning): ")
 _SAVED = re.compile(
     r"::test_|saving model|Namespace\(|"
     r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b"
@@ -141,6 +142,7 @@ def plan_line(template: Template) -> LinePlan:
         or max(len(names.findall(" ".join(template))) for names in (_STRING_SETTING, _SETTING_NAME)) >= _FEWEST_SETTINGS
         or _JSON_LINE.match(template[0])
         or _NO_PROGRESS.match(template[0])
+        or _EXCEPTION.match(template[0])
         or any(map(_SAVED.search, template))
         or sum(len(_CONFIGURATION.findall(text)) for text in template) >= _FEWEST_SETTINGS
         or "(AP)" in template[0]
@@ -386,8 +388,8 @@ class _Planner:
         is_line_number = has_separator and self.template[place].endswith(":") and not words.is_strong(name)
         if is_line_number and self.template[place + 1].startswith(ends):
             return  # `file:497]`
-        if self.template[place + 1] == "-" and place + 1 < self.count:
-            return  # a date
+        if place + 1 < self.count and self.template[place + 1].strip() in ("-", "h", "m", "min"):
+            return  # a date, or minutes before seconds
         if _COUNTED_AFTER.match(self.template[place + 1]) or (not has_separator and self._is_in_columns(place)):
             return
         if not has_separator and place + 1 == self.count and _PROSE_AFTER.match(self.template[place + 1]):

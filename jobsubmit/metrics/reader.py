@@ -28,6 +28,7 @@ _MANY = 4
 _MOST_HELD = 50
 _MOST_COUNTED = 10**12
 _LONGEST_CONFIGURATION = 3000
+_FINAL_HEAD, _FINAL_ROW = re.compile(r"\*{5} \w+ metrics \*{5}"), re.compile(r"  \w+ +=")
 _WHEN_LEARNED, _MOST_PATTERNS = (16, 64, 256, 1024), 12
 
 
@@ -76,6 +77,8 @@ class MetricsReader:
 
     def _read_by_plan(self, source: Source, time: float, text: str) -> Sequence[Reading]:
         reader = self._sources.get(source)
+        if reader is not None and reader.is_of_final_table(text):
+            return ()
         template, numbers = split_line(text)
         plan = plan_line(template)
         if reader is not None and plan in reader.familiar:
@@ -142,6 +145,7 @@ class _SourceReader:
         self.familiar: dict[LinePlan, list[Figure]] = {}
         self.patterns: list[tuple[re.Pattern[str], LinePlan]] = []  # of those that come often
         self.times: Counter[LinePlan] = Counter()
+        self.is_in_final_table = False
         self.results = 0  # lines of a training with a counter and a result
         self.lines_count_steps = False
         self.first_batch: tuple[float, float | None] | None = None
@@ -153,6 +157,12 @@ class _SourceReader:
     def end(self) -> float | None:
         """Return when the training of this rank will end, in seconds since the epoch; None if that is unknown."""
         return self.pace.end(self.with_totals(self.progress)) if self.progress is not None else None
+
+    def is_of_final_table(self, text: str) -> bool:
+        """Return whether a line is of a table with the final figures, as a Hugging Face Trainer prints it."""
+        is_row = self.is_in_final_table and _FINAL_ROW.match(text) is not None
+        self.is_in_final_table = is_row or _FINAL_HEAD.match(text) is not None
+        return self.is_in_final_table
 
     def learn(self, plan: LinePlan, text: str) -> None:
         """Remember what the lines of a plan look like, once there were some that match no pattern yet."""
