@@ -14,7 +14,7 @@ from jobsubmit.metrics.reader import MetricsReader, Reading, Source
 _MOST_POINTS, _MOST_SERIES = 10_000, 2000
 
 
-@dataclass
+@dataclass(slots=True)
 class Series:
     """The values of one name that one rank printed, in order; only each `every`-th point is kept if there are many.
 

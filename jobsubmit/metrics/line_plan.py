@@ -108,9 +108,10 @@ class LinePlan:
     form: str = ""
 
     @cached_property
-    def is_summary(self) -> bool:
-        """Return whether the line sums up a training that has ended, as a Hugging Face Trainer does."""
-        return any(figure.name == "train_runtime" for figure in self.figures)
+    def is_about_something_else(self) -> bool:
+        """Return whether the line sums up a training that has ended, or is a bar of data that is prepared."""
+        is_summary = any(figure.name == "train_runtime" for figure in self.figures)  # of a Hugging Face Trainer
+        return is_summary or (self.is_bar and words.is_preparation(self.description))
 
     @cached_property
     def is_empty(self) -> bool:

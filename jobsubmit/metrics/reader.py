@@ -173,7 +173,7 @@ class _SourceReader:
 
     def take(self, plan: LinePlan, numbers: Sequence[float], time: float) -> Sequence[Reading]:
         """Take a line; return what is certain now."""
-        if plan.is_summary or (plan.is_bar and words.is_preparation(plan.description)):
+        if plan.is_about_something_else:
             return ()
         step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
         if step is not None:

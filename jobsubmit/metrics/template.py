@@ -32,11 +32,9 @@ _PREFIX = re.compile(
     r"|\[[\w.]+\]:|\[(?!val|eval|test|dev)[a-z]{2,}[\w.]*[a-z]\](?=\s)|\[\d{3,7}\](?=\s+(?:DEBUG|INFO|WARN|ERROR))|(?:root|mmengine|mmcv|__main__|absl|torchtitan|nemo_logger)\b:?|[-|:>](?=\s|\w)"
     r")\s*)+"
 )
-_CLOCK_FACE = (
-    r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-    r"|(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?)"
-)
-_CLOCK = re.compile(rf"(?<![A-Za-z0-9_.]){_CLOCK_FACE}(?![A-Za-z0-9_.:])")
+_TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_CLOCK_FACE = r"(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?"
+_CLOCK = re.compile(rf"(?<![A-Za-z0-9_.])(?:({_TIMESTAMP})|{_CLOCK_FACE})(?![A-Za-z0-9_.:])")
 _UNSIGNED = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _PLAIN_NUMBER = re.compile(rf"[-+]?{_UNSIGNED}")
 _FILE = re.compile(r"\S+\.(?:ckpt|pth?|bin|safetensors|tar|pkl|json|ya?ml|png|csv)\b\S*")
@@ -76,6 +74,7 @@ def pattern_of(text: str) -> re.Pattern[str] | None:
     bare = _PERCENT_BAR.sub("%|", text)
     prefix = _PREFIX.match(bare) if bare[:1] in _PREFIX_STARTS else None
     start = prefix.end() if prefix else 0
+    clocks = [_TIMESTAMP if found[1] else _CLOCK_FACE for found in _CLOCK.finditer(bare[start:])]
     rest = _CLOCK.sub("\2", bare[start:])
     if "\x1b" in text or "\2" in text or (bare == text and _BAR.search(text)) or _FILE.search(rest):
         return None
@@ -89,7 +88,8 @@ def pattern_of(text: str) -> re.Pattern[str] | None:
         parts += [re.escape(literal), r"\s{1,40}" if blanks else "", f"({sign}{_UNSIGNED})"]
         end = found.end()
     whole = "".join([*parts, re.escape(rest[end:])])
-    pattern = re.compile(whole.replace("\2", _CLOCK_FACE).replace(r"%\|", r"%\|[^|]*\|"))
+    whole = "".join(map("".join, zip(whole.split("\2"), [*clocks, ""], strict=True)))
+    pattern = re.compile(whole.replace(r"%\|", r"%\|[^|]*\|"))
     return pattern if pattern.fullmatch(text) else None
 
 
