@@ -105,7 +105,7 @@ def _parted(line: CommandLine, words: Sequence[Word]) -> tuple[list[Word], list[
             options.append(word)
         else:
             text = f"{word.text}={following[0].text}" if len(following) == 1 else word.text
-            if len(following) <= 1:
+            if len(following) <= 1 or line.option(word.name) is None:
                 options.append(word._replace(text=text))
             del rest[: len(following)]
     return options, plain

@@ -35,7 +35,9 @@ def check_devices(code: Code) -> Iterator[Finding]:
         yield from _each_for_itself(code)
         return
     yield from _fixed(code)
+    yield from _always_set(code)
     yield from _by_global_rank(code)
+    yield from _more_processes(code)
 
 
 # ── nodes without GPUs ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,6 +179,37 @@ def _fixed(code: Code) -> Iterator[Finding]:
             return
 
 
+def _always_set(code: Code) -> Iterator[Finding]:
+    """Yield a warning where every torch.cuda.set_device names one GPU, whatever else is placed by rank."""
+    calls = list(code.calls("torch.cuda.set_device"))
+    if (code.processes or 0) <= 1 or code.has_framework or not calls:
+        return
+    if all(call.args and isinstance(call.args[0], ast.Constant) for _, call in calls):
+        module, call = calls[0]
+        if not code.reached.is_sure(call, module) and not any("VISIBLE_DEVICES" in name for name in code.names):
+            yield Finding(
+                "warning",
+                "fixed-device",
+                module.where(call),
+                f"every process uses GPU {ast.unparse(call.args[0])}, so the {code.processes} processes of a node "
+                "share one GPU",
+                "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
+            )
+
+
+def _more_processes(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a node has more processes than GPUs."""
+    gpus, processes = code.facts.gpus or 0, code.facts.nproc or 0
+    if 0 < gpus < processes and "cuda" in code.names:
+        yield Finding(
+            "warning",
+            "more-processes",
+            "resources.nproc_per_node",
+            f"{processes} processes on nodes with {gpus} GPUs: the others have no GPU of their own",
+            f"set resources.nproc_per_node: {gpus}",
+        )
+
+
 def _is_one_device(value: Any) -> bool:
     """Return whether a value is the number of a GPU, or its name."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
@@ -263,6 +296,7 @@ def _places_by_rank(code: Code) -> bool:
 def _by_global_rank(code: Code) -> Iterator[Finding]:
     if not code.facts.has_launcher or code.facts.nodes == 1 or (code.processes or 0) <= 1:
         return
+    yield from _named_by_global_rank(code)
     for module, call, name in code.reached.calls:
         mapped = _mapped_device(code, call, module)
         for chosen in (*_numbers_of_devices(call, name), *([mapped] if mapped is not None else [])):
@@ -277,6 +311,31 @@ def _by_global_rank(code: Code) -> Iterator[Finding]:
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
                 )
                 return
+
+
+def _named_by_global_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a name such as f"cuda:{rank}" that is put together where its use is not seen."""
+    for module, node in code.program.of(ast.JoinedStr):
+        parent = module.parents.get(node)
+        is_device = len(node.values) == 2 and ast.unparse(node.values[0]) == "'cuda:'"  # noqa: PLR2004
+        number = node.values[-1].value if is_device and isinstance(node.values[-1], ast.FormattedValue) else None
+        if number is None or not isinstance(parent, ast.Assign) or not code.reached.of(parent, module):
+            continue
+        if _is_global_rank(code, number, module) and not _is_taken_once(code, parent, module):
+            yield Finding(
+                "warning",
+                "rank-as-device",
+                module.where(node),
+                f"{ast.unparse(number)} is the rank among all processes but is used as the GPU number on one node",
+                'use the local rank: int(os.environ["LOCAL_RANK"])',
+            )
+            return
+
+
+def _is_taken_once(code: Code, statement: ast.Assign, module: Module) -> bool:
+    """Return whether the variable is set here only: then what uses it is judged."""
+    target = statement.targets[0]
+    return isinstance(target, ast.Name) and code.values.assigned(target, module) is not None
 
 
 def _numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:

@@ -50,12 +50,14 @@ _WITH_MODE = ("open", "memmap", "File", "open_memmap")
 _INPUT = re.compile(
     r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
 )
+_CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
 _ANY = "*"
 _MOST = 20
 
 
 def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for each file that is read by a literal name, exists here, and is not uploaded."""
+    yield from _not_there(code, bundle, words)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words)):
         for path, left_out in _left_out(bundle, path_read):
@@ -63,6 +65,19 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
                 yield Finding("warning", "left-out", where, text, how_to_bring_back(path, left_out))
+
+
+def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
+    given = {word.text.partition("=")[2] if word.name else word.text: word.field for word in words if word.field}
+    for _, path_read in _reads(code):
+        path = posixpath.normpath(path_read)
+        field = given.get(path_read) or given.get(path)
+        is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
+        if field and is_inside and _CONFIGURATION.search(path) and not (bundle.root / path).exists():
+            text = f"reads {path}, which does not exist in the code directory"
+            yield Finding("warning", "not-there", field, text, "correct the path: it begins in the code directory")
+            return
 
 
 def _reads(code: Code) -> Iterator[tuple[str, str]]:

@@ -56,8 +56,12 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
 
 
 def _assigned_to(target: ast.AST, module: Module) -> ast.AST | None:
-    """Return what a variable is set to here; of a tuple, what all of it is set to."""
+    """Return what a variable is set to here; of one of several, what all of them are set to, if it is not clear."""
     parent = module.parents.get(target)
+    above = module.parents.get(parent) if isinstance(parent, ast.Tuple) else None
+    if isinstance(parent, ast.Tuple) and isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
+        if len(above.value.elts) == len(parent.elts) and isinstance(target, ast.expr):
+            return above.value.elts[parent.elts.index(target)]
     while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
         parent = module.parents.get(parent)
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):

@@ -15,6 +15,11 @@ from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
 LAUNCHER_VARIABLES = tuple(contract.UNSET_BY_SCRIPT)
+# What srun and mpirun set for each of their tasks.
+OF_SCHEDULERS = (
+    *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
+)
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
 _START = "torch.multiprocessing.start_processes"
@@ -35,6 +40,7 @@ _WITH_TORCHRUN = (
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
+    yield from _reads_a_schedulers_words(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code)
         yield from _no_processes(code)
@@ -216,6 +222,19 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
         is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
         if is_from_environment and "RANK" not in written and not is_open:
             yield _unset(code, module.where(call), "RANK")
+
+
+def _reads_a_schedulers_words(code: Code) -> Iterator[Finding]:
+    """Yield an error for a variable of srun or mpirun that is read, and that nothing sets in this job."""
+    written = _written(code)
+    for module, node in code.program.of(ast.Subscript, ast.Call):
+        name = _read_variable(code, module, node)
+        is_unset = name in OF_SCHEDULERS and code.facts.environment.get(name, UNKNOWN) is None and name not in written
+        if is_unset and code.reached.is_sure(node, module) and not _is_guarded(node, module):
+            text = f"{name} is read from the environment, but neither srun nor mpirun starts this job's processes"
+            hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which a launcher sets (mode: torchrun)"
+            yield Finding("error", "rank-env", module.where(node), text, hint)
+            return
 
 
 def _unset(code: Code, where: str, name: str) -> Finding:

@@ -48,11 +48,12 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
 
 def _loads(code: Code) -> bool:
     """Return whether anything loads what an earlier attempt may have saved."""
-    for module, call, name in code.program.calls:
+    calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
+    for _, call, name in calls:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in _LOADING_FUNCTIONS and not _is_of_data(call):
             return True
-        if last in _LOADS and module is not None:
+        if last in _LOADS and not any(".state_dict(" in ast.unparse(given) for given in call.args):
             return True
         if any(keyword.arg in _LOADING_KEYWORDS for keyword in call.keywords if not _is_declared_only(call)):
             return True

@@ -17,14 +17,16 @@ from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.devices import check_devices
 from jobsubmit.check.files import check_files
+from jobsubmit.check.frameworks import check_frameworks
 from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.launcher import check_launcher
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
-from jobsubmit.check.ranks import LAUNCHER_VARIABLES, check_ranks
+from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.recovery import check_recovery
 from jobsubmit.check.saving import check_saving
+from jobsubmit.check.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
@@ -71,6 +73,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("ranks", lambda: check_ranks(code())),
+        ("world", lambda: check_world(code())),
+        ("frameworks", lambda: check_frameworks(code())),
         ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
@@ -162,6 +166,9 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
     environment |= {name: _as_text(ranks) for name, ranks in _ranks(plan).items()}
     if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
+    text = " ".join((*(plan.command or ()), plan.setup or ""))
+    unset = OF_SCHEDULERS if plan.backend.kind != "slurm" else [name for name in OF_SCHEDULERS if "SLURM" not in name]
+    environment |= {name: None for name in unset if name not in environment and name not in text}
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN

@@ -68,7 +68,7 @@ def _is_for_all(code: Code, node: ast.AST, module: Module, depth: int) -> bool:
             if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
         ]
     calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
-    is_started = not calls and _is_given(code, function.name)
+    is_started = not calls and (_is_given(code, function.name) or bool(function.decorator_list))
     return is_started or (bool(calls) and all(_is_for_all(code, call, home, depth + 1) for home, call in calls))
 
 

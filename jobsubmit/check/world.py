@@ -1,0 +1,108 @@
+"""What the code takes for its rank among all processes, and for their number, on several nodes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import INIT, SPAWN, Code
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.common.finding import Finding
+
+_SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
+_WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
+_STARTS = (SPAWN, "torch.multiprocessing.start_processes")
+
+
+def check_world(code: Code) -> Iterator[Finding]:
+    """Yield where the nodes of a job would take the same ranks, or count one node's processes as all."""
+    if code.facts.nodes == 1:
+        return
+    if code.facts.has_launcher:
+        yield from _size_of_a_node(code)
+    else:
+        yield from _same_ranks(code)
+        yield from _nodes_as_processes(code)
+
+
+def _size_of_a_node(code: Code) -> Iterator[Finding]:
+    for module, node in code.program.of(ast.Assign):
+        target = node.targets[0]
+        name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+        is_count = isinstance(node.value, ast.Call) and (
+            code.program.name_of(node.value.func, module) == "torch.cuda.device_count"
+        )
+        if is_count and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "fixed-world-size",
+                module.where(node),
+                f"{name} is the number of GPUs of one node, but the job has {code.facts.nodes} nodes",
+                "use dist.get_world_size(), or read WORLD_SIZE from the environment",
+            )
+            return
+
+
+def _same_ranks(code: Code) -> Iterator[Finding]:
+    """Yield an error where the rank of a process is only its number on its node."""
+    for module, call in code.calls(INIT):
+        rank = argument(call, "rank", _RANK)
+        source = rank if rank is None else _last_value(rank, call, module)
+        if isinstance(source, ast.Name) and _is_number_of_process(code, source, module):
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "same-ranks",
+                module.where(call),
+                f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same "
+                "ranks",
+                "add those of the nodes before: rank = node_rank * processes_per_node + local_rank",
+            )
+            return
+
+
+def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
+    """Return what a variable or an attribute was set to last before a call, in the same function; else itself."""
+    scope = module.function_of(call)
+    if scope is None or not isinstance(node, (ast.Name, ast.Attribute)):
+        return node
+    spelled = ast.unparse(node)
+    values = [
+        one.value
+        for one in ast.walk(scope)
+        if isinstance(one, ast.Assign) and one.lineno < call.lineno and ast.unparse(one.targets[0]) == spelled
+    ]
+    return values[-1] if values else node
+
+
+def _is_number_of_process(code: Code, name: ast.Name, module: Module) -> bool:
+    """Return whether a variable is the first parameter of a function that mp.spawn starts."""
+    function = next((above for above in module.above(name) if isinstance(above, FUNCTIONS)), None)
+    own = function.args.args if function is not None else []
+    if function is None or not own or own[0].arg != name.id:
+        return False
+    return any(
+        isinstance(item, ast.Name) and item.id == function.name
+        for _, call in code.calls(*_STARTS)
+        for item in (*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "fn"))
+    )
+
+
+def _nodes_as_processes(code: Code) -> Iterator[Finding]:
+    """Yield a warning where --world_size, which counts nodes, is taken for the number of processes."""
+    starts = [argument(call, "nprocs", _SPAWN_ARGUMENTS) for _, call in code.calls(*_STARTS)]
+    several = [node for node in starts if node is not None and not (isinstance(node, ast.Constant) and node.value == 1)]
+    if code.facts.mode != "spawn" or not several or "world_size" in code.program.stored_attributes:
+        return
+    for module, call in code.calls(INIT):
+        size = argument(call, "world_size", _WORLD_SIZE)
+        if isinstance(size, ast.Attribute) and size.attr == "world_size" and code.processes != 1:
+            yield Finding(
+                "warning",
+                "fixed-world-size",
+                module.where(call),
+                f"{ast.unparse(size)} counts nodes, but each of them starts {ast.unparse(several[0])} processes",
+                "multiply it: world_size = args.world_size * processes_per_node",
+            )
+            return

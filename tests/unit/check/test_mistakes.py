@@ -1,0 +1,328 @@
+"""Mistakes of users' tickets: each is found in the program that has it, and not in the one that is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.run import check_code
+from jobsubmit.config import BUILT_IN
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.spec.loader import load_mapping
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+TWO = {"nodes": 2, "nproc_per_node": 2}
+
+DDP = """
+import argparse, os, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split
+dist.init_process_group("gloo")
+rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+net = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data = TensorDataset(torch.rand(64, 4))
+sampler = DistributedSampler(data)
+loader = DataLoader(data, 8, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for (x,) in loader:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    {end}
+dist.destroy_process_group()
+"""
+
+CLASS = """
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+class Meter:
+    def __init__(self): self.total = torch.zeros(1)
+    def compute(self):
+        dist.all_reduce(self.total)
+        return self.total
+class Saver:
+    def __init__(self, every): self.every = every
+    def save(self, step):
+        if step % self.every == 0:
+            dcp.save({}, checkpoint_id="c")
+dist.init_process_group("gloo")
+meter = Meter()
+saver = Saver(10)
+for step in range(100):
+    {use}
+dist.destroy_process_group()
+"""
+
+SPAWN = """
+import argparse, torch, torch.distributed as dist, torch.multiprocessing as mp
+def worker(gpu, n, args):
+    {rank}
+    dist.init_process_group("gloo", init_method=args.init_method, world_size={size}, rank=args.rank)
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--init_method"); parser.add_argument("--rank", type=int)
+    parser.add_argument("--world_size", type=int); parser.add_argument("--procs", type=int, default=2)
+    args = parser.parse_args()
+    mp.spawn(worker, args=(args.procs, args), nprocs=args.procs)
+"""
+
+FLAT = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(10):
+    loss = net(torch.rand(8 // 2, 4)).mean() / accum
+    loss.backward()
+    flat = torch.cat([p.grad.view(-1) for p in net.parameters()])
+    dist.all_reduce(flat)
+    {divide}
+    at = 0
+    for p in net.parameters():
+        p.grad.copy_(flat[at:at + p.numel()].view_as(p))
+        at += p.numel()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+METHOD = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+class Trainer:
+    def __init__(self, net):
+        self.net = {wrap}(net)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def average(self):
+        for p in self.net.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+    def run(self, train):
+        if train:
+            self.net(torch.rand(8, 4)).mean().backward()
+            self.average()
+            self.optimizer.step()
+dist.init_process_group("gloo")
+Trainer(torch.nn.Linear(4, 1)).run(bool(torch.rand(1) > 0))
+dist.destroy_process_group()
+"""
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+accelerator = Accelerator()
+net = torch.nn.Linear(4, 1)
+loader = DataLoader(torch.rand(64, 4), batch_size=8)
+{prepare}
+for x in loader:
+    accelerator.backward(net(x).mean())
+"""
+
+
+def found(folder: Path, text: str, **fields: Any) -> set[str]:
+    """Check a program; return what is wrong with it, by the names of the checks."""
+    (folder / "train.py").write_text(text)
+    spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}
+    spec |= {} if "command" in fields else {"boot_file": "train.py"}
+    spec |= fields
+    if "command" in fields:
+        del spec["mode"]
+    findings = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder))
+    return {finding.check for finding in findings if finding.level in ("error", "warning")}
+
+
+def ddp(end: str) -> str:
+    """Return the training with another last line in each epoch."""
+    return DDP.replace("{end}", end)
+
+
+CASES = [
+    # what is checked, the wrong program, the right one, and fields of the job
+    (
+        "saved-by-all",
+        ddp('torch.save(net.state_dict(), "last.pt")'),
+        ddp('if rank == 0: torch.save(net.state_dict(), "last.pt")'),
+        {},
+    ),
+    (
+        "saved-by-all",
+        ddp('torch.save(net.state_dict(), "last.pt")'),
+        ddp('torch.save(net.state_dict(), f"last-{rank}.pt")'),
+        {},
+    ),
+    (
+        "loaded-by-one",
+        ddp('if rank == 0: optimizer.load_state_dict(torch.load("last.pt")["optimizer"])'),
+        ddp('optimizer.load_state_dict(torch.load("last.pt")["optimizer"])'),
+        {},
+    ),
+    (
+        "rank-0-collective",
+        CLASS.replace("{use}", "if dist.get_rank() == 0: print(meter.compute())"),
+        CLASS.replace("{use}", "meter.compute()"),
+        {},
+    ),
+    (
+        "rank-0-collective",
+        CLASS.replace("{use}", "if dist.get_rank() == 0: saver.save(step)"),
+        CLASS.replace("{use}", "saver.save(step)"),
+        {},
+    ),
+    (
+        "sampler-and-shuffle",
+        ddp("pass").replace("sampler=sampler)", "sampler=sampler, shuffle=True)"),
+        ddp("pass"),
+        {},
+    ),
+    (
+        "part-of-node",
+        ddp("pass").replace("DistributedSampler(data)", "DistributedSampler(data, num_replicas=2, rank=local_rank)"),
+        ddp("pass").replace("DistributedSampler(data)", "DistributedSampler(data, num_replicas=4, rank=rank)"),
+        {},
+    ),
+    (
+        "split-by-rank",
+        ddp("pass").replace("data =", "torch.manual_seed(1 + rank)\nrandom_split(range(9), [5, 4])\ndata ="),
+        ddp("pass").replace(
+            "data =", "torch.manual_seed(1 + rank)\nrandom_split(range(9), [5, 4], generator=torch.Generator())\ndata ="
+        ),
+        {},
+    ),
+    (
+        "same-ranks",
+        SPAWN.replace("{rank}", "args.rank = gpu").replace("{size}", "args.world_size * n"),
+        SPAWN.replace("{rank}", "args.rank = args.rank * n + gpu").replace("{size}", "args.world_size * n"),
+        {"mode": "spawn"},
+    ),
+    (
+        "fixed-world-size",
+        SPAWN.replace("{rank}", "args.rank = args.rank * n + gpu").replace("{size}", "args.world_size"),
+        SPAWN.replace("{rank}", "args.rank = args.rank * n + gpu").replace("{size}", "args.world_size * n"),
+        {"mode": "spawn", "resources": {"nodes": 2}},
+    ),
+    (
+        "fixed-world-size",
+        ddp("world_size = torch.cuda.device_count()"),
+        ddp("world_size = dist.get_world_size()"),
+        {"backend": SLURM},
+    ),
+    (
+        "sum-not-divided",
+        FLAT.replace("{divide}", "pass"),
+        FLAT.replace("{divide}", "flat /= dist.get_world_size()"),
+        {},
+    ),
+    (
+        "double-averaging",
+        METHOD.replace("{wrap}", "DistributedDataParallel"),
+        METHOD.replace("{wrap}", "torch.nn.Sequential"),
+        {},
+    ),
+    (
+        "rank-env",
+        ddp('print(int(os.environ["SLURM_PROCID"]))'),
+        ddp('print(int(os.environ["RANK"]))'),
+        {},
+    ),
+    (
+        "fixed-device",
+        ddp('if epoch > 1: torch.cuda.set_device(0)\n    print(f"cuda:{local_rank}")'),
+        ddp('if epoch > 1: torch.cuda.set_device(local_rank)\n    print(f"cuda:{local_rank}")'),
+        {"backend": SLURM},
+    ),
+    (
+        "rank-as-device",
+        ddp('device = "cuda"\n    if epoch: device = f"cuda:{rank}"'),
+        ddp('device = "cuda"\n    if epoch: device = f"cuda:{local_rank}"'),
+        {"backend": SLURM},
+    ),
+    (
+        "no-sampler",
+        ACCELERATE.replace("{prepare}", "net = accelerator.prepare(net)"),
+        ACCELERATE.replace("{prepare}", "net, loader = accelerator.prepare(net, loader)"),
+        {"backend": SLURM},
+    ),
+    (
+        "lightning-nodes",
+        "import lightning as L\nL.Trainer(devices=2, strategy='ddp').fit(model)\n",
+        "import lightning as L\nL.Trainer(devices=2, num_nodes=2, strategy='ddp').fit(model)\n",
+        {"backend": SLURM},
+    ),
+    (
+        "no-checkpoint",
+        ddp("net.load_state_dict(other.state_dict())"),
+        ddp('net.load_state_dict(torch.load("last.pt"))'),
+        {"restarts": {"max": 1}},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "right", "fields"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)]
+)
+def test_a_mistake_is_found_where_it_is(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_more_processes_than_gpus(tmp_path: Path) -> None:
+    text = ddp("torch.cuda.set_device(local_rank)")
+    assert "more-processes" in found(tmp_path, text, backend=SLURM, resources={"nodes": 2, "nproc_per_node": 4})
+    assert "more-processes" not in found(tmp_path, text, backend=SLURM)
+
+
+def test_a_configuration_that_an_argument_names_must_be_there(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--config')\n"
+    text += "args = p.parse_args()\nopen(args.config)\n"
+    assert "not-there" in found(tmp_path, text, hyperparameters={"config": "conf/a.yaml"})
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/a.yaml").touch()
+    assert "not-there" not in found(tmp_path, text, hyperparameters={"config": "conf/a.yaml"})
+
+
+@pytest.mark.parametrize(
+    ("command", "is_found"),
+    [
+        ('python train.py --num-machines "$NNODES"', True),
+        ('python train.py --num-machines "$NNODES" --machine-rank "$NODE_RANK"', False),
+        ("python train.py --epochs 3", False),
+    ],
+)
+def test_a_command_must_say_which_node_it_is(command: str, is_found: bool, tmp_path: Path) -> None:
+    assert ("launcher-nodes" in found(tmp_path, "print(1)\n", command=["bash", "-c", command])) == is_found
+
+
+@pytest.mark.parametrize(
+    ("script", "is_checked"),
+    [
+        ("python train.py \\\n  --lr 0.1\n", True),
+        ("set -e\npip install x\nexport OMP_NUM_THREADS=1\npython train.py --lr 0.1", True),
+        ("export RANK=$NODE_RANK && python train.py --lr 0.1", False),
+        ("cd inner; python train.py --lr 0.1", False),
+        ("python train.py --lr 0.1 | tee log", False),
+    ],
+)
+def test_a_script_of_the_shell_is_read_as_far_as_it_is_clear(script: str, is_checked: bool, tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs')\np.parse_args()\n"
+    assert ("argument-unknown" in found(tmp_path, text, command=["bash", "-c", script])) == is_checked
+
+
+def test_the_only_command_of_a_typer_app_is_followed(tmp_path: Path) -> None:
+    body = ddp('torch.save(net.state_dict(), "last.pt")').replace("\n", "\n    ")
+    text = f"import typer\napp = typer.Typer()\n@app.command()\ndef train(lr: float = 0.1):\n    {body}\napp()\n"
+    assert "saved-by-all" in found(tmp_path, text)
+
+
+def test_an_unknown_option_before_a_positional_word_is_refused(tmp_path: Path) -> None:
+    text = "import click\n@click.command()\n@click.option('--lr')\n@click.argument('what')\ndef run(lr, what): pass\n"
+    text += "run()\n"
+    assert "argument-unknown" in found(tmp_path, text, args=["--rate", "0.1", "train"])
+    assert "argument-unknown" not in found(tmp_path, text, args=["--lr", "0.1", "train"])
