@@ -1,4 +1,4 @@
-"""Submit PyTorch distributed training jobs to Slurm, Kubernetes with Volcano, ModelArts, or this machine.
+"""Submit PyTorch distributed training jobs to Slurm, Kubernetes, ModelArts, machines with ssh, or this machine.
 
     import jobsubmit
 

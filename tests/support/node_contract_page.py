@@ -13,15 +13,15 @@ What the processes of a node find in their environment. This page is made from t
 `jobsubmit/agent/node_contract.py`, which also decides what a job file must not set, what is removed from a node's
 environment, and what `render --expand`, the commands of `render --hosts` and the environment of pods hold.
 
-A *reserved* variable cannot be set in `env` or `secrets` of a job file, and one that is around a job does not reach it.
-So are all variables that begin with {prefixes}.
+A *reserved* variable cannot be set in `env` or `secrets`, and is removed if your shell has set it. The same applies to
+all variables that begin with {prefixes}.
 """
 _SOURCES = {
-    contract.PLATFORM: "Given by the platform (ModelArts, Volcano), or in its words by local and Slurm",
+    contract.PLATFORM: "Set by the platform (ModelArts, Volcano), or by jobsubmit under the same names on other backends",
     contract.JOBSUBMIT: "Given by jobsubmit",
     contract.SCRIPT: "Set by the start script, from those of the platform",
     contract.LAUNCHER: "Set by the launcher (torch.distributed.run) for each process",
-    contract.SHELL: "They steer the shell that runs the start script",
+    contract.SHELL: "Reserved because they change how bash runs the start script",
 }
 
 
