@@ -94,7 +94,7 @@ FAILURES = {
         "torchrun",
         "dist.init_process_group('gloo', init_method='tcp://no-such-host.invalid:29878', world_size=2, rank=1, "
         "timeout=datetime.timedelta(seconds=3))",
-        "the name of a node cannot be resolved",
+        "a host name cannot be resolved",
     ),
     "a kill": ("torchrun", "os.kill(os.getpid(), signal.SIGKILL)", "killed from outside"),
 }

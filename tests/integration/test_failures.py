@@ -235,7 +235,7 @@ def test_code_that_vanished_from_the_store(jobsubmit: Command, tmp_path: Path) -
     assert "FETCH_FAILED" in done.stderr
     assert "the code could not be fetched" in done.stderr
     assert "[node 0] never" not in done.stderr
-    assert "submit the job again: this uploads every file again" in done.stderr
+    assert "which uploads every file again (rerun does not)" in done.stderr
     again = jobsubmit("create", job_file, "--follow")
     assert "the last job could not fetch" in again.stderr
     assert "[node 0] never" in again.stderr
