@@ -91,7 +91,7 @@ def _torch(python: ChosenPython | None) -> Line:
 def _tools() -> Line:
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return Line("shell", "fail", f"not on PATH: {', '.join(missing)}", "install them: the start script calls them")
-    return Line("shell", "ok", f"{', '.join(_TOOLS)} are on PATH")
+    return Line("shell", "ok", f"all on PATH: {', '.join(_TOOLS)}")
 
 
 def _state(settings: Settings) -> Line:

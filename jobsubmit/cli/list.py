@@ -71,7 +71,7 @@ def list_(
     if not jobs and chosen == Filter():
         out.talk("no jobs yet: jobsubmit init writes a job file, jobsubmit create submits it")
     elif not jobs:
-        out.talk("no job matches; jobsubmit list shows all")
+        out.talk("no job matches; jobsubmit list -n 0 shows all")
     elif sys.stdout.isatty():
         out.stdout.print(_table(shown, settings))
     else:

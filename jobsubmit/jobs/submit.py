@@ -181,7 +181,7 @@ def _was_damaged(prepared: Prepared, settings: Settings) -> bool:
 def _resolve_secrets(prepared: Prepared) -> dict[str, str]:
     missing = missing_secrets(prepared.loaded, prepared.plan)
     if missing:
-        raise SpecError(missing, "export it before you submit; its value is never written to a file")
+        raise SpecError(missing, "export it before you submit; jobsubmit itself writes its value to no file")
     values = {name: os.environ[source] for name, source in prepared.plan.secrets}
     stop_at_errors(secret_limits(values))
     return values

@@ -58,7 +58,9 @@ def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
     own_words, notes = _without_secrets(launch.program[1:])
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
     if secrets:
-        notes.append(f"{', '.join(secrets)}: read from your environment at submission, and written to no file")
+        notes.append(
+            f"{', '.join(secrets)}: read from your environment at submission; jobsubmit itself writes it to no file"
+        )
     plain = {name: value for name, value in {**env, **launch.env}.items() if name not in secrets}
     ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
     more = {"env": plain, "secrets": secrets}
@@ -79,7 +81,9 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     except ValueError as error:
         raise UsageError(f"the command: {error}", "check the quotes: it is split like a shell command") from None
     if shell := [word for word in words if re.fullmatch(r"\||\|\||&&?|;|\d?>{1,2}.*|<.*", word)]:
-        raise UsageError(f"the command: {shell[0]} is shell syntax", "pass only the launcher command")
+        raise UsageError(
+            f"the command: {shell[0]} is shell syntax", "pass the command without it, or as: bash -c 'COMMAND'"
+        )
     env, words = _environment(words)
     launch = parse_launch(words)
     if not launch.program:

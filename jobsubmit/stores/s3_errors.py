@@ -94,7 +94,7 @@ class ServerErrors:
     def untrusted(self, where: str, text: str) -> StoreError:
         """Return the error for a certificate that is refused."""
         problem = next((meaning for sign, meaning in _CERTIFICATE_PROBLEMS.items() if sign in text), "it is not valid")
-        bundles = " and ".join(self.access.ca_bundles)
+        bundles = ", ".join(self.access.ca_bundles)
         checked = f" (checked with {bundles})" if bundles else ""
         hint = "renew the server's certificate, or correct the address"
         hint = _AUTHORITY_HINT if problem == _UNKNOWN else hint

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobsubmit.stores.protocol import ObjectStore
     from jobsubmit.transfer.code_ref import CodeRef
 
-NOT_WHOLE_HINT = "if an upload is running, wait for it; otherwise upload the code again"
+NOT_WHOLE_HINT = "if an upload is running, wait for it; otherwise run the upload again"
 
 _FORMAT = 1
 _SHA256 = re.compile("[0-9a-f]{64}")

@@ -17,7 +17,7 @@ A *reserved* variable cannot be set in `env` or `secrets`, and is removed if you
 all variables that begin with {prefixes}.
 """
 _SOURCES = {
-    contract.PLATFORM: "Set by the platform (ModelArts, Volcano), or by jobsubmit under the same names on other backends",
+    contract.PLATFORM: "Set by the platform (ModelArts, Volcano), or by jobsubmit under the same names elsewhere",
     contract.JOBSUBMIT: "Given by jobsubmit",
     contract.SCRIPT: "Set by the start script, from those of the platform",
     contract.LAUNCHER: "Set by the launcher (torch.distributed.run) for each process",

@@ -19,8 +19,8 @@ from .restart import prepare_restart
 
 _FAILURE_GRACE_SECONDS = 3.0  # where nobody has said that there is something to save
 _NO_RANKS = (
-    "the boot file started no training process: code that starts one process per GPU starts none on a machine without "
-    "GPUs; start %s processes instead" % NPROC_PER_NODE
+    "the boot file started no training process that jobsubmit noticed. If it should start some: one process per GPU is "
+    "none on a machine without GPUs; start %s processes instead" % NPROC_PER_NODE
 )
 _NOT_JOINED = (
     "no process joined a process group: each one trained on its own, and they exchanged nothing. "

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from jobsubmit.transfer.code_ref import CodeRef
 
 _MOST_PER_CORE = 64
+_FEWER = "reduce resources.nodes or resources.nproc_per_node, or use another backend"
 _KILL_SECONDS = 5.0
 _END_SECONDS = 5.0  # a supervisor needs a moment after it has written that the job is over
 
@@ -72,7 +73,9 @@ class LocalBackend:
         processes, cores = plan.nodes * (plan.nproc_per_node or 1), os.cpu_count() or 1
         if processes > _MOST_PER_CORE * cores:
             text = f"{processes:,} processes for the {cores} cores of this machine: they may not start"
-            yield Finding("warning", "limit", "resources.nodes", text, "use fewer nodes, or another backend")
+            yield Finding(
+                "warning", "limit", "resources.nodes" if plan.nodes > 1 else "resources.nproc_per_node", text, _FEWER
+            )
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError if this machine cannot start the job (see Backend)."""

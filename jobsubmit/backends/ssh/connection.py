@@ -237,7 +237,10 @@ def _refusal(host: str, code: int, errors: IO[bytes]) -> BackendError:
         return BackendError(f"{host}: python3 cannot be run there: {words}", hint)
     is_permanent = True
     if re.search(r"(?:Host key verification failed|IDENTIFICATION HAS CHANGED)", "\n".join(lines)):
-        hint = f"log in once by hand, and compare its key: ssh {host}"
+        hint = (
+            f"log in once by hand, and compare the host key: ssh {host}; if it has changed for a known reason, first "
+            "remove the old one: ssh-keygen -R HOSTNAME"
+        )
     elif re.search(r"(?:Permission denied|no such identity)", words):
         hint = f"set up a key that needs no password, or load it into your SSH agent: ssh-copy-id {host}"
     else:
