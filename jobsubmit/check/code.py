@@ -11,7 +11,7 @@ from functools import cached_property
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
-from jobsubmit.check.program.calls import Reach, argument
+from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.modules import Module, Program, imported_names
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Facts, Values
@@ -148,6 +148,12 @@ class Code:
             value = self.values.of(argument(call, "nprocs", _SPAWN_POSITION), module)
             return value if is_count(value) else self.facts.nproc
         return self.facts.nproc
+
+    @cached_property
+    def spawned(self) -> frozenset[str]:
+        """Return the names of the functions that mp.spawn runs in each process it starts."""
+        given = (argument(call, "fn", 0) for _, call in self.calls(*SPAWNS))
+        return frozenset(node.id for node in given if isinstance(node, ast.Name))
 
     @cached_property
     def starts_processes(self) -> bool:

@@ -14,7 +14,8 @@ from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
-_BY_SIZE = re.compile(r"world|\bsize\b|grad|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs", re.IGNORECASE)
+_SIZES = r"world|\bsize\b|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs"
+_BY_SIZE, _IS_SIZE = re.compile(rf"{_SIZES}|grad", re.IGNORECASE), re.compile(_SIZES)
 _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
 _ALL_REDUCE = "torch.distributed.all_reduce"
@@ -132,14 +133,14 @@ def _divides(code: Code, call: ast.Call, module: Module) -> bool:
     """Return whether gradients may be divided: beside the call, or gradients, losses or step sizes anywhere."""
     scope = module.function_of(call) or module.tree
     tensor = argument(call, "tensor", 0)
-    names = {node.id for node in ast.walk(tensor) if isinstance(node, ast.Name)} if tensor is not None else set()
+    names = _names_in(tensor) if tensor is not None else set()
     for node in ast.walk(scope):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
         if text and (_BY_SIZE.search(text) or names & _names_in(node)):
             return True
     for _, node in code.program.of(ast.AugAssign, ast.BinOp, ast.Call):
         text = _NO_GRADIENT.sub("", ast.unparse(node)) if _is_division(node) else ""
-        is_by_size = re.search(r"world|\bsize\b|n_?gpus|nprocs|num_(?:gpu|proc|rank|worker|replica)", text) is not None
+        is_by_size = _IS_SIZE.search(text) is not None
         is_of_training = not re.search(r"log|item\(|meter|print", text)
         if "grad" in text or (is_by_size and is_of_training and re.search(r"loss|lr|learning_rate", text)):
             return True

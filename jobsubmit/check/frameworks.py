@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.sampler import LOADERS
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = tuple(
     f"{package}.Trainer"
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
 )
-_LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample")
 
 
@@ -57,7 +57,7 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         statement = module.parents.get(call)
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if name not in _LOADERS or not isinstance(target, ast.Name) or _NOT_TRAINING.search(target.id):
+        if name not in LOADERS or not isinstance(target, ast.Name) or _NOT_TRAINING.search(target.id):
             continue
         if target.id in looped and target.id not in given:
             yield Finding(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module
-from jobsubmit.check.program.values import parameters
+from jobsubmit.check.program.values import assigned_to, parameters
 
 _DEEPEST = 5
 
@@ -55,13 +55,11 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
             return
 
 
-def _assigned_to(target: ast.AST, module: Module) -> ast.AST | None:
+def _assigned_to(target: ast.expr, module: Module) -> ast.AST | None:
     """Return what a variable is set to here; of one of several, what all of them are set to, if it is not clear."""
+    if (value := assigned_to(target, module)) is not None:
+        return value
     parent = module.parents.get(target)
-    above = module.parents.get(parent) if isinstance(parent, ast.Tuple) else None
-    if isinstance(parent, ast.Tuple) and isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
-        if len(above.value.elts) == len(parent.elts) and isinstance(target, ast.expr):
-            return above.value.elts[parent.elts.index(target)]
     while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
         parent = module.parents.get(parent)
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):

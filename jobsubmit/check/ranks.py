@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import INIT, SPAWN, Code, is_count, is_ddp
+from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.program.calls import Reach, argument, hides_arguments
+from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
@@ -22,7 +22,6 @@ OF_SCHEDULERS = (
 )
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
-_START = "torch.multiprocessing.start_processes"
 _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
 _MAKE_GROUPS = (
     "init_process_group",
@@ -40,9 +39,11 @@ _WITH_TORCHRUN = (
 def check_ranks(code: Code) -> Iterator[Finding]:
     """Yield what is wrong with the way in which the code gets its rank and its processes."""
     yield from _no_group(code)
-    yield from _reads_a_schedulers_words(code)
+    written = _written(code)
+    reads = list(_sure_reads(code, written))
+    yield from _reads_a_schedulers_words(code, reads)
     if not code.facts.has_launcher:
-        yield from _reads_a_launchers_words(code)
+        yield from _reads_a_launchers_words(code, reads, written)
         yield from _no_processes(code)
     else:
         yield from _local_rank(code)
@@ -156,7 +157,7 @@ def _depends_on_gpus_only(code: Code, call: ast.Call, module: Module) -> bool:
 def _spawns_inside(code: Code) -> Iterator[Finding]:
     if code.facts.nproc == 1:
         return  # the launcher starts one process on each node, which starts the others
-    for module, call in code.calls(SPAWN, _START):
+    for module, call in code.calls(*SPAWNS):
         is_sure = code.reached.is_sure(call, module)
         if not is_sure and not _depends_on_gpus_only(code, call, module):
             continue
@@ -183,7 +184,7 @@ def _no_processes(code: Code) -> Iterator[Finding]:
             if code.facts.mode == "command"
             else "use mode: torchrun, which starts them, or mp.spawn in the boot file",
         )
-    for module, call in code.calls(SPAWN, _START):
+    for module, call in code.calls(*SPAWNS):
         number = argument(call, "nprocs", 2)
         value = code.values.of(number, module)
         if is_count(value) and value > 0 and code.facts.nproc not in (None, value):
@@ -210,13 +211,18 @@ def _trains_alone(code: Code) -> bool:
     return "backward" in code.names and not {"DataParallel", "data_parallel", contract.NPROC_PER_NODE} & code.names
 
 
-def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
-    written = _written(code)
+def _sure_reads(code: Code, written: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield where a variable is surely read that must be set, and its name; not those that the program sets itself."""
     for module, node in code.program.of(ast.Subscript, ast.Call):
         name = _read_variable(code, module, node)
-        if name in LAUNCHER_VARIABLES and name not in written and code.reached.is_sure(node, module):
-            if not _is_guarded(node, module):
-                yield _unset(code, module.where(node), name)
+        if name and name not in written and code.reached.is_sure(node, module) and not _is_guarded(node, module):
+            yield module.where(node), name
+
+
+def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], written: set[str]) -> Iterator[Finding]:
+    for where, name in reads:
+        if name in LAUNCHER_VARIABLES:
+            yield _unset(code, where, name)
     for module, call in code.calls(INIT, least=Reach.SURELY):
         is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
         is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
@@ -224,16 +230,13 @@ def _reads_a_launchers_words(code: Code) -> Iterator[Finding]:
             yield _unset(code, module.where(call), "RANK")
 
 
-def _reads_a_schedulers_words(code: Code) -> Iterator[Finding]:
+def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Yield an error for a variable of srun or mpirun that is read, and that nothing sets in this job."""
-    written = _written(code)
-    for module, node in code.program.of(ast.Subscript, ast.Call):
-        name = _read_variable(code, module, node)
-        is_unset = name in OF_SCHEDULERS and code.facts.environment.get(name, UNKNOWN) is None and name not in written
-        if is_unset and code.reached.is_sure(node, module) and not _is_guarded(node, module):
+    for where, name in reads:
+        if name in OF_SCHEDULERS and code.facts.environment.get(name, UNKNOWN) is None:
             text = f"{name} is read from the environment, but neither srun nor mpirun starts this job's processes"
             hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which a launcher sets (mode: torchrun)"
-            yield Finding("error", "rank-env", module.where(node), text, hint)
+            yield Finding("error", "rank-env", where, text, hint)
             return
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_ddp
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import Several
@@ -17,7 +17,7 @@ _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib
 _SHUFFLE, _SAMPLER, _BATCH_SAMPLER = 3, 3, 4
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
-_LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Words of programs that give each process its own part in another way.
 _PARTS = frozenset(
     [
@@ -145,7 +145,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
         return
     if not any(is_ddp(name) for _, _, name in code.reached.calls):
         return
-    loaders = [(module, call) for module, call, name in code.reached.calls if name in _LOADERS]
+    loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
     has_some = any(_sampler_of(code, call, module) is not None for module, call in loaders)
     for module, call in loaders:
         is_alone = code.reached.is_sure(call, module) or not has_some
@@ -166,7 +166,7 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
     for module, call, name in code.reached.calls:
         sampler = argument(call, "sampler", _SAMPLER)
-        if name not in _LOADERS or sampler is None or code.values.of(argument(call, "shuffle", 2), module) is not True:
+        if name not in LOADERS or sampler is None or code.values.of(argument(call, "shuffle", 2), module) is not True:
             continue
         made = [home for home in origins(code, sampler, module) if _is_sampler(code, *home)]
         if made:
@@ -214,10 +214,8 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether an expression is a number within one node, by its name and by all that it may be set to."""
-    parts = origins(code, node, module)
-    text = "\n".join(ast.unparse(part) for _, part in parts)
-    is_local = _OF_NODE.search(ast.unparse(node)) or any(_OF_NODE.search(ast.unparse(part)) for _, part in parts)
-    return bool(is_local) and not _OF_ALL.search(_OF_NODE.sub("", text))
+    text = words_of(code, node, module)
+    return _OF_NODE.search(text) is not None and not _OF_ALL.search(_OF_NODE.sub("", text))
 
 
 def _split_by_rank(code: Code) -> Iterator[Finding]:

@@ -68,17 +68,8 @@ def _is_for_all(code: Code, node: ast.AST, module: Module, depth: int) -> bool:
             if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
         ]
     calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
-    is_started = not calls and (_is_given(code, function.name) or bool(function.decorator_list))
+    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list))
     return is_started or (bool(calls) and all(_is_for_all(code, call, home, depth + 1) for home, call in calls))
-
-
-def _is_given(code: Code, name: str) -> bool:
-    """Return whether a function is given to mp.spawn, so that each process runs it."""
-    return any(
-        full.startswith("torch.multiprocessing.")
-        and any(isinstance(item, ast.Name) and item.id == name for item in call.args)
-        for _, call, full in code.reached.calls
-    )
 
 
 def _loaded_by_one(code: Code) -> Iterator[Finding]:

@@ -6,14 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, SPAWN, Code
-from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.check.code import INIT, Code
+from jobsubmit.check.program.calls import SPAWNS, argument
+from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
-_STARTS = (SPAWN, "torch.multiprocessing.start_processes")
 
 
 def check_world(code: Code) -> Iterator[Finding]:
@@ -78,20 +77,14 @@ def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
 
 def _is_number_of_process(code: Code, name: ast.Name, module: Module) -> bool:
     """Return whether a variable is the first parameter of a function that mp.spawn starts."""
-    function = next((above for above in module.above(name) if isinstance(above, FUNCTIONS)), None)
-    own = function.args.args if function is not None else []
-    if function is None or not own or own[0].arg != name.id:
-        return False
-    return any(
-        isinstance(item, ast.Name) and item.id == function.name
-        for _, call in code.calls(*_STARTS)
-        for item in (*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "fn"))
-    )
+    function = module.function_of(name)
+    first = function.args.args[:1] if function is not None else []
+    return function is not None and function.name in code.spawned and any(one.arg == name.id for one in first)
 
 
 def _nodes_as_processes(code: Code) -> Iterator[Finding]:
     """Yield a warning where --world_size, which counts nodes, is taken for the number of processes."""
-    starts = [argument(call, "nprocs", _SPAWN_ARGUMENTS) for _, call in code.calls(*_STARTS)]
+    starts = [argument(call, "nprocs", _SPAWN_ARGUMENTS) for _, call in code.calls(*SPAWNS)]
     several = [node for node in starts if node is not None and not (isinstance(node, ast.Constant) and node.value == 1)]
     if code.facts.mode != "spawn" or not several or "world_size" in code.program.stored_attributes:
         return

@@ -118,9 +118,10 @@ class Catalogue:
             )
         for space in re.finditer(" ", message):
             tail_text = message[space.end() :]
+            if (words := self.exact.get(tail_text)) is None:
+                continue
             head = self._read(message[: space.start()])
-            if tail_text in self.exact and (head.letters or " " not in head.text):
-                words = self.exact[tail_text]
+            if head.letters or " " not in head.text:
                 yield _Reading(head.letters + len(tail_text), f"{head.text}{_joint(' ', head.text, words)}{words}")
 
 

@@ -73,10 +73,9 @@ class MetricsReader:
             for pattern, plan in reader.patterns:
                 if match := pattern.fullmatch(text):
                     return reader.take(plan, [*map(float, match.groups())], time)
-        return self._read_by_plan(source, time, text) if words.may_be_progress(text) else ()
+        return self._read_by_plan(reader, source, time, text) if words.may_be_progress(text) else ()
 
-    def _read_by_plan(self, source: Source, time: float, text: str) -> Sequence[Reading]:
-        reader = self._sources.get(source)
+    def _read_by_plan(self, reader: _SourceReader | None, source: Source, time: float, text: str) -> Sequence[Reading]:
         if reader is not None and reader.is_of_final_table(text):
             return ()
         template, numbers = split_line(text)
@@ -309,10 +308,10 @@ class _SourceReader:
         if names not in self.held and len(self.held) >= _MOST_NAMES:
             return []
         held = self.held.setdefault(names, _Held([]))
-        if not held.is_certain and not has_counter and held.form != plan.form:
-            held.readings, held.form = [], plan.form  # a configuration that was printed before, in another form
         if held.is_certain:
             return readings
+        if not has_counter and held.form != plan.form:
+            held.readings, held.form = [], plan.form  # a configuration that was printed before, in another form
         last = held.readings[-1].point if held.readings else None
         now = readings[0].point
         if has_counter:

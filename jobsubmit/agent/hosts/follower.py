@@ -60,11 +60,10 @@ class Follower:
             if channel.is_over or is_silent:
                 how = "the connection to its agent ended" if channel.is_over else "no answer for %d s" % LOST_SECONDS
                 channel.close()
-                own = self.member.why_cut_off()
-                node = self.member.running.get("node", self.assignment["index"])
-                self._end_alone(
-                    "node %d was lost: %s" % (node, own) if own else "node 0 was lost: %s is gone (%s)" % (leader, how)
-                )
+                node, because = 0, "%s is gone (%s)" % (leader, how)
+                if own := self.member.why_cut_off():
+                    node, because = self.member.running.get("node", self.assignment["index"]), own
+                self._end_alone("node %d was lost: %s" % (node, because))
                 return
 
     def _end_alone(self, text: str) -> None:

@@ -212,11 +212,8 @@ class Leader:
         found = find_outcome(list(self.ended.values()), self.request["nodes"])
         if found is not None and found.failure and not found.failure.get("evidence", {}).get("is_victim"):
             return found  # it failed before the loss
-        if self.cut_off_because:
-            node, because = 0, self.cut_off_because
-        else:
-            because = host.lost_because
-        return Outcome("FAILED", "NODE_FAILED", "node %d was lost: %s" % (node, because))
+        lost = (0, self.cut_off_because) if self.cut_off_because else (node, host.lost_because)
+        return Outcome("FAILED", "NODE_FAILED", "node %d was lost: %s" % lost)
 
     def _stop_others(self, grace: float | None) -> None:
         """Ask the nodes that still run to end, and wait until they have."""
@@ -317,11 +314,13 @@ class Leader:
 
     def _why_cut_off(self, lost: _Host, now: float) -> str:
         """Return why it is this host that is cut off, and not the one that is silent; an empty string if it is not."""
+        known = self.member.why_cut_off()
+        if known:
+            return known
         others = [host for host in self.hosts if host.channel and (host is lost or not host.is_lost)]
         silent = [host for host in others if host.channel and now - host.channel.heard_at > LOST_SECONDS - _ABOUT]
-        if len(silent) == len(others) >= _SEVERAL:
-            return self.member.why_cut_off() or "%s lost the connection to all other hosts" % self.hosts[0].name
-        return self.member.why_cut_off()
+        is_alone = len(silent) == len(others) >= _SEVERAL
+        return "%s lost the connection to all other hosts" % self.hosts[0].name if is_alone else ""
 
     def _accept(self) -> None:
         try:

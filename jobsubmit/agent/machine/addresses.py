@@ -63,23 +63,24 @@ def all_addresses() -> dict[str, str]:
 
 def address_of(interface: str) -> str:
     """Return the IPv4 address of an interface; empty if it has none, or does not exist."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        request = struct.pack("256s", interface.encode()[:_LONGEST_NAME])
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
-        except OSError:
-            return ""
+    answer = _ask_kernel(interface, _SIOCGIFADDR)
+    return socket.inet_ntoa(answer[20:24]) if answer else ""
 
 
 def has_link(interface: str) -> bool:
     """Return whether an interface is up and connected; False also if it does not exist."""
+    answer = _ask_kernel(interface, _SIOCGIFFLAGS)
+    return bool(answer) and bool(struct.unpack_from("H", answer, 16)[0] & _IFF_RUNNING)
+
+
+def _ask_kernel(interface: str, what: int) -> bytes:
+    """Return the kernel's answer about an interface (an ifreq); empty if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", interface.encode()[:_LONGEST_NAME])
         try:
-            flags = struct.unpack_from("H", fcntl.ioctl(probe.fileno(), _SIOCGIFFLAGS, request), 16)[0]
+            return fcntl.ioctl(probe.fileno(), what, request)
         except OSError:
-            return False
-    return bool(flags & _IFF_RUNNING)
+            return b""
 
 
 def interface_of(address: str) -> str:

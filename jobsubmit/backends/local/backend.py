@@ -73,9 +73,8 @@ class LocalBackend:
         processes, cores = plan.nodes * (plan.nproc_per_node or 1), os.cpu_count() or 1
         if processes > _MOST_PER_CORE * cores:
             text = f"{processes:,} processes for the {cores} cores of this machine: they may not start"
-            yield Finding(
-                "warning", "limit", "resources.nodes" if plan.nodes > 1 else "resources.nproc_per_node", text, _FEWER
-            )
+            field = "resources.nodes" if plan.nodes > 1 else "resources.nproc_per_node"
+            yield Finding("warning", "limit", field, text, _FEWER)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Raise BackendError if this machine cannot start the job (see Backend)."""

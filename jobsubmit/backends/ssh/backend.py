@@ -173,10 +173,7 @@ class SshBackend:
         if own is not None and _is_over(own):
             seen = job.mirror.without_host_0
             if seen is not None and own["reason"] == seen["reason"] == "NODE_FAILED":
-                own = {
-                    **own,
-                    "message": seen["message"],
-                }  # it did not answer us either, so it was the one that was cut off
+                own = {**own, "message": seen["message"]}  # it did not answer us either: it was the one cut off
             job.mirror.conclude(own)
             return _complete(job, own)
         return self._unfinished(job, answers, own or _NOT_YET)

@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeAlias
 from jobsubmit.check.program.modules import Function, Module, Program
 
 _DEEPEST_CLASS = 20
-_SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 _RUNNERS = ("typer.run", "absl.app.run", "fire.Fire", "torch.distributed.elastic.multiprocessing.errors.record")
 _CALLS_WHAT_IT_GETS = (
-    *_SPAWNS,
+    *SPAWNS,
     *_RUNNERS,
     *(f"torch.distributed.rpc.{name}" for name in ("remote", "rpc_sync", "rpc_async")),
 )
@@ -103,7 +103,7 @@ class Callees:
         """Remember the functions that a process gets: the `args` of Process, and those of mp.spawn after the first."""
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         is_process = name.endswith(".Process")
-        if not is_process and name not in _SPAWNS:
+        if not is_process and name not in SPAWNS:
             return
         target = keywords.get("target") if is_process else keywords.get("fn", call.args[0] if call.args else None)
         given = keywords.get("args", call.args[1] if not is_process and len(call.args) > 1 else None)

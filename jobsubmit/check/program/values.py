@@ -207,7 +207,7 @@ class Values:
                 return None
             places = module.stores.get((scope, node.id), ())
             if places:
-                return _value_of(places[0], module) if len(places) == 1 else None
+                return assigned_to(places[0], module) if len(places) == 1 else None
         return None
 
     def _unary(self, node: ast.UnaryOp, module: Module, depth: int) -> Any:
@@ -339,7 +339,7 @@ class Values:
         if len(places) != 1 or (isinstance(scope, ast.Module) and self.program.is_dynamic):
             return UNKNOWN
         statement = next(node for node in module.above(places[0]) if isinstance(node, ast.stmt))
-        assigned = _value_of(places[0], module)
+        assigned = assigned_to(places[0], module)
         if statement not in scope.body or assigned is None:
             return UNKNOWN
         value = self.of(assigned, module, depth)
@@ -387,8 +387,8 @@ def _lifted(operation: Callable[..., Any], *values: Any) -> Any:
     return several(operation(*chosen) for chosen in itertools.product(*each))
 
 
-def _value_of(target: ast.Name, module: Module) -> ast.expr | None:
-    """Return the expression that is assigned to a variable here, alone or as one of several."""
+def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:
+    """Return the expression that is assigned to a variable or an attribute here, alone or as one of several."""
     parent = module.parents.get(target)
     if isinstance(parent, ast.Tuple):
         above = module.parents.get(parent)
