@@ -29,6 +29,7 @@ _LATECOMER_SECONDS = 10.0
 SETUP_FAILED = 79  # the exit code of a start script whose setup failed
 _UNEXPLAINED = "a process failed"
 _OWN_LINES = 10  # at most, of a start script
+_SUSPICIOUS = 0.5  # of the silence that is a hang
 
 
 class Node:
@@ -251,6 +252,11 @@ class Attempt:
             return None
         self.failed_at = time.time() - silence
         return self._hanging(silence, ended)
+
+    def keep_stacks(self) -> None:
+        """Keep the stacks of ranks that have long written nothing: a node on another machine may have seen the hang."""
+        if self.watch.seconds and time.monotonic() - self.job.logs.grown_at >= self.watch.seconds * _SUSPICIOUS:
+            hang_detector.dump_stacks(self.job.dir, self.table.running())
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:
         stacks = hang_detector.dump_stacks(self.job.dir, self.table.running())

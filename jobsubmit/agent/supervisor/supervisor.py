@@ -10,6 +10,7 @@ from ..protocol import Assignment
 from ..recovery.outcome import Outcome
 from ..recovery.restart_policy import wants_restart
 from ..recovery.step_parser import StepParser
+from ..status_file import STOPPED_BY_PLATFORM
 from . import setup
 from .attempt import Attempt
 from .data_staging import Outputs
@@ -74,6 +75,8 @@ class Supervisor:
             outcome = attempt.run()
         except Outcome as early:
             outcome = early
+            if outcome.reason == STOPPED_BY_PLATFORM:
+                attempt.keep_stacks()
         attempt.machine.close()
         self.job.phases.end("training")
         self.job.phases.start("exit")

@@ -16,7 +16,17 @@ from jobsubmit.agent.job_directory import LOCAL_REQUEST, JobDirectory
 from jobsubmit.agent.logs import writing
 from jobsubmit.agent.protocol import AgentRequest, Event, Fault, NodeStatus
 from jobsubmit.agent.recovery import elastic
-from jobsubmit.agent.supervisor import attempt, data_staging, faults, hang_detector, job, restart, setup, supervisor
+from jobsubmit.agent.supervisor import (
+    attempt,
+    data_staging,
+    faults,
+    hang_detector,
+    job,
+    node_scope,
+    restart,
+    setup,
+    supervisor,
+)
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.supervisor import Supervisor
 from jobsubmit.backends.registry import open_backend
@@ -396,6 +406,19 @@ def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable
     assert status["reason"] == "HANG"
     assert "after rank 0 had ended with exit code 0" in status["message"]
     assert 310 <= found.took < 312
+
+
+@pytest.mark.parametrize(("silent_for", "is_kept"), [(50, True), (20, False)])
+def test_a_node_that_is_stopped_while_it_is_silent_keeps_its_stacks(
+    silent_for: int, is_kept: bool, world: Callable[..., World], monkeypatch: Any
+) -> None:
+    asked: list[set[int]] = []
+    monkeypatch.setattr(hang_detector, "dump_stacks", lambda folder, ranks: asked.append(set(ranks)) or {})
+    found = world(hang_after="1m")
+    monkeypatch.setattr(found.job.scope, "stopped", lambda: node_scope.OneNode.stopped(cast("Any", None)))
+    found.attempt((1, found.begin()), (1 + silent_for, lambda: setattr(found.job, "told_to_end", True)))
+    assert found.run()["reason"] == status_file.STOPPED_BY_PLATFORM
+    assert asked == ([{0, 1, 2, 3}] if is_kept else [])
 
 
 def test_without_a_watch_silence_is_nothing(world: Callable[..., World]) -> None:
