@@ -413,7 +413,12 @@ def test_a_node_that_is_stopped_while_it_is_silent_keeps_its_stacks(
     silent_for: int, is_kept: bool, world: Callable[..., World], monkeypatch: Any
 ) -> None:
     asked: list[set[int]] = []
-    monkeypatch.setattr(hang_detector, "dump_stacks", lambda folder, ranks: asked.append(set(ranks)) or {})
+
+    def dump(folder: str, ranks: dict[int, int]) -> dict[int, list[str]]:
+        asked.append(set(ranks))
+        return {}
+
+    monkeypatch.setattr(hang_detector, "dump_stacks", dump)
     found = world(hang_after="1m")
     monkeypatch.setattr(found.job.scope, "stopped", lambda: node_scope.OneNode.stopped(cast("Any", None)))
     found.attempt((1, found.begin()), (1 + silent_for, lambda: setattr(found.job, "told_to_end", True)))
