@@ -55,6 +55,7 @@ jobsubmit_start=(
   "--master_port=${MASTER_PORT}"
   "--rdzv_id=${RDZV_ID}"
   --use_env
+  --
   "${jobsubmit_boot}"
   --lr=0.001
 )

@@ -86,6 +86,7 @@ jobsubmit_start=(
   # A lost node is detected after 3 s of silence. A node that may still join gets 5 s.
   "--rdzv_conf=is_host=${jobsubmit_is_host},join_timeout=900,last_call_timeout=5,keep_alive_interval=1"
   "--local_addr=${NODE_ADDR}"
+  --
   "${jobsubmit_boot}"
   --data_url="${JOBSUBMIT_INPUT_data_url}"
   --train_url="${JOBSUBMIT_OUTPUT_train_url}"

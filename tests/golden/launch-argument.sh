@@ -54,6 +54,7 @@ jobsubmit_start=(
   "--master_addr=${MASTER_ADDR}"
   "--master_port=${MASTER_PORT}"
   "--rdzv_id=${RDZV_ID}"
+  --
   "${jobsubmit_boot}"
 )
 

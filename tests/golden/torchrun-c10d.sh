@@ -59,6 +59,7 @@ jobsubmit_start=(
   "--rdzv_endpoint=${MASTER_ADDR}:${MASTER_PORT}"
   "--rdzv_conf=is_host=${jobsubmit_is_host},join_timeout=900"
   "--local_addr=${NODE_ADDR}"
+  --
   "${jobsubmit_boot}"
   --lr=0.1
 )

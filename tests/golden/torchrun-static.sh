@@ -54,6 +54,7 @@ jobsubmit_start=(
   "--rdzv_id=${RDZV_ID}"
   --rdzv_backend=static
   "--rdzv_endpoint=${MASTER_ADDR}:${MASTER_PORT}"
+  --
   "${jobsubmit_boot}"
 )
 

@@ -69,6 +69,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("total_epochs", type=int)
     parser.add_argument("save_every", type=int)
+    parser.add_argument("--log", help="so begin several options of the launcher")
     args = parser.parse_args()
     main(args.total_epochs)
 """
@@ -129,7 +130,7 @@ def test_of_two_ways_the_one_for_several_nodes(jobsubmit: Command, tmp_path: Pat
     refused = jobsubmit("validate", "job.yaml", code=3)
     assert "total_epochs is required" in refused.stderr
     assert "give it in `args`" in refused.stderr
-    trained(jobsubmit, "--set", "args=[2, 1]")
+    trained(jobsubmit, "--set", "args=[2, 1]", "--set", "hyperparameters.log=all")
 
 
 @pytest.mark.needs("torch")

@@ -109,6 +109,11 @@ TABLE = (
         "read it from the environment, which a launcher sets; only mode: spawn passes world_size, rank and init_method",
     ),
     _Row(
+        r"ambiguous option: (\S+) could match .*--(?:log-dir|log_dir|nnodes|run-path|run_path|rdzv|master|node)",
+        "the launcher read {0}, an argument of the boot file, as one of its own",
+        "write -- before the boot file in `command`: torchrun … -- train.py",
+    ),
+    _Row(
         r"unrecognized arguments: (.+)",
         "the boot file does not accept the arguments {0}",
         "declare them in the boot file, or remove them from the job file (hyperparameters, args; inputs and outputs: "

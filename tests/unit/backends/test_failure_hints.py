@@ -28,6 +28,7 @@ SAID = {
     "ValueError: environment variable RANK expected, but not set": "reads RANK",
     "train.py: error: unrecognized arguments: --local-rank=0": "does not accept --local-rank",
     "train.py: error: the following arguments are required: --world_size, --rank": "requires --world_size",
+    "torchrun: error: ambiguous option: --log=3 could match --log-dir, --log_dir, --logs-specs": "read --log=3, an",
     "train.py: error: unrecognized arguments: --lr=0.1": "the arguments --lr=0.1",
     "current process has finished its bootstrapping phase.": "as soon as it is imported",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "GPU ran out of memory",
