@@ -129,4 +129,5 @@ def is_reserved(name: str) -> bool:
 
 
 # The start script unsets these: a launcher that is started in a shell of the user's must not take them for its own.
+SET_BY_SCRIPT = [variable for variable in TABLE if variable.given_by == SCRIPT]
 UNSET_BY_SCRIPT = [variable for variable in TABLE if variable.given_by == LAUNCHER and variable in OF_TRAINING]

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_zero import check_rank_zero
+from jobsubmit.check.rank_zero import check_rank_zero, check_some_ranks
 from jobsubmit.check.sampler import check_sampler
 from jobsubmit.common.finding import Finding
 
@@ -18,6 +19,7 @@ _SIZES = r"world|\bsize\b|num_(?:proc|gpu|rank|worker|replica)|n_?gpus|nprocs"
 _BY_SIZE, _IS_SIZE = re.compile(rf"{_SIZES}|grad", re.IGNORECASE), re.compile(_SIZES)
 _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
+_SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
@@ -29,6 +31,7 @@ def check_collectives(code: Code) -> Iterator[Finding]:
     yield from _destroy(code)
     if code.world_size != 1:
         yield from check_rank_zero(code)
+        yield from check_some_ranks(code)
 
 
 def _gradients(code: Code) -> Iterator[Finding]:
@@ -50,6 +53,8 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "DistributedDataParallel already averages the gradients: this all_reduce sends each of them a second time",
             "remove one of the two",
         )
+    if not wrapped and not code.has_framework:
+        yield from _unequal_start(code, call, module)
     op = argument(call, "op", 1)
     is_sum = op is None or ast.unparse(op).endswith("SUM")
     if is_sum and not _divides(code, call, module):
@@ -59,6 +64,21 @@ def _gradients(code: Code) -> Iterator[Finding]:
             module.where(call),
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
+        )
+
+
+def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:
+    """Yield a warning where only gradients are averaged, and each rank begins with parameters of its own."""
+    seeds = [(home, one) for home, one, name in code.reached.calls if name.rpartition(".")[2] in _SEEDS and one.args]
+    words = [words_of(code, one.args[0], home).lower() for home, one in seeds]
+    is_same = any("rank" not in text or " - " in text for text in words)
+    if not is_same and not any(word in name for name in code.names for word in ("broadcast", "load_state_dict")):
+        yield Finding(
+            "warning",
+            "unequal-start",
+            module.where(call),
+            "the gradients are averaged, but nothing makes the parameters of all ranks equal at the start",
+            "broadcast the parameters from rank 0, or seed every rank alike before the model is made",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from itertools import takewhile
@@ -24,6 +25,7 @@ _NEEDS_GPU = frozenset(
 _GET_RANK = ("torch.distributed.get_rank", "deepspeed.comm.get_rank")
 _DEEPEST = 6
 _USE_CPU = "ACCELERATE_USE_CPU"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HF_PARSER = "transformers.HfArgumentParser"
 _ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
 
@@ -34,8 +36,8 @@ def check_devices(code: Code) -> Iterator[Finding]:
         yield from _without_gpus(code)
         yield from _each_for_itself(code)
         return
-    yield from _fixed(code)
-    yield from _always_set(code)
+    yield from itertools.islice(itertools.chain(_fixed(code), _always_set(code), _unplaced(code)), 1)
+    yield from _hidden(code)
     yield from _by_global_rank(code)
     yield from _more_processes(code)
 
@@ -186,7 +188,7 @@ def _always_set(code: Code) -> Iterator[Finding]:
         return
     if all(call.args and isinstance(call.args[0], ast.Constant) for _, call in calls):
         module, call = calls[0]
-        if not code.reached.is_sure(call, module) and not any("VISIBLE_DEVICES" in name for name in code.names):
+        if not any("VISIBLE_DEVICES" in name for name in code.names):
             yield Finding(
                 "warning",
                 "fixed-device",
@@ -195,6 +197,72 @@ def _always_set(code: Code) -> Iterator[Finding]:
                 "share one GPU",
                 "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
             )
+
+
+def _unplaced(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the GPU is used and nothing chooses one: then it is the first one, for each process."""
+    if (code.processes or 0) <= 1 or code.has_framework or not code.is_distributed or _chooses(code):
+        return
+    for module, call, name in code.reached.calls:
+        is_default = (
+            isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and not (call.args or call.keywords)
+        )
+        chosen = _device_of(call, name)
+        if (is_default and not name.startswith("torch.")) or (chosen is not None and _is_any_gpu(code, chosen, module)):
+            yield Finding(
+                "warning",
+                "fixed-device",
+                module.where(call),
+                f"no process selects its GPU: all {code.processes} processes of a node use the first one, cuda:0",
+                'select it by the local rank: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+            )
+            return
+
+
+def _chooses(code: Code) -> bool:
+    """Return whether anything may choose a GPU."""
+    sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in code.names)
+    names_one = any("cuda:" in text for text in code.texts) or any("VISIBLE_DEVICES" in name for name in code.names)
+    return sets or names_one or bool(code.program.broken) or _takes_number(code)
+
+
+def _takes_number(code: Code) -> bool:
+    """Return whether a device is chosen by anything but a written name of no number."""
+    for module, call, name in code.program.calls:
+        chosen = _device_of(call, name)
+        several = name == "torch.device" and len(call.args) > 1
+        if several or (chosen is not None and code.values.of(chosen, module) is UNKNOWN and not _is_named(chosen)):
+            return True
+    return any(keyword.arg == "device_id" for _, keyword in code.program.of(ast.keyword))
+
+
+def _is_named(node: ast.expr) -> bool:
+    """Return whether a device is given by a variable, whose value is looked at where it is made."""
+    return isinstance(node, (ast.Name, ast.Attribute)) and "device" in ast.unparse(node)
+
+
+def _is_any_gpu(code: Code, chosen: ast.expr, module: Module) -> bool:
+    return code.values.of(chosen, module) == "cuda" and not isinstance(chosen, ast.Name)
+
+
+def _hidden(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the processes see fewer GPUs than there are processes on a node."""
+    where, visible = "env", code.facts.environment.get(_VISIBLE, UNKNOWN)
+    for module, node in code.program.of(ast.Subscript):
+        is_variable = code.program.name_of(node.value, module) == "os.environ"
+        if is_variable and isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == _VISIBLE:
+            parent = module.parents.get(node)
+            value = code.values.of(parent.value, module) if isinstance(parent, ast.Assign) else UNKNOWN
+            where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
+    seen = [number for number in visible.split(",") if number.strip()] if isinstance(visible, str) else []
+    if seen and len(seen) < (code.processes or 0):
+        yield Finding(
+            "warning",
+            "hidden-gpus",
+            where,
+            f"{_VISIBLE} is {visible}: the {code.processes} processes of a node see only {len(seen)} of its GPUs",
+            "leave the variable alone: the local rank selects the GPU",
+        )
 
 
 def _more_processes(code: Code) -> Iterator[Finding]:

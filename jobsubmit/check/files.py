@@ -14,7 +14,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import ADDS_TO_PATH, Module
 from jobsubmit.common.finding import Finding
 
 # Functions that read a file → the position and the names of the argument that is its path.
@@ -57,6 +57,7 @@ _MOST = 20
 
 def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for each file that is read by a literal name, exists here, and is not uploaded."""
+    yield from _outside(code, bundle, words)
     yield from _not_there(code, bundle, words)
     seen: set[str] = set()
     for where, path_read in (*_reads(code), *_named(code, words)):
@@ -65,6 +66,25 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
                 yield Finding("warning", "left-out", where, text, how_to_bring_back(path, left_out))
+
+
+def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield a warning for what is used beside the code directory: the nodes have only what is in it."""
+    given = [(word.field, word.text.partition("=")[2] if word.name else word.text) for word in words if word.field]
+    added = [
+        (module.where(call), code.values.of(call.args[-1], module))
+        for name in ADDS_TO_PATH
+        for module, call in code.calls(name)
+        if call.args
+    ]
+    for where, value in (*given, *added, *_reads(code)):
+        path = posixpath.normpath(str(value)) if isinstance(value, (str, PurePosixPath)) else ""
+        is_beside = path == ".." or path.startswith("../")
+        if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
+            text = f"uses {path}, which is outside the code directory and is not uploaded"
+            yield Finding(
+                "warning", "left-out", where, text, "set code_dir to a folder above it, or copy it into code_dir"
+            )
 
 
 def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:

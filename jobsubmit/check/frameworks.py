@@ -1,10 +1,12 @@
-"""Libraries that place processes themselves, used in a way that does not fit the job."""
+"""Libraries that place processes themselves, used or configured in a way that does not fit the job."""
 
 from __future__ import annotations
 
 import ast
+import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -15,12 +17,20 @@ _TRAINERS = tuple(
     f"{package}.Trainer"
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
 )
+_DATA_MODULES = ("LightningDataModule", "LightningModule")
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample")
 
 
-def check_frameworks(code: Code) -> Iterator[Finding]:
-    """Yield what Lightning refuses, and loaders that Accelerate does not divide among the processes."""
+def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield what Lightning and DeepSpeed refuse, and loaders that Accelerate does not divide among the processes.
+
+    `read` returns the text of a file of the job.
+    """
     yield from _nodes_of_lightning(code)
+    yield from _prepared_by_one(code)
+    if code.program.imports("deepspeed", "transformers", "accelerate"):
+        yield from _batches_of_deepspeed(code, read)
     if code.world_size != 1:
         yield from _not_prepared(code)
 
@@ -41,6 +51,60 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 'pass num_nodes=int(os.environ["NNODES"])',
             )
             return
+
+
+def _prepared_by_one(code: Code) -> Iterator[Finding]:
+    """Yield a warning for state that prepare_data sets: Lightning calls it in one process of each node only."""
+    for module, owner in code.program.of(ast.ClassDef):
+        if not any(ast.unparse(base).rpartition(".")[2] in _DATA_MODULES for base in owner.bases):
+            continue
+        for method in (
+            node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
+        ):
+            for node in ast.walk(method):
+                is_store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+                if is_store and ast.unparse(node.value) == "self":  # type: ignore[attr-defined] # it is an attribute
+                    yield Finding(
+                        "warning",
+                        "prepared-by-one",
+                        module.where(node),
+                        f"prepare_data sets {ast.unparse(node)}, and only one process of each node calls prepare_data",
+                        "set it in setup(), which every process calls",
+                    )
+                    return
+
+
+def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield an error for sizes of batches that do not fit the number of processes: DeepSpeed refuses them.
+
+    Source: DeepSpeedConfig._batch_assertion.
+    """
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    names = dict.fromkeys(name for name in (*words, *sorted(code.texts)) if name.endswith(".json"))
+    for name in names if code.world_size else ():
+        total, *parts = _batch_sizes(read(name))
+        known = [part for part in parts if part]
+        product = math.prod((*known, code.world_size or 1))
+        if not total or not known or (total == product if len(known) == len(parts) else total % product == 0):
+            continue
+        given = " * ".join(map(str, known))
+        text = (
+            f"train_batch_size is {total}, but {given} * {code.world_size} processes are {product}: DeepSpeed refuses "
+            "that"
+        )
+        hint = f"set train_batch_size: {product}, or leave it out"
+        yield Finding("error", "deepspeed-batch", name, text, hint)
+        return
+
+
+def _batch_sizes(text: str) -> list[int]:
+    """Return the three sizes of a configuration of DeepSpeed; 0 for one that is not a number."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = {}
+    sizes = [found.get(name) if isinstance(found, dict) else 0 for name in _BATCHES]
+    return [size if isinstance(size, int) else 0 for size in sizes]
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:

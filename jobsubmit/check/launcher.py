@@ -1,27 +1,33 @@
-"""Compare how many nodes the launcher of a start command expects with how many the job has."""
+"""What a start command says of nodes and ranks, compared with what the job gives it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import launch_of_command
+from jobsubmit.plan.launchers import launch_of_command, shell_text
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
 _HINT = (
     "let jobsubmit start it: replace `command` by mode: torchrun and boot_file; or pass --nnodes=$NNODES "
     "--node_rank=$NODE_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT with `bash -c`"
 )
+_OF_PROCESS = re.compile(r"(?<!\\)\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b(?!:?[-=+])")
 _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
 
 
-def check_launcher(job: LaunchPlan) -> Iterator[Finding]:
-    """Yield where a start command starts on other numbers of nodes than the job does, or does not number its nodes."""
-    text = " ".join(job.command or ())
-    launch = launch_of_command(job.command or ())
+def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield where a start command starts on other numbers of nodes than the job does, or does not number its nodes.
+
+    `read` returns the text of a file of the job.
+    """
+    yield from _loopback(job)
+    text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
+    launch = launch_of_command(job.command or (), read)
+    yield from _unset_variables(job, text)
     if job.nodes > 1 and launch.launcher == "python" and _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text):
         said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
         yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
@@ -38,3 +44,33 @@ def check_launcher(job: LaunchPlan) -> Iterator[Finding]:
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def _unset_variables(job: LaunchPlan, text: str) -> Iterator[Finding]:
+    """Yield an error for a variable of a shell that only launchers set, and only for the processes they start.
+
+    What stands in single quotes may be for those.
+    """
+    for found in _OF_PROCESS.finditer(re.sub(r"'[^']*'", "", text) if job.command else ""):
+        name = found[1]
+        is_set = name in dict(job.env) or re.search(rf"\b{name}=", text) is not None
+        if not is_set:
+            yield Finding(
+                "error",
+                "launcher-nodes",
+                "command",
+                f"${name} is empty in the command: only launchers set it, for the processes that they start",
+                "use $NODE_RANK for the number of the node, $NNODES and $NPROC_PER_NODE",
+            )
+            return
+
+
+def _loopback(job: LaunchPlan) -> Iterator[Finding]:
+    """Yield a warning where the nodes are to communicate on an interface that does not leave the machine."""
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = dict(job.env).get(name, "").removeprefix("=")
+        if job.nodes > 1 and not job.backend.is_this_machine and value.partition(",")[0] in ("lo", "lo0"):
+            text = f"{name} is {value}: no node reaches another one on this interface"
+            yield Finding(
+                "warning", "loopback", f"env.{name}", text, "remove it, or name the interface between the nodes"
+            )

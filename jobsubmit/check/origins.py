@@ -11,6 +11,7 @@ from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.values import assigned_to, parameters
 
 _DEEPEST = 5
+_BLOCKS = ("body", "orelse", "finalbody")
 
 
 def words_of(code: Code, node: ast.AST, module: Module) -> str:
@@ -23,6 +24,41 @@ def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast
     found: dict[ast.AST, Module] = {}
     _follow(code, node, module, found, 0)
     return [(home, part) for part, home in found.items()]
+
+
+def last_value(name: ast.Name, module: Module) -> ast.expr | None:
+    """Return what a variable was surely set to last before it is used here, in the same function; None if unclear."""
+    inner: ast.AST = name
+    for above in module.above(name):
+        for block in (getattr(above, field, None) for field in _BLOCKS):
+            for statement in reversed(
+                block[: block.index(inner)] if isinstance(block, list) and inner in block else []
+            ):
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and (
+                    found := _set_by(statement, name.id, module)
+                ):
+                    return found
+                if _sets(statement, name.id):
+                    return None
+        if isinstance(above, (*FUNCTIONS, ast.Lambda)):
+            return None
+        inner = above
+    return None
+
+
+def _set_by(statement: ast.Assign | ast.AnnAssign, name: str, module: Module) -> ast.expr | None:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    names = (item for target in targets for item in ast.walk(target) if isinstance(item, ast.Name) and item.id == name)
+    return next((assigned_to(item, module) for item in names if isinstance(item.ctx, ast.Store)), None)
+
+
+def _sets(statement: ast.AST, name: str) -> bool:
+    """Return whether a statement may set a variable anew; what is added to it counts as the same."""
+    added = {inner.target for inner in ast.walk(statement) if isinstance(inner, ast.AugAssign)}
+    return any(
+        isinstance(inner, ast.Name) and inner.id == name and not isinstance(inner.ctx, ast.Load) and inner not in added
+        for inner in ast.walk(statement)
+    )
 
 
 def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Module], depth: int) -> None:

@@ -6,16 +6,18 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.modules import EXITS, Function, Module, spelled
+from jobsubmit.check.program.values import Several
 from jobsubmit.common.finding import Finding
 
 _NAMES = frozenset(
     [
         *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier"),
-        *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "reduce"),
+        *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce"),
         *("reduce_scatter", "scatter"),
     ]
 )
@@ -36,6 +38,11 @@ _METHODS = {
     "deepspeed": (re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),
     "pytorch_lightning": (re.compile(r"(^|\.)strategy$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
 }
+_STATE_DICTS = tuple(
+    f"torch.distributed.checkpoint.state_dict.{name}"
+    for name in ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
+)
+_FSDP_METHODS = ("full_optim_state_dict", "optim_state_dict", "summon_full_params")
 _CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save", "async_save", "load"))
 # Whether a step is one of every so many, which rank 0 does not decide alone.
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save")
@@ -47,6 +54,8 @@ _MAIN = re.compile(
     r"|^_?(is_)?(rank_?(zero|0)|global_zero)$|^_?is_local_main_process$|^if_main_process$"
 )
 _DECORATORS = re.compile(r"(rank_?zero|rank_?0|main_process|master|main)_only$|^on_(local_)?main_process$")
+_NO_NUMBER = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+_DDP = "DistributedDataParallel"
 _DEEPEST = 3
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
 
@@ -59,7 +68,7 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
         found = next(finder.collectives(body, module), None)
         if found is None or found.call in seen or finder.may_meet(others, module):
             continue
-        if _has_counterpart(finder, scope, module, body) or _leaves(body):
+        if _has_counterpart(finder, scope, module, body, found) or (_leaves(body) and not _leaves(others)):
             continue
         seen.add(found.call)
         yield Finding(
@@ -71,6 +80,102 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             if found.module is module
             else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
+
+
+def check_some_ranks(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a collective that only some ranks reach, and for a loop that only rank 0 leaves."""
+    yield from _reached_by_some(code)
+    yield from _left_by_one(code)
+    yield from _skipped_by_some(code)
+
+
+def _reached_by_some(code: Code) -> Iterator[Finding]:
+    finder = _Finder(code)
+    for module, node in code.program.of(ast.If):
+        found = next(finder.collectives(node.body, module), None) if _differs(code, node, module) else None
+        if found is None or _zero_side(node.test, code, module) is not None:
+            continue
+        scope = module.function_of(node) or module.tree
+        others = [*node.orelse, *(_after(node, module) if _leaves(node.body) else [])]
+        if not _has_counterpart(finder, scope, module, node.body, found) and not finder.may_meet(others, module):
+            yield Finding(
+                "warning",
+                "rank-0-collective",
+                found.module.where(found.call),
+                f"only some ranks reach this {found.name}(), which waits for all ranks: the job would hang",
+                "let all ranks call it; new_group, too, must be called by all of them"
+                if found.name == "new_group"
+                else "move it out of the branch, or give it the group of these ranks",
+            )
+            return
+
+
+def _differs(code: Code, node: ast.If, module: Module) -> bool:
+    """Return whether a condition surely holds on some ranks and not on others."""
+    value = code.values.of(node.test, module)
+    return isinstance(value, Several) and len(set(map(bool, value.values))) > 1 and bool(code.reached.of(node, module))
+
+
+def _left_by_one(code: Code) -> Iterator[Finding]:
+    for module, node in code.program.of(ast.Break):
+        if not code.reached.of(node, module):
+            continue
+        above = list(module.above(node))
+        loop = next((one for one in above if isinstance(one, (ast.For, ast.While))), None)
+        tests = [one for one in above[: above.index(loop)] if isinstance(one, ast.If)] if loop else []
+        is_of_zero = any(
+            _zero_side(one.test, code, module) is True and node not in _inside(one.orelse) for one in tests
+        )
+        if loop is not None and is_of_zero and _synchronizes(code, loop, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(node),
+                "only rank 0 leaves this loop: the others wait for it in the next step, and the job would hang",
+                "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
+            )
+            return
+
+
+def _skipped_by_some(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a rank whose own loss is no number skips the step that the others synchronize in."""
+    for module, node in code.program.of(ast.If):
+        leaves = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break))
+        if not leaves or not _NO_NUMBER.search(ast.unparse(node.test)) or not code.reached.of(node, module):
+            continue
+        loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
+        if loop is None or any(
+            _Finder(code).name_of(call, module) for call in ast.walk(loop) if _is_before(call, node)
+        ):
+            continue
+        if _synchronizes(code, ast.Module(body=_after(node, module), type_ignores=[]), module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(node),
+                "a rank whose own loss is not finite skips this step, and the others wait for its gradients: the job "
+                "would hang",
+                "decide for all ranks: all_reduce whether any loss is not finite, then skip the step everywhere",
+            )
+            return
+
+
+def _is_before(call: ast.AST, node: ast.If) -> TypeGuard[ast.Call]:
+    return isinstance(call, ast.Call) and call.lineno < node.lineno
+
+
+def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
+    return {inner for statement in body for inner in ast.walk(statement)}
+
+
+def _synchronizes(code: Code, loop: ast.AST, module: Module) -> bool:
+    """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
+    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    found = [code.program.definition(code.program.name_of(call.func, module)) for call in calls]
+    trees = [loop, *(one[1] for one in found if one)]
+    trains = any(isinstance(n, ast.Attribute) and n.attr == "backward" for tree in trees for n in ast.walk(tree))
+    is_wrapped = any(is_ddp(name) for _, _, name in code.reached.calls)
+    return (trains and is_wrapped) or any(_Finder(code).name_of(call, module) for call in calls)
 
 
 def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:
@@ -163,13 +268,22 @@ class _Finder:
         if last in _NAMES and f"{owner}." in _PACKAGES:
             is_of_all = argument(call, "group") is None and not hides_arguments(call)
             return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS else ""
-        if name in _CHECKPOINTS:
-            return "" if argument(call, "process_group") or argument(call, "no_dist") else f"checkpoint.{last}"
-        if isinstance(call.func, ast.Attribute):
-            owner = ast.unparse(call.func.value)
-            for package, (receiver, methods) in _METHODS.items():
-                if call.func.attr in methods and receiver.search(owner) and self.code.program.imports(package):
-                    return call.func.attr
+        if is_ddp(name) or name in _CHECKPOINTS:
+            is_of_some = argument(call, "process_group") or argument(call, "no_dist")
+            return "" if is_of_some else last if is_ddp(name) else f"checkpoint.{last}"
+        if name in _STATE_DICTS or (last in _FSDP_METHODS and name.startswith("torch.")):
+            return last
+        return self._name_of_method(call, module) if isinstance(call.func, ast.Attribute) else ""
+
+    def _name_of_method(self, call: ast.Call, module: Module) -> str:
+        target = call.func
+        assert isinstance(target, ast.Attribute)
+        if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
+            return target.attr
+        owner = ast.unparse(target.value)
+        for package, (receiver, methods) in _METHODS.items():
+            if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
+                return target.attr
         return ""
 
     def _inside(self, call: ast.Call, module: Module, depth: int) -> _Collective | None:
@@ -197,6 +311,13 @@ class _Finder:
             return None
         own = (node for node in found[1].body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
         return next(((found[0], node) for node in own if node.name == target.attr), None)
+
+
+def _gathers_state(node: ast.AST) -> bool:
+    """Return whether a state dict that is asked for here is gathered from all ranks, as FSDP does."""
+    return isinstance(node, ast.With) and any(
+        "state_dict_type" in ast.unparse(item.context_expr) for item in node.items
+    )
 
 
 def _calls(node: ast.AST, finder: _Finder, module: Module) -> Iterator[ast.Call]:
@@ -236,8 +357,16 @@ def _branches(finder: _Finder) -> Iterator[tuple[Module, list[ast.stmt], list[as
         scope = module.function_of(node) or module.tree
         if side is True:
             yield module, node.body, node.orelse, scope
-        elif side is False and isinstance(node.body[-1], (ast.Return, ast.Continue)):
+        elif side is False and _leaves_at_last(node.body):
             yield module, [*node.orelse, *_after(node, module)], node.body, scope
+
+
+def _leaves_at_last(body: list[ast.stmt]) -> bool:
+    """Return whether nothing after a block is executed once the block was."""
+    last = body[-1]
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return spelled(last.value.func) in EXITS
+    return isinstance(last, (ast.Return, ast.Continue))
 
 
 def _is_executed(node: ast.AST, code: Code, module: Module) -> bool:
@@ -324,14 +453,18 @@ def _last_name(node: ast.AST) -> str:
 # ── what the others do ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _has_counterpart(finder: _Finder, scope: ast.AST, module: Module, own: list[ast.stmt]) -> bool:
-    """Return whether the other ranks come to a collective in a branch of their own in the same function."""
+def _has_counterpart(finder: _Finder, scope: ast.AST, module: Module, own: list[ast.stmt], found: _Collective) -> bool:
+    """Return whether the other ranks come to a collective in a branch of their own in the same function.
+
+    The wrapping of a model is the counterpart of another one only.
+    """
+    wraps = found.name == _DDP
     inside = set(own)
     for node in ast.walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
         if _zero_side(node.test, finder.code, module) is not True and _mentions_rank(node.test):
-            if next(finder.collectives(node.body, module), None):
+            if any((one.name == _DDP) is wraps for one in finder.collectives(node.body, module)):
                 return True
     return False
 

@@ -20,6 +20,7 @@ OF_SCHEDULERS = (
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
 )
+_OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
 _INIT_METHOD, _WORLD_SIZE, _RANK = 1, 3, 4
@@ -223,6 +224,13 @@ def _reads_a_launchers_words(code: Code, reads: Sequence[tuple[str, str]], writt
     for where, name in reads:
         if name in LAUNCHER_VARIABLES:
             yield _unset(code, where, name)
+        if name in contract.SET_BY_SCRIPT and code.facts.environment.get(name, UNKNOWN) is None:
+            text = (
+                f"{name} is read from the environment, but the platform starts the boot file itself and does not set it"
+            )
+            yield Finding(
+                "error", "rank-env", where, text, "use --rank, --world_size and --init_method, or MA_NUM_GPUS"
+            )
     for module, call in code.calls(INIT, least=Reach.SURELY):
         is_from_environment = uses_environment(code, module, call) and argument(call, "rank", _RANK) is None
         is_open = _is_guarded(call, module) or hides_arguments(call) or code.has_framework
@@ -237,6 +245,12 @@ def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> I
             text = f"{name} is read from the environment, but neither srun nor mpirun starts this job's processes"
             hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which a launcher sets (mode: torchrun)"
             yield Finding("error", "rank-env", where, text, hint)
+            return
+        is_per_node = name in _OF_TASK and code.facts.has_launcher and code.facts.nproc != 1
+        if is_per_node and code.facts.environment.get(name, UNKNOWN) is UNKNOWN:
+            text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
+            hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
+            yield Finding("warning", "rank-env", where, text, hint)
             return
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
+from jobsubmit.check.program.calls import argument
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 
@@ -16,6 +19,7 @@ _LOADS = frozenset(
         *("load_weights", "restore", "load_training_state", "async_load"),
     ]
 )
+_NEW_NAME = re.compile(r"strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
 
@@ -32,10 +36,13 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             "(for an example in a new folder, run `jobsubmit init --sample torchrun example`)",
         )
         return
+    if plan.restarts is not None and plan.restarts.max > 0:
+        yield from _named_by_start(code)
     for mount in plan.mounts:
         is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in code.names
-        is_declared = any(f"--{mount.name}" in option.names for option in code.options) or bool(code.line.gaps)
-        if mount.kind == "checkpoint" and not is_given and not is_declared and f"--{mount.name}" not in code.names:
+        is_passed = any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
+        is_declared = f"--{mount.name}" in code.names or bool(code.line.gaps)
+        if mount.kind == "checkpoint" and not is_given and not is_passed and not is_declared:
             yield Finding(
                 "warning",
                 "no-checkpoint",
@@ -44,6 +51,31 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
                 f"declare --{mount.name}, read the variable, or pass the path as another argument: "
                 "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
             )
+
+
+def _named_by_start(code: Code) -> Iterator[Finding]:
+    """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
+    for module, call in code.calls("torch.save"):
+        path = argument(call, "f", 1)
+        found = _NEW_NAME.search(words_of(code, path, module)) if path is not None else None
+        if found:
+            yield Finding(
+                "warning",
+                "no-checkpoint",
+                module.where(call),
+                f"the path depends on {found[0]}, so it is another one after each restart, which would not find the "
+                "checkpoint",
+                "use a path that stays the same, such as a name in checkpoint_dir",
+            )
+            return
+
+
+def _name_of(word: str) -> str:
+    return _plain(word.removeprefix("--").partition("=")[0])
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _loads(code: Code) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
@@ -14,12 +15,15 @@ from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import broken_modules, check_boot_file
 from jobsubmit.check.code import Code, look_at
+from jobsubmit.check.collective_arguments import check_collective_arguments
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.devices import check_devices
 from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
+from jobsubmit.check.group import check_group
 from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
+from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.launcher import check_launcher
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
@@ -27,6 +31,7 @@ from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.recovery import check_recovery
 from jobsubmit.check.saving import check_saving
 from jobsubmit.check.world import check_world
+from jobsubmit.check.wrapping import check_wrapping
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
@@ -34,6 +39,7 @@ from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.modes import Start
 
 _SOME = 8
+_COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
@@ -42,8 +48,13 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     `find_missing` returns the modules that the nodes' Python lacks, if that is known.
     """
-    yield from check_launcher(job)
-    plan, own_words = _as_seen(job, bundle)
+
+    def read(path: str) -> str:
+        source = next((file.source for file in bundle.files if file.path == posixpath.normpath(path)), None)
+        return Path(source).read_text(errors="replace") if source else ""
+
+    yield from check_launcher(job, read)
+    plan, own_words = _as_seen(job, bundle, read)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
@@ -58,6 +69,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return
     words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
     words = (*(word._replace(field="command") for word in words[:own_words]), *words[own_words:])
+    words += _declared_words(job, read(plan.boot_file))
 
     is_open = any(_VARIABLE.search(word.text) for word in words[:own_words])
     is_module = "-m" in (job.command or ())  # its imports begin elsewhere
@@ -72,24 +84,28 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
+        ("interactive", lambda: check_interactive(code())),
         ("ranks", lambda: check_ranks(code())),
+        ("group", lambda: check_group(code())),
         ("world", lambda: check_world(code())),
-        ("frameworks", lambda: check_frameworks(code())),
+        ("frameworks", lambda: check_frameworks(code(), read)),
         ("devices", lambda: check_devices(code())),
         ("fixed", lambda: check_fixed(code())),
         ("collectives", lambda: check_collectives(code())),
+        ("collective_arguments", lambda: check_collective_arguments(code())),
+        ("wrapping", lambda: check_wrapping(code())),
         ("saving", lambda: check_saving(code())),
         ("recovery", lambda: check_recovery(code(), job)),
     ):
         yield from _safely(name, check, plan.boot_file)
 
 
-def _as_seen(job: LaunchPlan, bundle: Bundle) -> tuple[LaunchPlan, int]:
+def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tuple[LaunchPlan, int]:
     """Return a job as if its mode started what its command starts, and how many words of that are the command's.
 
     The mode that is given counts, else that of the launcher which the command names.
     """
-    launch = launch_of_command(job.command or ())
+    launch = launch_of_command(job.command or (), read)
     file = _file_of(launch, bundle)
     if not file:
         return job, 0
@@ -109,6 +125,19 @@ def _as_seen(job: LaunchPlan, bundle: Bundle) -> tuple[LaunchPlan, int]:
         args_from=len(own) + job.args_from,
     )
     return seen, len(own)
+
+
+def _declared_words(job: LaunchPlan, source: str) -> tuple[Word, ...]:
+    """Return the arguments that the start script adds because the boot file declares them: it looks in the same way."""
+    if job.command is not None:
+        return ()
+    text = "\n".join(line for line in source.splitlines() if not _COMMENT.match(line))
+    found = ((mount, re.search(mount.declaration, text)) for mount in job.mounts if mount.declaration)
+    return tuple(
+        Word(f"--{declared[0][3:-1]}=<the directory of {mount.kind} {mount.name}>", mount.field)
+        for mount, declared in found
+        if declared
+    )
 
 
 def _expanded(word: str, job: LaunchPlan) -> str:
@@ -168,6 +197,8 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
     text = " ".join((*(plan.command or ()), plan.setup or ""))
     unset = OF_SCHEDULERS if plan.backend.kind != "slurm" else [name for name in OF_SCHEDULERS if "SLURM" not in name]
+    if plan.mode == "spawn" and plan.backend.starts_boot_file:
+        environment |= dict.fromkeys(contract.SET_BY_SCRIPT)
     environment |= {name: None for name in unset if name not in environment and name not in text}
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
@@ -31,6 +31,8 @@ _OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|de
 _OF_ALL = re.compile(
     r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
 )
+_DIVIDES = re.compile(r"rank|world|shard_|replica|process_(?:index|count)|islice|split_|::", re.IGNORECASE)
+_DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
@@ -40,6 +42,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
     if code.world_size == 1:
         return
     yield from _no_sampler(code)
+    yield from _undivided(code)
     yield from _shuffled_sampler(code)
     yield from _part_of_node(code)
     yield from _split_by_rank(code)
@@ -162,6 +165,37 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                 return
 
 
+def _undivided(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
+    if code.has_framework or code.world_size is None or not any(is_ddp(name) for _, _, name in code.reached.calls):
+        return
+    streams = {
+        f"{module.name}.{node.name}"
+        for module, node in code.program.of(ast.ClassDef)
+        if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
+        and not _DIVIDES.search(ast.unparse(node))
+    }
+    if not streams or _DIVIDERS & code.names:
+        return
+    for module, call, name in code.reached.calls:
+        used = _spelled(call, module)
+        if (
+            name in streams
+            and not hides_arguments(call)
+            and not _DIVIDES.search(used)
+            and not _NOT_TRAINING.search(used)
+        ):
+            yield Finding(
+                "warning",
+                "no-sampler",
+                module.where(call),
+                f"each of the {code.world_size} processes reads all of this stream: an epoch takes as long as with one "
+                "process",
+                "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
+            )
+            return
+
+
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
     for module, call, name in code.reached.calls:
@@ -192,7 +226,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
     if code.facts.nodes == 1 or code.processes == 1:
         return
     for module, call, name in code.reached.calls:
-        if name == INIT:
+        if name in (INIT, INIT_RPC):
             continue
         keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
@@ -213,7 +247,9 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
 
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
-    """Return whether an expression is a number within one node, by its name and by all that it may be set to."""
+    """Return whether an expression is a number within one node, by its value, or by all that it may be set to."""
+    if code.facts.has_launcher and is_count(value := code.values.of(node, module)) and value > 1:
+        return bool(value == code.processes)
     text = words_of(code, node, module)
     return _OF_NODE.search(text) is not None and not _OF_ALL.search(_OF_NODE.sub("", text))
 

@@ -15,6 +15,9 @@ from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
+_LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
+_RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
+_LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
 _DEEPEST = 4
@@ -25,6 +28,7 @@ def check_saving(code: Code) -> Iterator[Finding]:
     if code.has_framework or code.world_size in (None, 1) or not code.is_distributed:
         return
     yield from _written_by_all(code)
+    yield from _written_by_nodes(code)
     yield from _loaded_by_one(code)
 
 
@@ -46,6 +50,39 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
             )
             return
+
+
+def _written_by_nodes(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the first process of each node writes a file that all nodes may share."""
+    if code.facts.nodes == 1 or not code.facts.has_launcher:
+        return
+    for module, call in code.calls(*_SAVES):
+        path = argument(call, "f", 1)
+        tests = [above.test for above in module.above(call) if isinstance(above, ast.If)]
+        if path is None or not any(_is_first_of_node(code, test, module) for test in tests):
+            continue
+        value = code.values.of(path, module)
+        is_of_node = isinstance(value, str) and (not value.startswith("/") or value.startswith(_LOCAL_FOLDERS))
+        if not is_of_node and not _OWN_NAME.search(words_of(code, path, module).replace("local_rank == 0", "")):
+            yield Finding(
+                "warning",
+                "saved-by-all",
+                module.where(call),
+                f"the first process of each of the {code.facts.nodes} nodes writes the same file, if they share the "
+                "folder: it may be damaged",
+                "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…)",
+            )
+            return
+
+
+def _is_first_of_node(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition compares the local rank with 0, and nothing else."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    sides = (test.left, test.comparators[0])
+    is_zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
+    words = " ".join(words_of(code, side, module) for side in sides)
+    return is_zero and _LOCAL_RANK.search(words) is not None and not _RANK_OF_ALL.search(words)
 
 
 def _is_for_all(code: Code, node: ast.AST, module: Module, depth: int) -> bool:

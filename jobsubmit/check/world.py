@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code
+from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import SPAWNS, argument
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import Several
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -21,6 +22,7 @@ def check_world(code: Code) -> Iterator[Finding]:
         return
     if code.facts.has_launcher:
         yield from _size_of_a_node(code)
+        yield from _rank_of_a_node(code)
     else:
         yield from _same_ranks(code)
         yield from _nodes_as_processes(code)
@@ -40,6 +42,27 @@ def _size_of_a_node(code: Code) -> Iterator[Finding]:
                 module.where(node),
                 f"{name} is the number of GPUs of one node, but the job has {code.facts.nodes} nodes",
                 "use dist.get_world_size(), or read WORLD_SIZE from the environment",
+            )
+            return
+
+
+def _rank_of_a_node(code: Code) -> Iterator[Finding]:
+    """Yield an error where a process joins with its number on its node: the nodes have the same ones."""
+    for module, call in code.calls(INIT):
+        rank = argument(call, "rank", _RANK)
+        value = code.values.of(rank, module)
+        ranks = value.values if isinstance(value, Several) else (value,)
+        size = code.values.of(argument(call, "world_size", _WORLD_SIZE), module)
+        if not all(map(is_count, ranks)) or (is_count(size) and size != code.world_size):
+            continue
+        if rank is not None and code.processes and 0 <= max(ranks) < code.processes:
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "same-ranks",
+                module.where(call),
+                f"rank={ast.unparse(rank)} is the same on all {code.facts.nodes} nodes: at most {max(ranks)}, but the "
+                f"job has {code.world_size} processes",
+                "leave rank and world_size out: they are read from the environment (RANK and WORLD_SIZE)",
             )
             return
 

@@ -5,9 +5,10 @@ The options are those of torch.distributed.run, accelerate launch, deepspeed, sr
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,12 +100,21 @@ def parse_launch(words: Sequence[str]) -> Launch:
     return parse(rest[1:]) if parse else Launch("", tuple(rest))
 
 
-def launch_of_command(command: Sequence[str]) -> Launch:
-    """Return what a start command starts, also where a shell is given it as one text."""
+def launch_of_command(command: Sequence[str], read: Callable[[str], str] = lambda _: "") -> Launch:
+    """Return what a start command starts, also where a shell is given it as one text, or as a file that is `read`."""
+    text, arguments = shell_text(command, read)
+    return parse_launch(_words_of_shell(text, arguments) if text else list(command))
+
+
+def shell_text(command: Sequence[str], read: Callable[[str], str]) -> tuple[str, Sequence[str]]:
+    """Return what a shell executes for a start command, and its arguments from $0 on; empty where there is no shell."""
     words = list(command)
-    if words[:1] and words[0].rpartition("/")[2] in ("bash", "sh") and words[1:2] == ["-c"]:
-        words = _words_of_shell("".join(words[2:3]), words[3:])
-    return parse_launch(words)
+    if not words or words[0].rpartition("/")[2] not in ("bash", "sh"):
+        return (read(words[0]), words) if words and words[0].endswith(".sh") else ("", [])
+    rest = list(itertools.dropwhile(lambda word: re.fullmatch(r"-[elux]+", word), words[1:]))
+    if rest[:1] == ["-c"]:
+        return "".join(rest[1:2]), rest[2:]
+    return (read(rest[0]), rest) if rest else ("", [])
 
 
 def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:

@@ -36,6 +36,9 @@ class BackendSpec(FrozenModel):
     is_this_machine: ClassVar[bool] = False
     """Whether the nodes of its jobs are processes of this machine, with its folders, programs and packages."""
 
+    starts_boot_file: ClassVar[bool] = False
+    """Whether the platform itself starts the boot file of mode spawn, without jobsubmit's start script."""
+
     kind: str
 
     @classmethod

@@ -74,6 +74,14 @@ class SlurmBackend:
         yield from _without_containers(plan)
         yield from word_limits(plan)
         yield from far_data_limits(plan, "on a shared file system")
+        spec = SlurmBackendSpec.of(plan.backend)
+        if spec.time is not None and plan.timeout is not None and spec.time < plan.timeout:
+            text = (
+                f"is {spec.time / 60:.0f} min, and `timeout` {plan.timeout / 60:.0f} min: Slurm would end the job first"
+            )
+            yield Finding(
+                "warning", "limit", "backend.time", text, "set it a little longer than `timeout`, or remove it"
+            )
         yield from order_limit(bundle, code, _LONGEST_ORDER)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:

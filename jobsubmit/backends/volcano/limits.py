@@ -38,6 +38,10 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
         if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
             hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
             yield refused(mount.field, f"no volume of the pods contains {mount.uri}", hint)
+        holders = [volume for volume in spec.volumes if f"{mount.uri}/".startswith(f"{volume.path}/")]
+        if mount.kind != "input" and holders and max(holders, key=lambda volume: len(volume.path)).read_only:
+            hint = "remove read_only of this volume, or choose a path of another one"
+            yield refused(mount.field, f"{mount.uri} is on a volume that the pods may not write to", hint)
     length = host_list_length(object_name(request.job_id, plan.nodes), plan.nodes)
     if length > LONGEST_HOST_LIST:
         what = f"the host names of {plan.nodes:,} nodes in a pod's environment"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,87 @@ loader = DataLoader(torch.rand(64, 4), batch_size=8)
 for x in loader:
     accelerator.backward(net(x).mean())
 """
+
+
+TRAINING = """
+import os, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+def train(model, loader, optimizer):
+    for step, x in enumerate(loader):
+        loss = model(x.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+def evaluate(model, rank):
+    total = torch.zeros(1, device="cuda")
+    dist.all_reduce(total)
+    return total
+def main():
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    data = TensorDataset(torch.rand(64, 4))
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, 8, sampler=sampler)
+    model = torch.nn.Linear(4, 1).cuda()
+    ddp = DDP(model, device_ids=[local_rank])
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        train(ddp, loader, optimizer)
+        evaluate(ddp, rank)
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def changed(*changes: str) -> str:
+    """Return the training on GPUs with some of its texts (each first) replaced by others (each second)."""
+    text = TRAINING
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+INIT = 'dist.init_process_group("nccl")'
+WRAP = "ddp = DDP(model, device_ids=[local_rank])"
+OPTIMIZER = "optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)"
+BACKWARD = "loss.backward()"
+STREAM = """
+class Lines(IterableDataset):
+    def __iter__(self):
+        for number, line in enumerate(open("lines.txt")):
+            {take}
+def train("""
+NO_SYNC = """for step, x in enumerate(loader):
+        with model.no_sync() if {test} else nullcontext():
+            loss = model(x.cuda()).mean()"""
+GRADIENTS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed({seed})
+net = torch.nn.Linear(4, 1)
+net(torch.rand(8, 4)).mean().backward()
+for p in net.parameters():
+    dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+dist.destroy_process_group()
+"""
+FSDP = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+dist.init_process_group("nccl")
+model = torch.nn.Linear(4, 1).cuda(dist.get_rank())
+{steps}
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    {save}
+dist.destroy_process_group()
+"""
+SHARDED = "optimizer = torch.optim.SGD(model.parameters())"
 
 
 def found(folder: Path, text: str, **fields: Any) -> set[str]:
@@ -254,6 +336,161 @@ CASES = [
         "import lightning as L\nL.Trainer(devices=2, num_nodes=2, strategy='ddp').fit(model)\n",
         {"backend": SLURM},
     ),
+    ("same-ranks", changed(INIT, INIT.replace(")", ", rank=local_rank, world_size=4)")), TRAINING, {}),
+    (
+        "no-init",
+        changed(INIT, "", "ddp = DDP", f"{INIT}; ddp = DDP", "rank = dist.get_rank()", "rank = 0"),
+        TRAINING,
+        {},
+    ),
+    ("no-init", changed(INIT, "", "rank = dist.get_rank()", f"rank = dist.get_rank(); {INIT}"), TRAINING, {}),
+    ("second-init", changed(INIT, f"{INIT}; {INIT}"), TRAINING, {}),
+    ("rank-0-collective", changed("    total =", "    if rank != 0:\n        return None\n    total ="), TRAINING, {}),
+    ("rank-0-collective", changed(WRAP, f"if rank != 0: exit()\n    {WRAP}"), TRAINING, {}),
+    (
+        "rank-0-collective",
+        changed("    data =", "    if rank < 2: group = dist.new_group([0, 1])\n    data ="),
+        changed("    data =", "    group = dist.new_group([0, 1])\n    data ="),
+        {},
+    ),
+    (
+        "rank-0-collective",
+        FSDP.replace("{steps}", "model = FSDP(model)").replace("{save}", "if dist.get_rank() == 0: model.state_dict()"),
+        FSDP.replace("{steps}", "model = FSDP(model)").replace("{save}", "model.state_dict()"),
+        {"backend": SLURM},
+    ),
+    (
+        "left-by-one",
+        changed("        evaluate(ddp, rank)", "        if rank == 0 and evaluate(ddp, rank) < 1: break"),
+        changed("        evaluate(ddp, rank)", "        if evaluate(ddp, rank) < 1: break"),
+        {},
+    ),
+    (
+        "left-by-one",
+        changed(BACKWARD, f"if not torch.isfinite(loss): continue\n        {BACKWARD}"),
+        changed(BACKWARD, f"if not torch.isfinite(loss): print(loss)\n        {BACKWARD}"),
+        {},
+    ),
+    ("tensor-on-cpu", changed('torch.zeros(1, device="cuda")', "torch.zeros(1)"), TRAINING, {"backend": SLURM}),
+    ("not-a-tensor", changed("    dist.all", "    total = total.item()\n    dist.all"), TRAINING, {}),
+    (
+        "fixed-world-size",
+        changed("    dist.all_reduce(total)", "    dist.all_gather([total for _ in range(2)], total)"),
+        changed(
+            "    dist.all_reduce(total)", "    dist.all_gather([total for _ in range(dist.get_world_size())], total)"
+        ),
+        {},
+    ),
+    (
+        "other-roots",
+        changed("    data =", "    dist.broadcast(torch.ones(1).cuda(), src=local_rank)\n    data ="),
+        changed("    data =", "    dist.broadcast(torch.ones(1).cuda(), src=0)\n    data ="),
+        {},
+    ),
+    (
+        "other-groups",
+        changed("    data =", "    dist.new_group(list(range(rank - local_rank, rank + 1)))\n    data ="),
+        changed("    data =", "    for node in range(2): dist.new_group([2 * node, 2 * node + 1])\n    data ="),
+        {},
+    ),
+    (
+        "not-awaited",
+        changed("(total)", "(total, async_op=True)"),
+        changed("dist.all_reduce(total)", "dist.all_reduce(total, async_op=True).wait()"),
+        {},
+    ),
+    ("model-on-cpu", changed("(4, 1).cuda()", "(4, 1)"), TRAINING, {"backend": SLURM}),
+    ("bypassed", changed("train(ddp,", "for x in loader: model(x).mean().backward()\n        print("), TRAINING, {}),
+    ("bypassed", changed("= model(x", "= model.module(x"), TRAINING, {}),
+    ("two-wrappers", changed(WRAP, f"model = torch.nn.DataParallel(model)\n    {WRAP}"), TRAINING, {}),
+    (
+        "two-wrappers",
+        changed(WRAP, f"{WRAP}\n    ddp = torch.nn.SyncBatchNorm.convert_sync_batchnorm(ddp)"),
+        changed(WRAP, f"model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)\n    {WRAP}"),
+        {},
+    ),
+    (
+        "thawed-later",
+        changed(WRAP, f"model.requires_grad_(False)\n    {WRAP}\n    model.requires_grad_(True)"),
+        changed(WRAP, f"{WRAP}\n    model.requires_grad_(False); model.requires_grad_(True)"),
+        {},
+    ),
+    (
+        "optimizer-too-early",
+        FSDP.replace("{steps}", f"{SHARDED}\nmodel = FSDP(model)").replace("{save}", "pass"),
+        FSDP.replace("{steps}", f"model = FSDP(model)\n{SHARDED}").replace("{save}", "pass"),
+        {"backend": SLURM},
+    ),
+    ("never-synchronized", changed(BACKWARD, f"with model.no_sync(): {BACKWARD}"), TRAINING, {}),
+    (
+        "never-synchronized",
+        changed("for step, x in enumerate(loader):\n        loss = model(x.cuda()).mean()", NO_SYNC).replace(
+            "{test}", "(step + 1) % 4 == 0"
+        ),
+        changed("for step, x in enumerate(loader):\n        loss = model(x.cuda()).mean()", NO_SYNC).replace(
+            "{test}", "(step + 1) % 4 != 0"
+        ),
+        {},
+    ),
+    (
+        "unequal-start",
+        GRADIENTS.replace("{seed}", "1 + dist.get_rank()"),
+        GRADIENTS.replace("{seed}", "1"),
+        {},
+    ),
+    ("fixed-device", changed("    torch.cuda.set_device(local_rank)\n", ""), TRAINING, {"backend": SLURM}),
+    ("fixed-device", changed("set_device(local_rank)", "set_device(0)"), TRAINING, {"backend": SLURM}),
+    (
+        "hidden-gpus",
+        changed("import os, torch", 'import os; os.environ["CUDA_VISIBLE_DEVICES"] = "0"\nimport torch'),
+        changed("import os, torch", 'import os; os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"\nimport torch'),
+        {"backend": SLURM},
+    ),
+    (
+        "no-sampler",
+        changed("\ndef train(", STREAM, "data = Tensor", "Lines(); data = Tensor").replace("{take}", "yield line"),
+        changed("\ndef train(", STREAM, "data = Tensor", "Lines(); data = Tensor").replace(
+            "{take}", "if number % self.world_size == self.rank: yield line"
+        ),
+        {},
+    ),
+    (
+        "part-of-node",
+        changed("Sampler(data)", 'Sampler(data, num_replicas=int(os.environ["LOCAL_WORLD_SIZE"]), rank=rank)'),
+        TRAINING,
+        {},
+    ),
+    (
+        "saved-by-all",
+        changed("    dist.destroy", '    if local_rank == 0: torch.save(model, "/shared/last.pt")\n    dist.destroy'),
+        changed("    dist.destroy", '    if rank == 0: torch.save(model, "/shared/last.pt")\n    dist.destroy'),
+        {},
+    ),
+    ("no-terminal", changed("    data =", '    input("start? ")\n    data ='), TRAINING, {}),
+    (
+        "no-checkpoint",
+        changed(
+            "import os",
+            "import time, os",
+            "    data =",
+            '    torch.load("a"); torch.save(1, f"{time.time()}")\n    data =',
+        ),
+        changed("    data =", '    torch.load("a"); torch.save(1, "a")\n    data ='),
+        {"restarts": {"max": 1}},
+    ),
+    (
+        "rank-env",
+        changed("rank = dist.get_rank()", 'rank = int(os.environ["SLURM_PROCID"])'),
+        TRAINING,
+        {"backend": SLURM},
+    ),
+    (
+        "prepared-by-one",
+        "import lightning as L\nclass Data(L.LightningDataModule):\n    def prepare_data(self): self.classes = 3\n",
+        "import lightning as L\nclass Data(L.LightningDataModule):\n    def setup(self, stage): self.classes = 3\n",
+        {},
+    ),
+    ("no-terminal", changed("    data =", "    breakpoint()\n    data ="), TRAINING, {}),
     (
         "no-checkpoint",
         ddp("net.load_state_dict(other.state_dict())"),
@@ -326,3 +563,65 @@ def test_an_unknown_option_before_a_positional_word_is_refused(tmp_path: Path) -
     text += "run()\n"
     assert "argument-unknown" in found(tmp_path, text, args=["--rate", "0.1", "train"])
     assert "argument-unknown" not in found(tmp_path, text, args=["--lr", "0.1", "train"])
+
+
+def test_an_argument_that_the_start_script_adds_is_not_missing(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--checkpoint-dir', required=True)\n"
+    text += "print(p.parse_args().checkpoint_dir)\n"
+    assert "argument-missing" in found(tmp_path, text)
+    assert found(tmp_path, text, checkpoint_dir="/shared/run") == set()
+
+
+def test_a_checkpoint_that_is_loaded_where_a_directory_is_given(tmp_path: Path) -> None:
+    text = "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--checkpoint_dir', default='')\n"
+    text += "args = p.parse_args()\nif args.checkpoint_dir:\n    torch.load(args.checkpoint_dir + '/last.pt')\n"
+    assert "no-checkpoint" in found(tmp_path, text, restarts={"max": 1})
+    assert "no-checkpoint" not in found(tmp_path, text, restarts={"max": 1}, checkpoint_dir="/shared/run")
+
+
+def test_a_folder_beside_the_code_is_not_uploaded(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    text = "import argparse, sys\nsys.path.append('..')\np = argparse.ArgumentParser()\np.add_argument('--vocab')\n"
+    text += "p.parse_args()\n"
+    assert "left-out" in found(tmp_path / "code", text)
+    (tmp_path / "vocab.json").touch()
+    text = text.replace("sys.path.append('..')", "")
+    assert "left-out" in found(tmp_path / "code", text, hyperparameters={"vocab": "../vocab.json"})
+    assert "left-out" not in found(tmp_path / "code", text, hyperparameters={"vocab": "../none.json"})
+
+
+@pytest.mark.parametrize("of_batches", [(32, True), (16, False)])
+def test_batches_of_deepspeed_fit_the_processes(of_batches: tuple[int, bool], tmp_path: Path) -> None:
+    total, is_wrong = of_batches
+    sizes = {"train_batch_size": total, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}
+    (tmp_path / "ds.json").write_text(json.dumps(sizes))
+    text = "import deepspeed\nmodel = 1\ndeepspeed.initialize(model=model, config='ds.json')\n"
+    assert ("deepspeed-batch" in found(tmp_path, text)) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("script", "check"),
+    [
+        ('#!/bin/bash\nset -e\nexec torchrun --nproc_per_node=2 train.py "$@"\n', "launcher-nodes"),
+        ("torchrun --nnodes=$NNODES --node_rank=$RANK --nproc_per_node=2 train.py\n", "launcher-nodes"),
+        ("python train.py --rate 1\n", "argument-unknown"),
+    ],
+)
+def test_a_script_that_a_command_names_is_read(script: str, check: str, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(script)
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs')\np.parse_args()\n"
+    assert check in found(tmp_path, text, command=["bash", "run.sh"])
+
+
+def test_an_interface_that_does_not_leave_the_machine(tmp_path: Path) -> None:
+    env = {"NCCL_SOCKET_IFNAME": "lo"}
+    assert "loopback" in found(tmp_path, TRAINING, backend=SLURM, env=env)
+    assert "loopback" not in found(tmp_path, TRAINING, env=env)
+
+
+def test_a_platform_that_starts_the_boot_file_itself_sets_no_variables_of_the_start_script(tmp_path: Path) -> None:
+    text = "import os, torch.multiprocessing as mp\ndef work(rank): pass\n"
+    text += "mp.spawn(work, nprocs=int(os.environ['NPROC_PER_NODE']))\n"
+    resources = {"nodes": 2, "flavor": "x", "nproc_per_node": 2}
+    assert "rank-env" in found(tmp_path, text, mode="spawn", backend={"kind": "modelarts"}, resources=resources)
+    assert "rank-env" not in found(tmp_path, text, mode="spawn")

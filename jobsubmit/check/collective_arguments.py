@@ -1,0 +1,152 @@
+"""What collectives are given: tensors on the right device, lists of the right length, one source for all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from jobsubmit.check.code import INIT, Code, is_count
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import UNKNOWN, Several
+from jobsubmit.common.finding import Finding
+
+_PACKAGE = "torch.distributed."
+_TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gather": 1, "all_gather_into_tensor": 1}
+_LIST = {"all_gather": ("tensor_list", 0)}
+_ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
+_MAKES_TENSOR = tuple(
+    f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "rand", "randn", "arange")
+)
+_KEEPS_DEVICE = (
+    "float",
+    "double",
+    "half",
+    "long",
+    "int",
+    "detach",
+    "clone",
+    "contiguous",
+    "view",
+    "unsqueeze",
+    "sum",
+    "mean",
+)
+_PLACES_ALL = ("set_default_device", "set_default_tensor_type")
+_NUMBERS = ("float", "int", "len")
+
+
+def check_collective_arguments(code: Code) -> Iterator[Finding]:
+    """Yield what makes a collective fail or give wrong results; the first of each kind."""
+    calls = [
+        (module, call, name.removeprefix(_PACKAGE))
+        for module, call, name in code.reached.calls
+        if name.startswith(_PACKAGE) and not hides_arguments(call)
+    ]
+    backends = {code.values.of(argument(call, "backend", 0), module) for module, call in code.calls(INIT)}
+    is_nccl = backends == {"nccl"} and code.facts.gpus != 0 and not set(_PLACES_ALL) & code.names
+    for check in (
+        _not_a_tensor,
+        _on_cpu if is_nccl else _nothing,
+        _wrong_length,
+        _other_roots,
+        _other_groups,
+        _not_awaited,
+    ):
+        yield from next(([finding] for one in calls for finding in check(code, *one)), [])
+
+
+def _nothing(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    yield from ()
+
+
+def _finding(code: Code, module: Module, call: ast.Call, check: str, text: str, hint: str) -> Finding:
+    return Finding("error" if code.reached.is_sure(call, module) else "warning", check, module.where(call), text, hint)
+
+
+def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:
+    """Return the expression that makes the tensor of a collective, as far as that is clear."""
+    given = argument(call, "input_tensor" if name == "all_gather_into_tensor" else "tensor", _TENSOR[name])
+    return last_value(given, module) if isinstance(given, ast.Name) else given
+
+
+def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    made = _tensor_of(call, name, module) if name in _TENSOR else None
+    if not isinstance(made, ast.Call) or made.func is call:
+        return
+    is_item = isinstance(made.func, ast.Attribute) and made.func.attr in ("item", "tolist")
+    if is_item or (isinstance(made.func, ast.Name) and made.func.id in _NUMBERS):
+        text = f"{name}() is given {ast.unparse(made)}, which is no tensor"
+        yield _finding(code, module, call, "not-a-tensor", text, "pass a tensor, and call .item() on the result")
+
+
+def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    made = _tensor_of(call, name, module) if name in _TENSOR else None
+    if argument(call, "group") is None and made is not None and _is_on_cpu(code, made, module):
+        text = f"{name}() is given a tensor on the CPU ({ast.unparse(made)}), and NCCL communicates on GPUs only"
+        yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
+
+
+def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
+    if not isinstance(made, ast.Call) or hides_arguments(made):
+        return False
+    if isinstance(made.func, ast.Attribute) and made.func.attr == "cpu" and not made.args:
+        return True
+    if (
+        isinstance(made.func, ast.Attribute)
+        and made.func.attr in _KEEPS_DEVICE
+        and isinstance(made.func.value, ast.Call)
+    ):
+        return _is_on_cpu(code, made.func.value, module)
+    return code.program.name_of(made.func, module) in _MAKES_TENSOR and argument(made, "device") is None
+
+
+def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    given = argument(call, *_LIST[name]) if name in _LIST else None
+    if argument(call, "group", 2) is not None or not code.world_size:
+        return
+    made = last_value(given, module) if isinstance(given, ast.Name) else given
+    length = _length(code, made, module) if made is not None else UNKNOWN
+    if is_count(length) and length not in (0, code.world_size):
+        text = f"the list for {name}() has {length} places, but the job has {code.world_size} processes"
+        yield _finding(code, module, call, "fixed-world-size", text, "make it as long as dist.get_world_size()")
+
+
+def _length(code: Code, made: ast.expr, module: Module) -> Any:
+    """Return how long a list is that a comprehension or a multiplication makes."""
+    if isinstance(made, ast.ListComp) and len(made.generators) == 1 and not made.generators[0].ifs:
+        numbers = code.values.of(made.generators[0].iter, module)
+        return len(numbers) if isinstance(numbers, list) else UNKNOWN
+    if isinstance(made, ast.BinOp) and isinstance(made.op, ast.Mult) and isinstance(made.left, ast.List):
+        return code.values.of(made.right, module) if len(made.left.elts) == 1 else UNKNOWN
+    return UNKNOWN
+
+
+def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    root = argument(call, *_ROOT[name]) if name in _ROOT else None
+    value = code.values.of(root, module) if root is not None and argument(call, "group") is None else UNKNOWN
+    if root is not None and isinstance(value, Several):
+        text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
+        yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
+    elif is_count(value) and code.world_size and value >= code.world_size:
+        text = f"{name}() names rank {value}, but the last one of this job is {code.world_size - 1}"
+        yield _finding(code, module, call, "other-roots", text, "name a rank of the job, such as 0")
+
+
+def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    ranks = argument(call, "ranks", 0) if name == "new_group" else None
+    inner = [node for node in ast.walk(ranks) if isinstance(node, ast.expr)] if ranks is not None else []
+    in_loop = any(isinstance(above, (ast.For, ast.While, ast.ListComp)) for above in module.above(call))
+    if not in_loop and any(isinstance(code.values.of(node, module), Several) for node in inner):
+        text = f"the ranks of this {name}() differ between the processes: all of them must make the same groups"
+        hint = "make the groups of all nodes on every rank, in the same order, and keep the one that has this rank"
+        yield Finding("warning", "other-groups", module.where(call), text, hint)
+
+
+def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    is_async = code.values.of(argument(call, "async_op"), module) is True
+    if is_async and isinstance(module.parents.get(call), ast.Expr):
+        text = f"nothing waits for this {name}(): with async_op=True the result may be used before it is there"
+        yield Finding("warning", "not-awaited", module.where(call), text, "keep what it returns, and call wait() on it")

@@ -1,0 +1,117 @@
+"""When the process group is made: only once, and before it is used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.common.finding import Finding
+
+_NEEDS = tuple(
+    f"torch.distributed.{name}"
+    for name in ("get_rank", "get_world_size", "barrier", "all_reduce", "broadcast", "all_gather", "new_group")
+)
+_ASKS = ("is_initialized", "is_torchelastic_launched")
+_DESTROYS = "destroy_process_group"
+_DEEPEST = 3
+
+
+class _Place(NamedTuple):
+    """Where a scope comes to something: `call` is in the scope, `inner` is what it leads to."""
+
+    call: ast.Call
+    inner: ast.Call
+    home: Module
+
+
+def _position(place: _Place) -> tuple[int, int]:
+    return place.call.lineno, place.call.col_offset
+
+
+def check_group(code: Code) -> Iterator[Finding]:
+    """Yield an error where a process group is surely used before it is made, or made again."""
+    if code.has_framework or set(_ASKS) & code.names:
+        return
+    inits = {call for _, call in code.calls(INIT)}
+    scopes = {
+        _scope(module, call): module for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)
+    }
+    for scope, module in scopes.items():
+        made = sorted(_leading_to(code, scope, module, inits), key=_position)
+        if not made:
+            continue
+        yield from _used_before(code, scope, module, made[0])
+        yield from _made_again(module, made)
+
+
+def _scope(module: Module, node: ast.AST) -> Function | ast.Module:
+    return module.function_of(node) or module.tree
+
+
+def _leading_to(code: Code, scope: ast.AST, module: Module, wanted: set[ast.Call]) -> Iterator[_Place]:
+    """Yield the calls of a scope that surely lead to one of some calls."""
+    for call in module.of(ast.Call):
+        if _scope(module, call) is scope and code.reached.is_sure(call, module):
+            found = next(_reach(code, call, module, wanted, 0), None)
+            if found is not None:
+                yield _Place(call, *found)
+
+
+def _reach(
+    code: Code, call: ast.Call, module: Module, wanted: set[ast.Call], depth: int
+) -> Iterator[tuple[ast.Call, Module]]:
+    if call in wanted:
+        yield call, module
+    found = code.program.definition(code.program.name_of(call.func, module)) if depth < _DEEPEST else None
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return
+    home, function = found
+    for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if home.function_of(inner) is function and code.reached.is_sure(inner, home):
+            yield from _reach(code, inner, home, wanted, depth + 1)
+
+
+def _used_before(code: Code, scope: ast.AST, module: Module, made: _Place) -> Iterator[Finding]:
+    """Yield an error for what needs the group in a scope that makes it only later."""
+    wanted = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
+    for place in sorted(_leading_to(code, scope, module, wanted), key=_position):
+        if _position(place) < _position(made):
+            yield Finding(
+                "error",
+                "no-init",
+                place.home.where(place.inner),
+                f"{ast.unparse(place.inner.func)}() comes before init_process_group ({made.home.where(made.inner)}), "
+                "and needs the process group",
+                "call init_process_group first",
+            )
+            return
+
+
+def _needs_group(call: ast.Call, name: str) -> bool:
+    if name.startswith("torch.") and name.endswith(".DistributedSampler"):
+        return argument(call, "rank", 2) is None and not hides_arguments(call)
+    return name in _NEEDS or is_ddp(name)
+
+
+def _made_again(module: Module, made: list[_Place]) -> Iterator[Finding]:
+    """Yield an error for a second group in the same scope, unless the first one may have been destroyed."""
+    for first, second in pairwise(made):
+        if first.inner is second.inner or _may_destroy(module, first.call.lineno, second.call.lineno):
+            continue
+        yield Finding(
+            "error",
+            "second-init",
+            second.home.where(second.inner),
+            f"init_process_group was called before ({first.home.where(first.inner)}): torch refuses a second call",
+            "remove one of the two calls",
+        )
+        return
+
+
+def _may_destroy(module: Module, first: int, last: int) -> bool:
+    return any(node.attr == _DESTROYS and first < node.lineno < last for node in module.of(ast.Attribute))
