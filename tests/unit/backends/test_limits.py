@@ -46,6 +46,15 @@ def write_job(folder: Path, fields: dict[str, Any], files: int = 0) -> None:
         ({**VOLCANO, "store": {"uri": "store"}}, 0, ("store", "cannot see the folder", "s3://bucket/prefix")),
         ({**VOLCANO, "checkpoint_dir": "kept"}, 0, ("checkpoint_dir", "no volume of the pods", "backend.volumes")),
         (
+            {
+                **VOLCANO,
+                "checkpoint_dir": "/data/kept",
+                "backend": {"kind": "volcano", "volumes": [{"path": "/data", "claim": "data", "read_only": True}]},
+            },
+            0,
+            ("checkpoint_dir", "may not write to", "remove read_only"),
+        ),
+        (
             {**VOLCANO, "resources": {"nodes": 6000}},
             0,
             ("resources.nodes", "6,000 nodes", "limit is 115,000", "at most about 4,100 nodes"),
@@ -165,3 +174,8 @@ def test_status_repeats_what_the_job_was_warned_of(jobsubmit: Command, tmp_path:
     file.write_text(json.dumps({**json.loads(file.read_text()), "warnings": ["job.yaml:3  image: not used"]}))
     assert "warning: job.yaml:3  image: not used" in jobsubmit("status", "well-aaaaaa").stdout
     assert jobsubmit.json("status", "well-aaaaaa")["warnings"] == ["job.yaml:3  image: not used"]
+
+
+def test_a_time_of_slurm_that_is_shorter_than_the_timeout_is_warned_of(jobsubmit: Command, tmp_path: Path) -> None:
+    write_job(tmp_path, {"timeout": "3h", "backend": {"kind": "slurm", "time": "2h"}})
+    assert "is 120 min, and `timeout` 180 min" in jobsubmit("validate", "job.yaml").stderr
