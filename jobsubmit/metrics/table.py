@@ -18,7 +18,9 @@ _NO_FIGURE = re.compile(
     r"class|images?|instances|labels|targets|size|img_?size|time|date|dur|wall|#|e|best|elapsed\w*|total_\w+"
 )
 _NUMBER = re.compile(r"(?<![A-Za-z0-9@-])\d")
-_CLOCK = re.compile(r"\d+:\d\d(?::\d\d)?")
+_CLOCK = re.compile(r"\d+:\d\d(?::\d\d)?|(?:\d+\s?[dhm]\s?)+(?:[\d.]+\s?s)?")
+_LOGGED = re.compile(r".*\d:\d\d(?:[:.,]\d+)*\W.*[-\]:>]$")  # what a logger writes before a row
+_BARS = ("|", "│", "┃", "\t")
 _MARK = "cp"  # a column that has a sign or nothing; skorch calls it so
 _SIGNS = ("", "+", "*")
 _FEWEST_COLUMNS, _MOST_COLUMNS, _MOST_WORDS, _LONGEST = 3, 30, 3, 400
@@ -41,7 +43,7 @@ def read_header(text: str) -> tuple[str, ...]:
         return ()
     text = _BAR.sub("", text)
     cells = _cells(text)
-    if len(wide := re.split(r"\s{2,}", text.strip())) < len(cells) and "|" not in text and "\t" not in text:
+    if len(wide := re.split(r"\s{2,}", text.strip())) < len(cells) and not any(bar in text for bar in (*_BARS, ",")):
         cells = wide
     if cells and not cells[-1]:
         cells = [*cells[:-1], _MARK]
@@ -88,9 +90,10 @@ def _cells(text: str) -> list[str]:
     text = strip_colours(text).strip()
     if _RULE.fullmatch(text):
         return []
-    for bar in ("|", "│", "┃", "\t"):
+    for bar in _BARS:
         if text.count(bar) >= _FEWEST_COLUMNS - 1:
-            return [cell.strip() for cell in text.strip(bar).split(bar)]
+            cells = [cell.strip() for cell in text.strip(bar).split(bar)]
+            return cells[1:] if text.endswith(bar) and _LOGGED.match(cells[0]) else cells
     if text.count(",") >= _FEWEST_COLUMNS - 1 and "  " not in text:
         return [cell.strip() for cell in text.split(",")]
     return text.replace("--", "nan").split() if "  " in text else []

@@ -25,7 +25,7 @@ _COUNTED = re.compile(
     r"(?:^|_)(?:port|version|epochs|addr|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
     r"|(?:^|_)step_in_(?:epoch|slice)$|(?:^|_)time_(?:batch|sample|token|epoch)(?:_in_epoch)?$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
     r"|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
-    r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程)$"
+    r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|进程|proc|process)$|提升"
     r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
     r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per|_s)|batch|num|max)_"
 )
@@ -40,7 +40,7 @@ _TOTAL_STEPS = re.compile(
     r"|(?:n|num)_batches|batches_per_epoch|steps_per_epoch|train_iters|train_steps|总步数"
 )
 _LOSS = re.compile(
-    r"(?:^|_)loss(?:es)?(?:_|$)|loss$|^loss|损失|(?:^|_)(?:nll|elbo|cross_entropy|xent|mse|mae|rmse|kl|objf)(?:_|$)|ロス"
+    r"(?:^|_)loss(?:es)?(?:_|$)|loss$|^loss|损失|(?:^|_)(?:nll|elbo|xent|mse|mae|rmse|kl|objf)(?:_|$)|cross_?entropy|ロス"
 )
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
@@ -56,6 +56,7 @@ _WEAK = re.compile(
     r"|(?:time|speed)_(?:it|iter|step|batch)$|^(?:data|time|mem\w*|sec|samples|tokens|tok|steps?|img|images)_\w+$"
     r"|显存|内存|用时|耗时"
 )
+_SCHEDULE = re.compile(r"(?<=^lr)\(\w+\)$", re.IGNORECASE)
 _PREPARATION_LINE = re.compile(r"清洗|去重|预处理|tokeniz|dedup|preprocess", re.IGNORECASE)
 _HINTS = (
     "loss",
@@ -106,7 +107,11 @@ _TRAINING = re.compile(r"epoch|train|step|iter|轮|训练|步|エポック|学�
 
 
 def plain_name(text: str) -> str:
-    """Return a printed name in lower case, each run of other characters than letters, digits and @ as one `_`."""
+    """Return a printed name in lower case, each run of other characters than letters, digits and @ as one `_`.
+
+    What stands in brackets after a learning rate is the name of its schedule.
+    """
+    text = _SCHEDULE.sub("", text)
     return re.sub(r"[^\w@]+|_+", "_", text.lower()).strip("_")
 
 
