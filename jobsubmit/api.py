@@ -106,7 +106,7 @@ def cancel(job: JobHandle | str, grace: float | None = None) -> None:
 def rerun(job: JobHandle | str, assignments: Sequence[str] = (), *, resume: bool = False) -> JobHandle:
     """Submit an earlier job again, changed only by the assignments; with `resume`, from its last checkpoint.
 
-        handle = jobsubmit.rerun("resnet", ["hyperparameters.lr=0.01"], resume=True)
+    handle = jobsubmit.rerun("resnet", ["hyperparameters.lr=0.01"], resume=True)
 
     Raises any JobSubmitError.
     """

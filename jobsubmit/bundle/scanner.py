@@ -59,7 +59,10 @@ def scan(root: Path, own: tuple[Path, ...] = (), known: Known | None = None, *, 
     scanner.run()
     scanner.read_large()
     if not scanner.files and not scanner.directories:
-        raise BundleError(f"there is no file to upload in {root}", "check the ignore rules in .jobignore or .gitignore")
+        raise BundleError(
+            f"there is no file to upload in {root}",
+            "put the code there, or check the ignore rules in .jobignore and .gitignore",
+        )
     files = sorted(scanner.files)
     directories = sorted(scanner.directories)
     digest = tree_digest(((file.path, file.mode, file.sha256) for file in files), directories)

@@ -154,8 +154,9 @@ def delete(
 
     Deletes the job directory on this machine, and what the backend keeps of the
     job: on ModelArts the training job, on Kubernetes the Volcano job and its
-    logs in the store, on Slurm its folder in the shared directory. Keeps the
-    code in the store, and the outputs and checkpoints of the jobs.
+    logs in the store, on Slurm its folder in the shared directory, on SSH hosts
+    its folder there. Keeps the code in the store, and the outputs and
+    checkpoints of the jobs.
 
     --force never deletes a job that runs on this machine. If the platform does
     not answer, it deletes only the files on this machine: the job may still run.

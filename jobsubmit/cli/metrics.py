@@ -78,12 +78,13 @@ def metrics(
                 read_event_files(record, settings, found)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    end = None if output == "csv" or following.status(record, settings).state.is_final else found.end()
+    is_final = output == "csv" or following.status(record, settings).state.is_final
+    end = None if is_final else found.end()
     if output == "json":
         out.document(_document(record.id, found, end))
     elif output == "text":
         if not follow:
-            _print_summary(record, found, end)
+            _print_summary(record, found, end, is_final=is_final)
         for note in observe(found):
             out.talk(f"note: {note}")
 
@@ -117,8 +118,11 @@ def _print_lines(readings: Iterator[Reading]) -> None:
         out.data(f"[{_who(source)}] {' '.join((*_position_words(point), name, _number(point.value)))}")
 
 
-def _print_summary(record: JobRecord, found: Metrics, end: float | None) -> None:
+def _print_summary(record: JobRecord, found: Metrics, end: float | None, *, is_final: bool) -> None:
     series = found.series()
+    if not series and not is_final:
+        out.talk(f"no metrics yet: run `jobsubmit metrics {record.id}` again once the job has printed some steps")
+        return
     if not series:
         out.talk(
             "no metrics: no rank prints a loss or accuracy beside its step or epoch, as in `step 5 loss 0.9`; for "

@@ -55,6 +55,15 @@ def test_metrics_of_a_job_on_two_nodes(job: Path, jobsubmit: Command) -> None:
     assert [row["step"] for row in rows if row["node"] == "1"] == [str(step) for step in range(1, 21)]
 
 
+def test_a_job_that_has_printed_no_step_has_no_metrics_yet(job: Path, jobsubmit: Command) -> None:
+    (job / "code/train.py").write_text("import time\ntime.sleep(600)\n")
+    jobsubmit("create", "job.yaml", "--detach", "--job-id", "young")
+    assert "no metrics yet: run `jobsubmit metrics young` again" in jobsubmit("metrics", "young").stderr
+    jobsubmit("cancel", "young")
+    jobsubmit("wait", "young", code=None)
+    assert "no metrics: no rank prints a loss" in jobsubmit("metrics", "young").stderr
+
+
 def test_metrics_of_a_job_that_starts_now_end_with_it(job: Path, jobsubmit: Command) -> None:
     jobsubmit("create", "job.yaml", "--detach")
     followed = jobsubmit("metrics", "measured", "-f").stdout.splitlines()
