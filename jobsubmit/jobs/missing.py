@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut, find_left_out
 from jobsubmit.jobs.records import JobRecord
 
 _MISSING = re.compile(r"""(?:No such file or directory: |FileNotFoundError: (?:\[Errno 2\] )?)(['"])(.+?)\1""")
-_MODULE = re.compile(r"No module named '([^'.]+)")
+_MODULE = re.compile(r"No module named '([\w.]+)'|cannot import name '(\w+)' from '([\w.]+)'")
 _INPUTS = "name its folder in `inputs`, which brings data to the nodes"
 _FORM = {"left_out": [{"path": str, "reason": str, "rule": str}]}
 
@@ -47,17 +47,12 @@ def _explain_missing_module(failure: Failure, record: JobRecord, files: JobDirec
     found = _MODULE.findall("\n".join(failure.last_lines))
     if not found:
         return failure
-    name = found[-1]
-    left_out = [
-        left for path in (f"{name}.py", f"{name}/__init__.py") if (left := find_left_out(_read_left_out(files), path))
-    ]
-    if left_out:
-        return replace(
-            failure,
-            meaning=f"{left_out[0].path} was not uploaded: {left_out[0].reason}",
-            hint=how_to_bring_back(f"{name}.py", left_out[0]),
-        )
-    if not record.python:
+    whole, inner, package = found[-1]
+    if left := _left_out_module(_read_left_out(files), whole or f"{package}.{inner}"):
+        hint = how_to_bring_back(left.path, left)
+        return replace(failure, meaning=f"{left.path} was not uploaded: {left.reason}", hint=hint)
+    name = whole.partition(".")[0]
+    if not record.python or not name:
         return failure
     program = record.python.partition(" (")[0]
     hint = (
@@ -65,6 +60,14 @@ def _explain_missing_module(failure: Failure, record: JobRecord, files: JobDirec
         "(cv2: opencv-python); a module of your own must be in code_dir; backend.python selects another Python"
     )
     return replace(failure, meaning=f"the module {name} is not installed for {record.python}", hint=hint)
+
+
+def _left_out_module(left_out: Sequence[LeftOut], name: str) -> LeftOut | None:
+    """Return what leaves out a module, whichever folder its package is in."""
+    base = name.replace(".", "/")
+    paths = (f"{base}.py", f"{base}/__init__.py")
+    whole = next((found for path in paths if (found := find_left_out(left_out, path))), None)
+    return whole or next((left for left in left_out for path in paths if left.path.endswith(f"/{path}")), None)
 
 
 def _missing_path(lines: Iterable[str]) -> str:

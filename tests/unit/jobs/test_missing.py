@@ -53,6 +53,26 @@ def test_a_file_of_this_machine_leads_to_inputs(files: JobDirectory) -> None:
     assert explain_what_is_missing(failure(line), replace(RECORD, backend="local"), files).meaning == ""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ModuleNotFoundError: No module named 'lib.checkpoint'",
+        "ImportError: cannot import name 'checkpoint' from 'lib' (/jobs/a-1/nodes/0/code/src/lib/__init__.py)",
+    ],
+)
+def test_a_module_of_a_package_that_was_left_out_is_named_with_its_rule(line: str, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    (root / "src/lib").mkdir(parents=True)
+    for name in ("src/lib/__init__.py", "src/lib/checkpoint.py"):
+        (root / name).touch()
+    (root / ".gitignore").write_text("checkpoint*\n")
+    files = JobDirectory(tmp_path)
+    Path(files.left_out).write_text(left_out_text(scan(root)))
+    told = explain_what_is_missing(failure(line), RECORD, files)
+    assert told.meaning == "src/lib/checkpoint.py was not uploaded: ignored by .gitignore line 1: checkpoint*"
+    assert "add the line !src/lib/checkpoint.py to .jobignore" in told.hint
+
+
 def test_any_other_file_has_a_meaning_too(files: JobDirectory) -> None:
     line = "FileNotFoundError: [Errno 2] No such file or directory: '/data/none.txt'"
     assert explain_what_is_missing(failure(line), RECORD, files).meaning == ""
