@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .first_failure import Rank
 
 LINES = 20
+_PLACE, _BEGINNING = 2, 5  # lines before and from the first line of an exception
+_TRACEBACK = "Traceback (most recent call last)"
 _WORDS = 400  # that are looked through for what they mean
 
 
@@ -36,10 +38,23 @@ def report_failure(job: Job, first: ProcessFailure) -> Failure:
         "signal": -code if code < 0 else None,
         "message": "%s failed first: %s" % (describe_process(node, rank), how),
         "quoted": quoted,
-        "last_lines": words[-LINES:],
+        "last_lines": choose_lines(words),
         "words": words,
         "evidence": first.evidence(),
     }
+
+
+def choose_lines(words: list[str]) -> list[str]:
+    """Return the last lines, and before them the beginning of an exception whose message is longer than that."""
+    starts = [index for index, line in enumerate(words) if line.startswith(_TRACEBACK)]
+    after = range(starts[-1] + 1, len(words)) if starts else range(0)
+    begins = next((index for index in after if words[index][:1].strip()), len(words))
+    if begins >= len(words) - LINES:
+        return words[-LINES:]
+    head = words[max(begins - _PLACE, 0) : begins + _BEGINNING]
+    tail = words[-(LINES - len(head) - 1) :]
+    left = len(words) - begins - _BEGINNING - len(tail)
+    return [*head, "… (%d lines)" % left, *tail]
 
 
 def report_early_end(job: Job, gone: Rank, victim: ProcessFailure, step: int | None) -> Failure:

@@ -15,6 +15,7 @@ from jobsubmit.agent import events
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.protocol import Assignment, Event
 from jobsubmit.agent.recovery.first_failure import RankTable, are_alike
+from jobsubmit.agent.recovery.rank_failure import LINES, choose_lines
 from jobsubmit.agent.supervisor import network
 from jobsubmit.agent.supervisor.environment import NodeEnvironments
 from jobsubmit.agent.supervisor.job import Job
@@ -296,3 +297,15 @@ def test_ranks_that_fail_by_themselves_in_the_same_way_are_no_results() -> None:
     ).failures()
     assert (one.rank, two.rank, are_alike(two.evidence(), one.evidence())) == (3, 0, True)
     assert (three.rank, are_alike(three.evidence(), one.evidence())) == (1, False)
+
+
+def test_the_beginning_of_a_long_exception_is_quoted() -> None:
+    place = ['  File "train.py", line 4, in load', "    model.load_state_dict(state)"]
+    error = ["RuntimeError: Error(s) in loading state_dict for Net:", *(f"\tsize mismatch for {n}" for n in range(60))]
+    lines = choose_lines(["step 1", "Traceback (most recent call last):", *place, *error])
+    assert lines[:3] == [*place, error[0]]
+    assert lines[7:] == ["… (44 lines)", *error[-12:]]
+    assert len(lines) == LINES
+    short = ["step 1", "Traceback (most recent call last):", *place, *error[:5]]
+    assert choose_lines(short) == short
+    assert choose_lines(error) == error[-LINES:]
