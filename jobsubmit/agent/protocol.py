@@ -246,8 +246,9 @@ class HostAssignment(TypedDict):
 class HostMessage(TypedDict, total=False):
     """A message between the agents of two hosts; `what` says which of the other fields it has.
 
-    From host 0: take, release, begin (attempt, node, addresses, port, timeout), stop (grace), cancel (grace), end
-    (status). To host 0: hello (index, address), taken, busy (text), ended (attempt, node, status). Both: beat.
+    From host 0: take, release, begin (attempt, node, addresses, port, timeout, mark), stop (grace), cancel (grace), end
+    (status). To host 0: hello (index, address), taken, busy (text), looked (is_seen: the mark), ended (attempt, node,
+    status). Both: beat.
     """
 
     what: str
@@ -260,6 +261,8 @@ class HostMessage(TypedDict, total=False):
     port: int
     timeout: float | None
     grace: float | None
+    mark: str
+    is_seen: bool
     status: NodeStatus
 
 

@@ -156,6 +156,17 @@ def test_a_host_that_is_lost_while_a_restart_waits_ends_the_job(
     assert "no spare host is left" in status["message"]
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_folder_of_checkpoints_that_the_hosts_do_not_share_is_said_so(
+    is_shared: bool, jobsubmit: Command, job: Callable[..., Path], tmp_path: Path, hosts: Hosts
+) -> None:
+    folder = tmp_path / "kept" if is_shared else Path("/home/kept")
+    done = jobsubmit.json("create", job(2, checkpoint_dir=str(folder)), "--follow")
+    notes = jobsubmit.json("status", done["id"])["details"]["notes"]
+    assert any(f"gpu1 and gpu2 do not share the folder {folder}" in note for note in notes) != is_shared
+    assert not list((tmp_path / "kept").glob(".jobsubmit-*"))
+
+
 def test_a_second_job_waits_and_says_for_whom(jobsubmit: Command, job: Callable[..., Path], hosts: Hosts) -> None:
     first = handle(jobsubmit("create", job(1000), "--detach", "--job-id", "the-first").stdout)
     wait_for_line(jobsubmit, first, "step 2")

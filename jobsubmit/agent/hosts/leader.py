@@ -20,6 +20,7 @@ from ..retry import pause_before
 from ..supervisor.job import USUAL_GRACE_SECONDS
 from .channel import Channel
 from .member import LOST_GRACE_SECONDS, Member
+from .shared_folder import describe_unshared, leave_mark, remove_mark
 
 BEAT_SECONDS, LOST_SECONDS = 1.0, 8.0
 _LOOK_SECONDS = 0.05
@@ -72,6 +73,7 @@ class Leader:
         self.place = {}  # type: dict[int, _Host] # of each node of the running attempt
         self.attempt = 0
         self.is_unwritten = False
+        self.mark = ""  # by which the hosts see whether they share the folder of the checkpoints
         self.cut_off_because = ""  # this host, which is not the fault of the others
         self.beat_due = self.began = 0.0
         self.grace: float | None = None  # of a cancellation that was passed on
@@ -165,11 +167,12 @@ class Leader:
     def _begin(self) -> None:
         self._settle()
         self.ended = {}
+        self.mark = "" if self.attempt else leave_mark(self.request)
         addresses = [self.place[node].address for node in range(self.request["nodes"])]
         self._write(state="STARTING", message="", attempt=self.attempt, addresses=addresses)
         for node, host in self.place.items():
             begin: HostMessage = {"what": "begin", "attempt": self.attempt, "node": node, "addresses": addresses}
-            host.send({**begin, "port": self.port, "timeout": self._time_left()})
+            host.send({**begin, "port": self.port, "timeout": self._time_left(), "mark": self.mark})
 
     def _settle(self) -> None:
         """Give each node a host: the one it had, or a spare one if that is lost."""
@@ -249,6 +252,7 @@ class Leader:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, outcome: Outcome) -> None:
+        remove_mark(self.mark)
         self._event("end", state=outcome.state, reason=outcome.reason)
         self.status.update({"state": outcome.state, "reason": outcome.reason, "message": outcome.message})
         self.status.update({"failure": outcome.failure, "ended": time.time()})
@@ -363,6 +367,8 @@ class Leader:
     def _take(self, host: _Host, message: HostMessage) -> None:
         if message["what"] in ("taken", "busy"):
             self.answers[host.index] = message
+        elif message["what"] == "looked" and not message["is_seen"]:
+            self._note(describe_unshared(self.mark, host.name, self.hosts[0].name))
         elif message["what"] == "ended" and message["attempt"] == self.attempt:
             self.ended[message["node"]] = message["status"]
 

@@ -47,6 +47,8 @@ class Member:
         elif what == "release":
             self.queue.release()
         elif what == "begin":
+            if message.get("mark"):
+                self.answers.append({"what": "looked", "is_seen": os.path.exists(message["mark"])})
             self._begin(message)
         elif what == "stop":
             self.stop(message.get("grace"))
