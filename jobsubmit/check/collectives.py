@@ -10,8 +10,9 @@ from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_zero import check_rank_zero, check_some_ranks
+from jobsubmit.check.rank_zero import check_rank_zero
 from jobsubmit.check.sampler import check_sampler
+from jobsubmit.check.some_ranks import check_some_ranks
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3

@@ -10,7 +10,8 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_zero import is_for_main_process_only, is_guarded_by_rank, zero_branches
+from jobsubmit.check.rank_conditions import is_for_main_process_only, is_guarded_by_rank
+from jobsubmit.check.rank_zero import zero_branches
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)

@@ -1,0 +1,178 @@
+"""The collective calls that statements come to, also by functions of the program."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.rank_conditions import mentions_rank, zero_side
+
+_NAMES = frozenset(
+    [
+        *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier"),
+        *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce"),
+        *("reduce_scatter", "scatter"),
+    ]
+)
+_PACKAGES = (
+    *("torch.distributed.", "torch.distributed.distributed_c10d."),
+    *("deepspeed.comm.", "composer.utils.dist.", "ignite.distributed."),
+)
+# Methods of a library's own objects, by what these objects are called.
+_METHODS = {
+    "accelerate": (
+        re.compile(r"(^|\.)_?accelerator$"),
+        ("wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes"),
+    ),
+    "lightning": (
+        re.compile(r"(^|\.)(_?fabric|strategy)$|^self$"),
+        ("barrier", "all_gather", "all_reduce", "broadcast"),
+    ),
+    "deepspeed": (re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),
+    "pytorch_lightning": (re.compile(r"(^|\.)strategy$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
+}
+_STATE_DICTS = tuple(
+    f"torch.distributed.checkpoint.state_dict.{name}"
+    for name in ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
+)
+_FSDP_METHODS = ("full_optim_state_dict", "optim_state_dict", "summon_full_params")
+_CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save", "async_save", "load"))
+# Whether a step is one of every so many, which rank 0 does not decide alone.
+_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save")
+_PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
+_DDP = "DistributedDataParallel"
+_DEEPEST = 3
+_INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective call of all processes, where it is, and its name."""
+
+    call: ast.Call
+    module: Module
+    name: str
+
+
+@dataclass
+class CollectiveFinder:
+    """Find the collectives that statements come to, also by functions of the program."""
+
+    code: Code
+    known: dict[ast.AST, Collective | None] = field(default_factory=dict)
+
+    def collectives(self, body: Iterable[ast.AST], module: Module, depth: int = 0) -> Iterator[Collective]:
+        """Yield those that are surely executed with these statements."""
+        for statement in body:
+            for call in _calls(statement, self, module):
+                name = self.name_of(call, module)
+                if name:
+                    yield Collective(call, module, name)
+                elif depth < _DEEPEST and (inner := self._inside(call, module, depth)):
+                    yield inner
+
+    def may_meet(self, body: list[ast.stmt], module: Module) -> bool:
+        """Return whether the other ranks come to a collective of their own."""
+        return next(self.collectives(body, module), None) is not None
+
+    def name_of(self, call: ast.Call, module: Module) -> str:
+        """Return the name of the collective that a call is, of all processes; empty for any other call."""
+        name = self.code.program.name_of(call.func, module)
+        owner, _, last = name.rpartition(".")
+        if last in _NAMES and f"{owner}." in _PACKAGES:
+            is_of_all = argument(call, "group") is None and not hides_arguments(call)
+            return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS else ""
+        if is_ddp(name) or name in _CHECKPOINTS:
+            is_of_some = argument(call, "process_group") or argument(call, "no_dist")
+            return "" if is_of_some else last if is_ddp(name) else f"checkpoint.{last}"
+        if name in _STATE_DICTS or (last in _FSDP_METHODS and name.startswith("torch.")):
+            return last
+        return self._name_of_method(call, module) if isinstance(call.func, ast.Attribute) else ""
+
+    def _name_of_method(self, call: ast.Call, module: Module) -> str:
+        target = call.func
+        assert isinstance(target, ast.Attribute)
+        if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
+            return target.attr
+        owner = ast.unparse(target.value)
+        for package, (receiver, methods) in _METHODS.items():
+            if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
+                return target.attr
+        return ""
+
+    def _inside(self, call: ast.Call, module: Module, depth: int) -> Collective | None:
+        found = self.code.program.definition(self.code.program.name_of(call.func, module))
+        if found is None and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
+            methods = self.code.program.methods.get(call.func.attr, ())
+            found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            found = self._method(call.func, call.func.value.id, module)
+        if found is None or isinstance(found[1], ast.ClassDef):
+            return None
+        home, function = found
+        if function not in self.known:
+            self.known[function] = None  # it may call itself
+            self.known[function] = next(self.collectives(function.body, home, depth + 1), None)
+        return self.known[function]
+
+    def _method(self, target: ast.Attribute, variable: str, module: Module) -> tuple[Module, Function] | None:
+        """Return the method that a variable's object has, where the class of the object is known."""
+        made = module.assigned_calls.get(variable, ())
+        found = (
+            self.code.program.definition(self.code.program.name_of(made[0].func, module)) if len(made) == 1 else None
+        )
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            return None
+        own = (node for node in found[1].body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        return next(((found[0], node) for node in own if node.name == target.attr), None)
+
+
+def has_counterpart(
+    finder: CollectiveFinder, scope: ast.AST, module: Module, own: list[ast.stmt], found: Collective
+) -> bool:
+    """Return whether the other ranks come to a collective in a branch of their own in the same function.
+
+    The wrapping of a model is the counterpart of another one only.
+    """
+    wraps = found.name == _DDP
+    inside = set(own)
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
+            continue
+        if zero_side(node.test, finder.code, module) is not True and mentions_rank(node.test):
+            if any((one.name == _DDP) is wraps for one in finder.collectives(node.body, module)):
+                return True
+    return False
+
+
+def _gathers_state(node: ast.AST) -> bool:
+    """Return whether a state dict that is asked for here is gathered from all ranks, as FSDP does."""
+    return isinstance(node, ast.With) and any(
+        "state_dict_type" in ast.unparse(item.context_expr) for item in node.items
+    )
+
+
+def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[ast.Call]:
+    """Yield the calls that are surely executed with a statement: not those of functions that it defines."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        return
+    if isinstance(node, ast.If):
+        truth = finder.code.values.truth(node.test, module)
+        test = ast.unparse(node.test)
+        is_about_all = any(word in test for word in _INITIALIZED) or _PERIOD.search(test) is not None
+        if zero_side(node.test, finder.code, module) is None and (truth or (truth is None and is_about_all)):
+            for statement in node.body:
+                yield from _calls(statement, finder, module)
+        elif truth is False:
+            for statement in node.orelse:
+                yield from _calls(statement, finder, module)
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, finder, module)

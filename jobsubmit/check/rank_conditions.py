@@ -1,0 +1,178 @@
+"""Conditions about ranks: what holds on rank 0 only, and what leaves the way of the others."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.modules import EXITS, Module, spelled
+
+_RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
+_MAIN = re.compile(
+    r"^_?(is_)?(main|master|primary|chief|lead)(_process|_rank|_node|_worker|_proc)?$"
+    r"|^_?is_(local_|world_)?(main_process|master|rank_?(zero|0)|process_zero|global_zero|rank0)$"
+    r"|^_?(is_)?(rank_?(zero|0)|global_zero)$|^_?is_local_main_process$|^if_main_process$"
+)
+_DECORATORS = re.compile(r"(rank_?zero|rank_?0|main_process|master|main)_only$|^on_(local_)?main_process$")
+_DEEPEST = 3
+
+
+def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool | None:
+    """Return whether a condition holds on rank 0 alone (True), on all others (False), or is about something else."""
+    if depth > _DEEPEST:
+        return None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = zero_side(test.operand, code, module, depth)
+        return True if _is_rank(test.operand, code, module) else None if inner is None else not inner
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return True if any(zero_side(item, code, module, depth) for item in test.values) else None
+    if isinstance(test, ast.IfExp):
+        sides = {zero_side(item, code, module, depth) for item in (test.body, test.orelse)}
+        return sides.pop() if len(sides) == 1 else None
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compared(test.left, test.ops[0], test.comparators[0], code, module)
+    return _side_of_name(test, code, module, depth)
+
+
+def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
+    """Return the same for a variable, by what it is set to, and for a function, by what it returns."""
+    if isinstance(test, ast.Name) and (assigned := code.values.assigned(test, module)) is not None:
+        return zero_side(assigned, code, module, depth + 1)
+    takes_nothing = not isinstance(test, ast.Call) or not test.args
+    if takes_nothing and _MAIN.match(_last_name(test)):
+        return True
+    return _answered(test, code, module, depth) if isinstance(test, ast.Call) else None
+
+
+def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | None:
+    """Return what a function of the program that only returns a condition says of rank 0."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    body = [node for node in found[1].body if not isinstance(node, ast.Expr)]
+    returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    return None if returned is None else zero_side(returned, code, found[0], depth + 1)
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module) -> bool | None:
+    if _is_rank(right, code, module):
+        left, right = right, left
+    if not _is_rank(left, code, module):
+        return None
+    if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+        values = {code.values.of(item, module) for item in right.elts}
+        return isinstance(op, ast.In) if 0 in values and values <= {0, -1} else None
+    if code.values.of(right, module) != 0 or not isinstance(right, ast.Constant):
+        return None
+    return {ast.Eq: True, ast.LtE: True, ast.NotEq: False, ast.Gt: False}.get(type(op))
+
+
+def _is_rank(node: ast.AST, code: Code, module: Module) -> bool:
+    if isinstance(node, ast.Call):
+        return (
+            _last_name(node.func) in ("get_rank", "get_global_rank", "get_local_rank", "local_rank") and not node.args
+        )
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return _RANK.match(name.lower().lstrip("_")) is not None
+
+
+def mentions_rank(test: ast.AST) -> bool:
+    names = [
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    ]
+    return any(_RANK.match(name.lower().lstrip("_")) or name == "get_rank" or _MAIN.match(name) for name in names)
+
+
+def _last_name(node: ast.AST) -> str:
+    target = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(target).rpartition(".")[2] if isinstance(target, (ast.Name, ast.Attribute)) else ""
+
+
+def is_for_main_process_only(function: ast.AST) -> bool:
+    """Return whether a decorator lets only rank 0 execute a function."""
+    decorators = getattr(function, "decorator_list", ())
+    return any(_DECORATORS.search(_last_name(decorator)) for decorator in decorators)
+
+
+def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether the rank decides in the same function whether a node is executed."""
+    inner: ast.AST = node
+    for above in module.above(node):
+        if isinstance(above, (ast.If, ast.IfExp)) and _asks_for_rank(code, above.test, module):
+            return True
+        for block in (getattr(above, "body", None), getattr(above, "orelse", None)):
+            if isinstance(block, list) and inner in block:
+                before = block[: block.index(inner)]
+                if any(
+                    isinstance(one, ast.If) and leaves(one.body) and _asks_for_rank(code, one.test, module)
+                    for one in before
+                ):
+                    return True
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        inner = above
+    return False
+
+
+def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
+    if zero_side(test, code, module) is not None or mentions_rank(test):
+        return True
+    if any(isinstance(node, ast.Compare) and _is_zero(node.comparators[-1]) for node in ast.walk(test)):
+        return True  # `gpu_id == 0`, whatever it is called
+    for name in (node for node in ast.walk(test) if isinstance(node, ast.Name)):
+        stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
+        for store in stores:
+            values = (above.value for above in module.above(store) if isinstance(above, ast.Assign))
+            if any(map(mentions_rank, values)) or _is_in_branch_of_rank(code, store, module):
+                return True
+    return False
+
+
+def _is_zero(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_in_branch_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    tests = (above.test for above in module.above(node) if isinstance(above, ast.If))
+    return any(zero_side(test, code, module) is not None or mentions_rank(test) for test in tests)
+
+
+def after(node: ast.If, module: Module) -> list[ast.stmt]:
+    """Return the statements that follow one in its block."""
+    parent = module.parents[node]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and node in block:
+            return block[block.index(node) + 1 :]
+    return []
+
+
+def leaves_at_last(body: list[ast.stmt]) -> bool:
+    """Return whether nothing after a block is executed once the block was."""
+    last = body[-1]
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return spelled(last.value.func) in EXITS
+    return isinstance(last, (ast.Return, ast.Continue))
+
+
+def leaves(body: list[ast.stmt]) -> bool:
+    """Return whether rank 0 goes its own way from here."""
+    return any(_leaves_by(statement) for statement in body)
+
+
+def _leaves_by(node: ast.AST) -> bool:
+    if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+        return True
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        return False
+    inner = ast.iter_child_nodes(node)
+    if isinstance(node, (ast.For, ast.While)):
+        return any(isinstance(child, ast.stmt) and _returns(child) for child in inner)
+    return any(_leaves_by(child) for child in inner)
+
+
+def _returns(node: ast.AST) -> bool:
+    return any(isinstance(inner, (ast.Return, ast.Raise)) for inner in ast.walk(node))
