@@ -51,19 +51,26 @@ class Bucket:
         return sigv4.sign_url(url, method, self.region, query=query, keys=self.keys, valid=_VALID_SECONDS)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield key, size and tag of every object below a prefix."""
-        token = ""
-        while True:
-            more = {"continuation-token": token} if token else {}
-            answer = self._ask("GET", "", None, {"list-type": "2", "prefix": prefix, **more})
-            root = ElementTree.fromstring(answer)  # noqa: S314 - a server that the user trusts with the data
+        """Yield key, size and tag of every object below a prefix; by ListObjects version 1, as OBS has no version 2."""
+        last, is_more = "", True
+        while is_more:
+            query = {"encoding-type": "url", "prefix": prefix, **({"marker": last} if last else {})}
+            root = self._listing(prefix, self._ask("GET", "", None, query))
             space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
-            for item in root.iter(space + "Contents"):
+            found = list(root.iter(space + "Contents"))
+            is_encoded = root.findtext(space + "EncodingType") == "url"
+            for item in found:
                 key, size, tag = (item.findtext(space + name) or "" for name in ("Key", "Size", "ETag"))
-                yield key, int(size), tag.strip('"')
-            token = root.findtext(space + "NextContinuationToken") or ""
-            if not token:
-                return
+                last = urllib.parse.unquote_plus(key) if is_encoded else key
+                yield last, int(size), tag.strip('"')
+            is_more = bool(found) and root.findtext(space + "IsTruncated") == "true"
+
+    def _listing(self, prefix: str, answer: bytes) -> ElementTree.Element:
+        try:
+            return ElementTree.fromstring(answer)  # noqa: S314 - a server that the user trusts with the data
+        except ElementTree.ParseError as error:
+            text = "the server's list of objects cannot be read (%s): rename objects that have control characters"
+            raise BucketError("s3://%s/%s: %s" % (self.name, prefix, text % error)) from error
 
     def read(self, key: str) -> bytes | None:
         """Return a small object whole; None if it does not exist."""
