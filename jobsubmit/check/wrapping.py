@@ -28,7 +28,7 @@ class _Wrapped(NamedTuple):
     call: ast.Call
     module: Module
     scope: Function | ast.Module
-    model: str
+    model: ast.Name
     wrapper: str
 
 
@@ -54,31 +54,25 @@ def _wrapped(code: Code) -> Iterator[_Wrapped]:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(model, ast.Name):
             wrapper = target.id if isinstance(target, ast.Name) else ""
-            yield _Wrapped(call, module, module.function_of(call) or module.tree, model.id, wrapper)
+            yield _Wrapped(call, module, module.function_of(call) or module.tree, model, wrapper)
 
 
 def _on_cpu(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield an error where a model is wrapped for a GPU before it is moved there."""
-    devices = argument(one.call, "device_ids", 1)
-    needs_gpu = devices is not None and code.values.of(devices, one.module) is not None
-    backends = {_backend(code, module, call) for module, call in code.calls(INIT)}
-    if code.facts.gpus == 0 or not (needs_gpu or backends == {"nccl"}) or set(_PLACES_ALL) & code.names:
+    names_gpus = isinstance(argument(one.call, "device_ids", 1), ast.List)
+    backends = {code.values.of(argument(call, "backend", 0), module) for module, call in code.calls(INIT)}
+    if code.facts.gpus == 0 or not (names_gpus or backends == {"nccl"}) or set(_PLACES_ALL) & code.names:
         return
-    model = next(arg for arg in (argument(one.call, "module", 0),) if isinstance(arg, ast.Name))
-    made = last_value(model, one.module)
-    if made is None or not _is_on_cpu(code, made, one.module) or _is_moved(one, made):
-        return
-    yield Finding(
-        "error" if code.reached.is_sure(one.call, one.module) else "warning",
-        "model-on-cpu",
-        one.module.where(one.call),
-        f"{one.model} is still on the CPU when DistributedDataParallel gets it, and the processes communicate on GPUs",
-        f"move it first: {one.model}.to(local_rank)",
-    )
-
-
-def _backend(code: Code, module: Module, call: ast.Call) -> object:
-    return code.values.of(argument(call, "backend", 0), module)
+    made = last_value(one.model, one.module)
+    if made is not None and _is_on_cpu(code, made, one.module) and not _is_moved(one, made):
+        yield Finding(
+            "error" if code.reached.is_sure(one.call, one.module) else "warning",
+            "model-on-cpu",
+            one.module.where(one.call),
+            f"{one.model.id} is still on the CPU when DistributedDataParallel gets it, and the processes communicate "
+            "on GPUs",
+            f"move it first: {one.model.id}.to(local_rank)",
+        )
 
 
 def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
@@ -94,6 +88,8 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
     found = code.program.definition(name)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return False
+    if any(code.program.definition(code.program.name_of(base, found[0])) for base in found[1].bases):
+        return False  # what it inherits may move it
     text = ast.unparse(found[1])
     return not any(word in text for word in ("cuda", "device", ".to("))
 
@@ -104,29 +100,29 @@ def _is_moved(one: _Wrapped, made: ast.expr) -> bool:
         if not isinstance(node, ast.Call) or not made.lineno <= node.lineno <= one.call.lineno or node is one.call:
             continue
         target = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if isinstance(target, ast.Name) and target.id == one.model and node.func.attr in _TO_DEVICE:  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name) and target.id == one.model.id and node.func.attr in _TO_DEVICE:  # type: ignore[attr-defined]
             return True
-        if any(isinstance(arg, ast.Name) and arg.id == one.model for arg in node.args):
+        if any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args):
             return True
     return any(isinstance(node, ast.With) and "device" in ast.unparse(node.items[0]) for node in ast.walk(one.scope))
 
 
 def _bypassed(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield a warning where a model is trained by its own name, and its wrapper only gives parameters."""
-    if not one.wrapper or one.wrapper == one.model:
+    if not one.wrapper or one.wrapper == one.model.id:
         return
     loads = [node for node in ast.walk(one.scope) if _is_load(node, one.wrapper)]
     if any(_may_train_by(code, node, one.module) for node in loads):
         return
     for node in ast.walk(one.scope):
-        if isinstance(node, ast.Call) and node.lineno > one.call.lineno and _is_load(node.func, one.model):
+        if isinstance(node, ast.Call) and node.lineno > one.call.lineno and _is_load(node.func, one.model.id):
             if _trains(one.module.function_of(node) or one.module.tree):
                 yield Finding(
                     "warning",
                     "bypassed",
                     one.module.where(node),
-                    f"{one.model} is called instead of {one.wrapper}, which wraps it: the gradients are not averaged, "
-                    "and each process trains a model of its own",
+                    f"{one.model.id} is called instead of {one.wrapper}, which wraps it: the gradients are not "
+                    "averaged, and each process trains a model of its own",
                     f"call {one.wrapper}",
                 )
                 return
@@ -153,8 +149,7 @@ def _trains(scope: ast.AST) -> bool:
 
 
 def _two_wrappers(code: Code, one: _Wrapped) -> Iterator[Finding]:
-    model = argument(one.call, "module", 0)
-    made = last_value(model, one.module) if isinstance(model, ast.Name) else None
+    made = last_value(one.model, one.module)
     if isinstance(made, ast.Call) and code.program.name_of(made.func, one.module) == "torch.nn.DataParallel":
         yield Finding(
             "warning",
@@ -177,7 +172,7 @@ def _norms_too_late(code: Code, one: _Wrapped) -> Iterator[Finding]:
                     module.where(call),
                     f"{one.wrapper} is wrapped already: its batch norms must be converted before "
                     "DistributedDataParallel gets the model",
-                    f"convert {one.model} first, then wrap it",
+                    f"convert {one.model.id} first, then wrap it",
                 )
 
 
