@@ -113,7 +113,9 @@ class Code:
 
     @cached_property
     def looks_up_names(self) -> bool:
-        """Return whether functions may be found by computed names."""
+        """Return whether functions may be found by computed names, or are in modules that were not read."""
+        if self.program.unread:
+            return True
         for module, call, name in self.program.calls:
             is_literal = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
             if name == "getattr" and not is_literal and call.args and not _ARGUMENTS.match(ast.unparse(call.args[0])):

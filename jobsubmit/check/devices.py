@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN, Several, parameters
@@ -201,7 +201,8 @@ def _always_set(code: Code) -> Iterator[Finding]:
 
 def _unplaced(code: Code) -> Iterator[Finding]:
     """Yield a warning where the GPU is used and nothing chooses one: then it is the first one, for each process."""
-    if (code.processes or 0) <= 1 or code.has_framework or not code.is_distributed or _chooses(code):
+    trains_together = any(name == INIT or is_ddp(name) for _, _, name in code.reached.calls)
+    if (code.processes or 0) <= 1 or code.has_framework or not trains_together or _chooses(code):
         return
     for module, call, name in code.reached.calls:
         is_default = (
@@ -223,7 +224,7 @@ def _chooses(code: Code) -> bool:
     """Return whether anything may choose a GPU."""
     sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in code.names)
     names_one = any("cuda:" in text for text in code.texts) or any("VISIBLE_DEVICES" in name for name in code.names)
-    return sets or names_one or bool(code.program.broken) or _takes_number(code)
+    return sets or names_one or bool(code.program.broken or code.program.unread) or _takes_number(code)
 
 
 def _takes_number(code: Code) -> bool:
@@ -255,7 +256,7 @@ def _hidden(code: Code) -> Iterator[Finding]:
             value = code.values.of(parent.value, module) if isinstance(parent, ast.Assign) else UNKNOWN
             where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
     seen = [number for number in visible.split(",") if number.strip()] if isinstance(visible, str) else []
-    if seen and len(seen) < (code.processes or 0):
+    if seen and seen != ["-1"] and len(seen) < (code.processes or 0):
         yield Finding(
             "warning",
             "hidden-gpus",

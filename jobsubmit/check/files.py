@@ -79,12 +79,17 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
     ]
     for where, value in (*given, *added, *_reads(code)):
         path = posixpath.normpath(str(value)) if isinstance(value, (str, PurePosixPath)) else ""
-        is_beside = path == ".." or path.startswith("../")
+        home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
+        is_beside = _is_outside(path) and _is_outside(posixpath.normpath(posixpath.join(home, path)))
         if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
                 "warning", "left-out", where, text, "set code_dir to a folder above it, or copy it into code_dir"
             )
+
+
+def _is_outside(path: str) -> bool:
+    return path == ".." or path.startswith("../")
 
 
 def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:

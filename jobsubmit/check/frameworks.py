@@ -19,7 +19,7 @@ _TRAINERS = tuple(
 )
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-_NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample")
+_NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
 
 def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     for mount in plan.mounts:
         is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in code.names
         is_passed = any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
-        is_declared = f"--{mount.name}" in code.names or bool(code.line.gaps)
+        is_declared = f"--{mount.name}" in code.names or bool(code.line.gaps) or bool(code.program.unread)
         if mount.kind == "checkpoint" and not is_given and not is_passed and not is_declared:
             yield Finding(
                 "warning",
@@ -79,7 +79,9 @@ def _plain(name: str) -> str:
 
 
 def _loads(code: Code) -> bool:
-    """Return whether anything loads what an earlier attempt may have saved."""
+    """Return whether anything loads what an earlier attempt may have saved; what was not read may."""
+    if code.program.unread:
+        return True
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
     for _, call, name in calls:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]

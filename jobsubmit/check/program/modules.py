@@ -31,6 +31,7 @@ _TELLS = re.compile(
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _LARGEST = 4 << 20
+_INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -170,7 +171,8 @@ class Module:
 class Program:
     """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
 
-    `broken` are the files among them that are not Python, by path.
+    `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
+    the files, but in no root: the nodes may have them installed.
     """
 
     boot: Module
@@ -178,6 +180,7 @@ class Program:
     roots: tuple[str, ...]
     paths: frozenset[str] = field(repr=False)
     broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
+    unread: frozenset[str] = field(default=frozenset(), repr=False)
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""
@@ -320,6 +323,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
     roots = ("" if folder == "." else f"{folder}/", *more_roots)
     modules: dict[str, Module] = {}
     broken: dict[str, SyntaxError] = {}
+    unread: set[str] = set()
     waiting = [(MAIN, boot_file)]
     read = 0
     while waiting and len(modules) < _MOST_MODULES:
@@ -345,11 +349,13 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
         imports = module.of(ast.Import, ast.ImportFrom)
         for imported in dict.fromkeys(name for node in imports for name in imported_names(node, module)):
             found = find_module(imported, roots, paths)
+            if not found and find_module(imported, _INSTALLED_FROM, paths):
+                unread.add(imported)
             if found and found != boot_file and imported not in modules:
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    return Program(modules[MAIN], modules, roots, paths, broken)
+    return Program(modules[MAIN], modules, roots, paths, broken, frozenset(unread - modules.keys()))
 
 
 def folders_of(paths: Iterable[str]) -> frozenset[str]:

@@ -625,3 +625,15 @@ def test_a_platform_that_starts_the_boot_file_itself_sets_no_variables_of_the_st
     resources = {"nodes": 2, "flavor": "x", "nproc_per_node": 2}
     assert "rank-env" in found(tmp_path, text, mode="spawn", backend={"kind": "modelarts"}, resources=resources)
     assert "rank-env" not in found(tmp_path, text, mode="spawn")
+
+
+def test_what_an_installed_package_of_the_code_does_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "mylib/__init__.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
+    text = "import torch\nfrom torch.nn.parallel import DistributedDataParallel\nimport {}\n"
+    text += "DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+    (tmp_path / "scripts/run.py").write_text(text.replace("{}", "mylib"))
+    assert "no-init" not in found(tmp_path, "", boot_file="scripts/run.py")
+    (tmp_path / "scripts/run.py").write_text(text.replace("{}", "json"))
+    assert "no-init" in found(tmp_path, "", boot_file="scripts/run.py")
