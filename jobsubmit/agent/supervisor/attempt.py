@@ -53,6 +53,7 @@ class Attempt:
         self.members = Membership(job, self.table, progress)
         self.ranks_count = job.request["rank_exit_ends_job"] and not self.members.is_elastic
         self.watch = hang_detector.HangWatch(job.request["hang_after"])
+        self.has_stacks = False  # of the silence that lasts now
         self.memory = oom_detector.OomDetector()
         self.machine = MachineSampler(job.dir, job.nodes[0], number)
         self.unclear_since: float | None = None
@@ -249,13 +250,23 @@ class Attempt:
             others |= {node.leader.pid for node in self.nodes if node.leader}
         silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.find_descendants()) - others)
         if silence < limit:
+            self._suspect(silence, limit)
             return None
         self.failed_at = time.time() - silence
         return self._hanging(silence, ended)
 
+    def _suspect(self, silence: float, limit: float) -> None:
+        """Keep the stacks early where others are on other machines: the first node that ends for a hang breaks them."""
+        if silence < limit * _SUSPICIOUS:
+            self.has_stacks = False
+        elif self.job.scope.other_nodes_seconds and not self.has_stacks:
+            hang_detector.dump_stacks(self.job.dir, self.table.running())
+            self.has_stacks = True
+
     def keep_stacks(self) -> None:
         """Keep the stacks of ranks that have long written nothing: a node on another machine may have seen the hang."""
-        if self.watch.seconds and time.monotonic() - self.job.logs.grown_at >= self.watch.seconds * _SUSPICIOUS:
+        is_silent = time.monotonic() - self.job.logs.grown_at >= self.watch.seconds * _SUSPICIOUS
+        if self.watch.seconds and is_silent and not self.has_stacks:
             hang_detector.dump_stacks(self.job.dir, self.table.running())
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:

@@ -16,7 +16,7 @@ EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long wi
 _BUSY = 0.01  # of one core; threads that only wait use less
 _SAMPLES = 10
 _SHORTEST_SAMPLE, _LONGEST_SAMPLE = 0.5, 15.0
-_DUMP_SECONDS = 2.0
+_DUMP_SECONDS, _LOOK_SECONDS = 2.0, 0.1
 _MOST_STACK = 1 << 20  # bytes
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -54,17 +54,22 @@ def _cpu_seconds(pid: int) -> list[float]:
 
 
 def dump_stacks(job_dir: str, ranks: Mapping[int, int]) -> dict[int, list[str]]:
-    """Ask each rank (rank → pid) for its stacks; return the lines of the ranks that wrote them."""
+    """Ask each rank (rank → pid) for its stacks, which replace older ones; return the lines of those that answer."""
     files = {rank: JobDirectory(job_dir).stacks_of(rank) for rank in ranks}
-    before = {rank: _size(file) for rank, file in files.items()}
-    for pid in ranks.values():
+    for rank, pid in ranks.items():
         if _catches(pid):
+            with suppress(OSError):
+                os.truncate(files[rank], 0)  # ranks append to it
             processes.send(pid, job_directory.STACK_SIGNAL)
     deadline = time.monotonic() + _DUMP_SECONDS
-    while time.monotonic() < deadline and any(_size(files[rank]) == size for rank, size in before.items()):
-        time.sleep(0.05)
-    time.sleep(0.1)  # a dump is many small writes
-    return {rank: lines for rank, size in before.items() if (lines := _lines(files[rank], size))}
+    seen: dict[int, int] = {}
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        sizes = {rank: _size(file) for rank, file in files.items()}
+        if all(sizes.values()) and sizes == seen:  # a dump is many small writes
+            break
+        seen = sizes
+    return {rank: lines for rank, file in files.items() if (lines := _lines(file))}
 
 
 def read_stacks(job_dir: str) -> Iterator[tuple[int, bytes]]:
@@ -95,9 +100,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _lines(path: str, start: int) -> list[str]:
+def _lines(path: str) -> list[str]:
     try:
-        return read_file(path, start=start).decode("utf-8", "replace").splitlines()
+        return read_file(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
 

@@ -426,6 +426,25 @@ def test_a_node_that_is_stopped_while_it_is_silent_keeps_its_stacks(
     assert asked == ([{0, 1, 2, 3}] if is_kept else [])
 
 
+def test_the_stacks_are_kept_before_a_node_of_another_machine_ends_for_the_hang(
+    world: Callable[..., World], monkeypatch: Any
+) -> None:
+    """Its end breaks the ranks that wait here, often before this node hears of it."""
+    asked: list[float] = []
+
+    def dump(folder: str, ranks: dict[int, int]) -> dict[int, list[str]]:
+        asked.append(found.clock.monotonic() - began)
+        return {}
+
+    monkeypatch.setattr(hang_detector, "dump_stacks", dump)
+    found = world(hang_after="1m")
+    monkeypatch.setattr(found.job.scope, "other_nodes_seconds", 10.0)
+    began = found.clock.monotonic()
+    found.attempt((1, found.begin()), (50, found.say(0, "step 1")), (150, found.leave(0, 0)))
+    found.run()
+    assert [round(seconds, -1) for seconds in asked] == [30, 80, 110]
+
+
 def test_without_a_watch_silence_is_nothing(world: Callable[..., World]) -> None:
     found = world(hang_after=0)
     found.attempt((1, found.begin()), (400, found.leave(0, 0)))
