@@ -128,6 +128,6 @@ def is_reserved(name: str) -> bool:
     return name.startswith(RESERVED_PREFIXES) or name in OF_TRAINING or name in OF_SHELL
 
 
-# The start script unsets these: a launcher that is started in a shell of the user's must not take them for its own.
 SET_BY_SCRIPT = [variable for variable in TABLE if variable.given_by == SCRIPT]
+# The start script unsets these: a launcher that is started in a shell of the user's must not take them for its own.
 UNSET_BY_SCRIPT = [variable for variable in TABLE if variable.given_by == LAUNCHER and variable in OF_TRAINING]

@@ -168,6 +168,22 @@ class Code:
         return None if self.processes is None else self.processes * self.facts.nodes
 
     @cached_property
+    def wraps_models(self) -> bool:
+        """Return whether a model is wrapped in DistributedDataParallel."""
+        return any(is_ddp(name) for _, _, name in self.reached.calls)
+
+    @cached_property
+    def is_on_nccl_only(self) -> bool:
+        """Return whether NCCL is surely the only backend, and nothing is placed on GPUs by default."""
+        backends = {self.values.of(argument(call, "backend", 0), module) for module, call in self.calls(INIT)}
+        return backends == {"nccl"} and not self.places_by_default
+
+    @cached_property
+    def places_by_default(self) -> bool:
+        """Return whether tensors and models may be made on a GPU without a word beside them."""
+        return bool({"set_default_device", "set_default_tensor_type"} & self.names)
+
+    @cached_property
     def is_distributed(self) -> bool:
         """Return whether the processes train together."""
         return any(name in (INIT, INIT_RPC) or is_ddp(name) for _, _, name in self.reached.calls)
@@ -189,6 +205,11 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
 def is_count(value: object) -> bool:
     """Return whether a value is an integer, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def trains(tree: ast.AST) -> bool:
+    """Return whether a part of a program computes gradients."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(tree))
 
 
 def is_ddp(name: str) -> bool:

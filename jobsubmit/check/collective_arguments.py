@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from jobsubmit.check.code import INIT, Code, is_count
+from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
@@ -21,20 +21,9 @@ _MAKES_TENSOR = tuple(
     f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "rand", "randn", "arange")
 )
 _KEEPS_DEVICE = (
-    "float",
-    "double",
-    "half",
-    "long",
-    "int",
-    "detach",
-    "clone",
-    "contiguous",
-    "view",
-    "unsqueeze",
-    "sum",
-    "mean",
+    *("float", "double", "half", "long", "int", "detach", "clone", "contiguous"),
+    *("view", "unsqueeze", "sum", "mean"),
 )
-_PLACES_ALL = ("set_default_device", "set_default_tensor_type")
 _NUMBERS = ("float", "int", "len")
 
 
@@ -45,21 +34,8 @@ def check_collective_arguments(code: Code) -> Iterator[Finding]:
         for module, call, name in code.reached.calls
         if name.startswith(_PACKAGE) and not hides_arguments(call)
     ]
-    backends = {code.values.of(argument(call, "backend", 0), module) for module, call in code.calls(INIT)}
-    is_nccl = backends == {"nccl"} and code.facts.gpus != 0 and not set(_PLACES_ALL) & code.names
-    for check in (
-        _not_a_tensor,
-        _on_cpu if is_nccl else _nothing,
-        _wrong_length,
-        _other_roots,
-        _other_groups,
-        _not_awaited,
-    ):
+    for check in (_not_a_tensor, _on_cpu, _wrong_length, _other_roots, _other_groups, _not_awaited):
         yield from next(([finding] for one in calls for finding in check(code, *one)), [])
-
-
-def _nothing(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
-    yield from ()
 
 
 def _finding(code: Code, module: Module, call: ast.Call, check: str, text: str, hint: str) -> Finding:
@@ -74,7 +50,7 @@ def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:
 
 def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     made = _tensor_of(call, name, module) if name in _TENSOR else None
-    if not isinstance(made, ast.Call) or made.func is call:
+    if not isinstance(made, ast.Call):
         return
     is_item = isinstance(made.func, ast.Attribute) and made.func.attr in ("item", "tolist")
     if is_item or (isinstance(made.func, ast.Name) and made.func.id in _NUMBERS):
@@ -83,7 +59,8 @@ def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iter
 
 
 def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
-    made = _tensor_of(call, name, module) if name in _TENSOR else None
+    needs_gpu = code.is_on_nccl_only and code.facts.gpus != 0
+    made = _tensor_of(call, name, module) if needs_gpu and name in _TENSOR else None
     if argument(call, "group") is None and made is not None and _is_on_cpu(code, made, module):
         text = f"{name}() is given a tensor on the CPU ({ast.unparse(made)}), and NCCL communicates on GPUs only"
         yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
 _NEEDS = tuple(
@@ -35,31 +35,25 @@ def _position(place: _Place) -> tuple[int, int]:
 
 def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is surely used before it is made, or made again."""
-    if code.has_framework or set(_ASKS) & code.names:
-        return
     inits = {call for _, call in code.calls(INIT)}
-    scopes = {
-        _scope(module, call): module for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)
-    }
-    for scope, module in scopes.items():
-        made = sorted(_leading_to(code, scope, module, inits), key=_position)
-        if not made:
-            continue
-        yield from _used_before(code, scope, module, made[0])
-        yield from _made_again(module, made)
+    if code.has_framework or not inits or set(_ASKS) & code.names:
+        return
+    needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
+    scopes: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+    for module, call, _ in code.reached.calls:
+        if code.reached.is_sure(call, module):
+            scopes.setdefault(module.scope_of(call), []).append((module, call))
+    for calls in scopes.values():
+        made = _leading_to(code, calls, inits)
+        if made:
+            yield from _used_before(made[0], _leading_to(code, calls, needing))
+            yield from _made_again(calls[0][0], made)
 
 
-def _scope(module: Module, node: ast.AST) -> Function | ast.Module:
-    return module.function_of(node) or module.tree
-
-
-def _leading_to(code: Code, scope: ast.AST, module: Module, wanted: set[ast.Call]) -> Iterator[_Place]:
-    """Yield the calls of a scope that surely lead to one of some calls."""
-    for call in module.of(ast.Call):
-        if _scope(module, call) is scope and code.reached.is_sure(call, module):
-            found = next(_reach(code, call, module, wanted, 0), None)
-            if found is not None:
-                yield _Place(call, *found)
+def _leading_to(code: Code, calls: list[tuple[Module, ast.Call]], wanted: set[ast.Call]) -> list[_Place]:
+    """Return the calls of a scope that surely lead to one of some calls, in their order."""
+    found = ((call, next(_reach(code, call, module, wanted, 0), None)) for module, call in calls)
+    return sorted((_Place(call, *inner) for call, inner in found if inner), key=_position)
 
 
 def _reach(
@@ -76,10 +70,9 @@ def _reach(
             yield from _reach(code, inner, home, wanted, depth + 1)
 
 
-def _used_before(code: Code, scope: ast.AST, module: Module, made: _Place) -> Iterator[Finding]:
+def _used_before(made: _Place, users: list[_Place]) -> Iterator[Finding]:
     """Yield an error for what needs the group in a scope that makes it only later."""
-    wanted = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
-    for place in sorted(_leading_to(code, scope, module, wanted), key=_position):
+    for place in users[:1]:
         if _position(place) < _position(made):
             yield Finding(
                 "error",
@@ -89,7 +82,6 @@ def _used_before(code: Code, scope: ast.AST, module: Module, made: _Place) -> It
                 "and needs the process group",
                 "call init_process_group first",
             )
-            return
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:

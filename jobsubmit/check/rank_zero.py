@@ -16,7 +16,7 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
     """Yield a warning for each collective that only rank 0 reaches."""
     finder = CollectiveFinder(code)
     seen: set[ast.AST] = set()
-    for module, body, others, scope in _branches(finder):
+    for module, body, others, scope in _branches(code):
         found = next(finder.collectives(body, module), None)
         if found is None or found.call in seen or finder.may_meet(others, module):
             continue
@@ -36,13 +36,12 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
 
 def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:
     """Yield what only rank 0 executes."""
-    for module, body, _, _ in _branches(CollectiveFinder(code)):
+    for module, body, _, _ in _branches(code):
         yield module, body
 
 
-def _branches(finder: CollectiveFinder) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:
+def _branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:
     """Yield what only rank 0 executes, what the others do instead, and the function around both."""
-    code = finder.code
     for module, node in code.program.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.If):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if is_for_main_process_only(node):
@@ -50,7 +49,7 @@ def _branches(finder: CollectiveFinder) -> Iterator[tuple[Module, list[ast.stmt]
         if not isinstance(node, ast.If) or not _is_executed(node, code, module):
             continue
         side = zero_side(node.test, code, module)
-        scope = module.function_of(node) or module.tree
+        scope = module.scope_of(node)
         if side is True:
             yield module, node.body, node.orelse, scope
         elif side is False and leaves_at_last(node.body):

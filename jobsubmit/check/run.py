@@ -49,6 +49,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     `find_missing` returns the modules that the nodes' Python lacks, if that is known.
     """
 
+    @cache
     def read(path: str) -> str:
         source = next((file.source for file in bundle.files if file.path == posixpath.normpath(path)), None)
         return Path(source).read_text(errors="replace") if source else ""

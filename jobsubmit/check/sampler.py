@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
@@ -146,7 +146,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
     if code.has_framework or code.world_size is None or _PARTS & code.names or _has_parts_by_rank(code):
         return
-    if not any(is_ddp(name) for _, _, name in code.reached.calls):
+    if not code.wraps_models:
         return
     loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
     has_some = any(_sampler_of(code, call, module) is not None for module, call in loaders)
@@ -167,7 +167,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 def _undivided(code: Code) -> Iterator[Finding]:
     """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
-    if code.has_framework or code.world_size is None or not any(is_ddp(name) for _, _, name in code.reached.calls):
+    if code.has_framework or code.world_size is None or not code.wraps_models:
         return
     streams = {
         f"{module.name}.{node.name}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
-from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collective_calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import Several
@@ -19,18 +19,19 @@ _NO_NUMBER = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
 
 def check_some_ranks(code: Code) -> Iterator[Finding]:
     """Yield a warning for a collective that only some ranks reach, and a loop or a step that one of them leaves."""
-    yield from _reached_by_some(code)
-    yield from _left_by_one(code)
-    yield from _skipped_by_some(code)
-
-
-def _reached_by_some(code: Code) -> Iterator[Finding]:
     finder = CollectiveFinder(code)
+    yield from _reached_by_some(finder)
+    yield from _left_by_one(finder)
+    yield from _skipped_by_some(finder)
+
+
+def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
+    code = finder.code
     for module, node in code.program.of(ast.If):
         found = next(finder.collectives(node.body, module), None) if _differs(code, node, module) else None
         if found is None or zero_side(node.test, code, module) is not None:
             continue
-        scope = module.function_of(node) or module.tree
+        scope = module.scope_of(node)
         others = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
         if not has_counterpart(finder, scope, module, node.body, found) and not finder.may_meet(others, module):
             yield Finding(
@@ -51,7 +52,8 @@ def _differs(code: Code, node: ast.If, module: Module) -> bool:
     return isinstance(value, Several) and len(set(map(bool, value.values))) > 1 and bool(code.reached.of(node, module))
 
 
-def _left_by_one(code: Code) -> Iterator[Finding]:
+def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
+    code = finder.code
     for module, node in code.program.of(ast.Break):
         if not code.reached.of(node, module):
             continue
@@ -59,7 +61,7 @@ def _left_by_one(code: Code) -> Iterator[Finding]:
         loop = next((one for one in above if isinstance(one, (ast.For, ast.While))), None)
         tests = [one for one in above[: above.index(loop)] if isinstance(one, ast.If)] if loop else []
         is_of_zero = any(zero_side(one.test, code, module) is True and node not in _inside(one.orelse) for one in tests)
-        if loop is not None and is_of_zero and _synchronizes(code, loop, module):
+        if loop is not None and is_of_zero and _synchronizes(finder, loop, module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -70,17 +72,18 @@ def _left_by_one(code: Code) -> Iterator[Finding]:
             return
 
 
-def _skipped_by_some(code: Code) -> Iterator[Finding]:
+def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a rank whose own loss is no number skips the step that the others synchronize in."""
+    code = finder.code
     for module, node in code.program.of(ast.If):
         is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break))
         if not is_left or not _NO_NUMBER.search(ast.unparse(node.test)) or not code.reached.of(node, module):
             continue
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
-        if loop is None or any(CollectiveFinder(code).name_of(call, module) for call in decides):
+        if loop is None or any(finder.name_of(call, module) for call in decides):
             continue
-        if _synchronizes(code, ast.Module(body=after(node, module), type_ignores=[]), module):
+        if _synchronizes(finder, ast.Module(body=after(node, module), type_ignores=[]), module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -100,11 +103,10 @@ def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
     return {inner for statement in body for inner in ast.walk(statement)}
 
 
-def _synchronizes(code: Code, loop: ast.AST, module: Module) -> bool:
+def _synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
+    code = finder.code
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     found = [code.program.definition(code.program.name_of(call.func, module)) for call in calls]
-    trees = [loop, *(one[1] for one in found if one)]
-    trains = any(isinstance(n, ast.Attribute) and n.attr == "backward" for tree in trees for n in ast.walk(tree))
-    is_wrapped = any(is_ddp(name) for _, _, name in code.reached.calls)
-    return (trains and is_wrapped) or any(CollectiveFinder(code).name_of(call, module) for call in calls)
+    is_trained = code.wraps_models and any(map(trains, (loop, *(one[1] for one in found if one))))
+    return is_trained or any(finder.name_of(call, module) for call in calls)

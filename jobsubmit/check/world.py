@@ -32,10 +32,10 @@ def _size_of_a_node(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.Assign):
         target = node.targets[0]
         name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-        is_count = isinstance(node.value, ast.Call) and (
+        counts_gpus = isinstance(node.value, ast.Call) and (
             code.program.name_of(node.value.func, module) == "torch.cuda.device_count"
         )
-        if is_count and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
+        if counts_gpus and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "fixed-world-size",

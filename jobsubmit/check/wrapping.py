@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Function, Module
@@ -17,7 +17,6 @@ _FSDP = "FullyShardedDataParallel"
 _SHARDS = ("fully_shard", _FSDP)
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
-_PLACES_ALL = ("set_default_device", "set_default_tensor_type", "device_map")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
 _USES_INNER = ("forward", "__call__", "join", "no_sync", "train_batch")
 
@@ -54,14 +53,14 @@ def _wrapped(code: Code) -> Iterator[_Wrapped]:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(model, ast.Name):
             wrapper = target.id if isinstance(target, ast.Name) else ""
-            yield _Wrapped(call, module, module.function_of(call) or module.tree, model, wrapper)
+            yield _Wrapped(call, module, module.scope_of(call), model, wrapper)
 
 
 def _on_cpu(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield an error where a model is wrapped for a GPU before it is moved there."""
     names_gpus = isinstance(argument(one.call, "device_ids", 1), ast.List)
-    backends = {code.values.of(argument(call, "backend", 0), module) for module, call in code.calls(INIT)}
-    if code.facts.gpus == 0 or not (names_gpus or backends == {"nccl"}) or set(_PLACES_ALL) & code.names:
+    is_placed = code.places_by_default or "device_map" in code.names
+    if code.facts.gpus == 0 or is_placed or not (names_gpus or code.is_on_nccl_only):
         return
     made = last_value(one.model, one.module)
     if made is not None and _is_on_cpu(code, made, one.module) and not _is_moved(one, made):
@@ -116,7 +115,7 @@ def _bypassed(code: Code, one: _Wrapped) -> Iterator[Finding]:
         return
     for node in ast.walk(one.scope):
         if isinstance(node, ast.Call) and node.lineno > one.call.lineno and _is_load(node.func, one.model.id):
-            if _trains(one.module.function_of(node) or one.module.tree):
+            if trains(one.module.scope_of(node)):
                 yield Finding(
                     "warning",
                     "bypassed",
@@ -137,15 +136,11 @@ def _may_train_by(code: Code, name: ast.AST, module: Module) -> bool:
     found = None
     if isinstance(call, ast.Call) and call.func is not name:
         found = code.program.definition(code.program.name_of(call.func, module))
-    return found is None or _trains(found[1])
+    return found is None or trains(found[1])
 
 
 def _is_load(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-
-
-def _trains(scope: ast.AST) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(scope))
 
 
 def _two_wrappers(code: Code, one: _Wrapped) -> Iterator[Finding]:
@@ -165,7 +160,7 @@ def _norms_too_late(code: Code, one: _Wrapped) -> Iterator[Finding]:
         if not name.endswith(".convert_sync_batchnorm") or module is not one.module or not call.args:
             continue
         if one.wrapper and _is_load(call.args[0], one.wrapper) and call.lineno > one.call.lineno:
-            if (module.function_of(call) or module.tree) is one.scope:
+            if module.scope_of(call) is one.scope:
                 yield Finding(
                     "warning",
                     "two-wrappers",
@@ -216,12 +211,11 @@ def _freezes_by_call(code: Code, one: _Wrapped) -> bool:
 
 def _inner_called(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls `model.module(x)`, past the wrapper."""
-    if not any(is_ddp(name) for _, _, name in code.reached.calls):
+    if not code.wraps_models:
         return
     for module, call, _ in code.reached.calls:
         is_inner = isinstance(call.func, ast.Attribute) and call.func.attr == "module" and call.args
-        scope = module.function_of(call)
-        if not is_inner or not _trains(scope or module.tree):
+        if not is_inner or not trains(module.scope_of(call)):
             continue
         above = list(module.above(call))
         texts = [ast.unparse(item) for node in above if isinstance(node, ast.With) for item in node.items]
@@ -245,7 +239,7 @@ def _optimizer_too_early(code: Code) -> Iterator[Finding]:
         model = argument(call, "module", 0)
         if last not in _SHARDS or not name.startswith("torch.") or not isinstance(model, ast.Name):
             continue
-        scope = module.function_of(call) or module.tree
+        scope = module.scope_of(call)
         calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call)]
         optimizers = [node for node in calls if _is_optimizer_of(code, node, model.id, module)]
         if optimizers and all(node.lineno < call.lineno for node in optimizers):

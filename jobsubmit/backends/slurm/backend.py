@@ -41,6 +41,13 @@ _LONGEST_ORDER = 100_000  # characters; the kernel takes no longer variable
 _LONGEST_PATH = 4096
 
 
+def _too_short(plan: LaunchPlan) -> Iterator[Finding]:
+    spec = SlurmBackendSpec.of(plan.backend)
+    if spec.time is not None and plan.timeout is not None and spec.time < plan.timeout:
+        text = f"is {spec.time / 60:.0f} min, and `timeout` {plan.timeout / 60:.0f} min: Slurm would end the job first"
+        yield Finding("warning", "limit", "backend.time", text, "set it a little longer than `timeout`, or remove it")
+
+
 def _without_containers(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield the fields that pin what a job runs in, and that Slurm does not read: the job would run outside of it."""
     wanted = plan.image or (plan.framework and plan.framework.name) or ""
@@ -74,14 +81,7 @@ class SlurmBackend:
         yield from _without_containers(plan)
         yield from word_limits(plan)
         yield from far_data_limits(plan, "on a shared file system")
-        spec = SlurmBackendSpec.of(plan.backend)
-        if spec.time is not None and plan.timeout is not None and spec.time < plan.timeout:
-            text = (
-                f"is {spec.time / 60:.0f} min, and `timeout` {plan.timeout / 60:.0f} min: Slurm would end the job first"
-            )
-            yield Finding(
-                "warning", "limit", "backend.time", text, "set it a little longer than `timeout`, or remove it"
-            )
+        yield from _too_short(plan)
         yield from order_limit(bundle, code, _LONGEST_ORDER)
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:

@@ -34,11 +34,10 @@ def cluster_limits(plan: LaunchPlan, request: Request) -> Iterator[Finding]:
         hint = "set store.uri to s3://bucket/prefix or obs://bucket/prefix (--store)"
         yield refused("store", f"the pods cannot see the folder {plan.store.uri}", hint)
     for mount in plan.mounts:
-        is_there = any(f"{mount.uri}/".startswith(f"{volume.path}/") for volume in spec.volumes)
-        if not is_there and not mount.uri.startswith(REMOTE_SCHEMES):
+        holders = [volume for volume in spec.volumes if f"{mount.uri}/".startswith(f"{volume.path}/")]
+        if not holders and not mount.uri.startswith(REMOTE_SCHEMES):
             hint = f"add to backend.volumes: {{claim: NAME, path: {mount.uri}}}"
             yield refused(mount.field, f"no volume of the pods contains {mount.uri}", hint)
-        holders = [volume for volume in spec.volumes if f"{mount.uri}/".startswith(f"{volume.path}/")]
         if mount.kind != "input" and holders and max(holders, key=lambda volume: len(volume.path)).read_only:
             hint = "remove read_only of this volume, or choose a path of another one"
             yield refused(mount.field, f"{mount.uri} is on a volume that the pods may not write to", hint)

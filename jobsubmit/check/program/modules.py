@@ -87,6 +87,10 @@ class Module:
         """Return the innermost function that a node is in."""
         return next((above for above in self.above(node) if isinstance(above, FUNCTIONS)), None)
 
+    def scope_of(self, node: ast.AST) -> Function | ast.Module:
+        """Return the innermost function that a node is in, or else the module."""
+        return self.function_of(node) or self.tree
+
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
         """Return the places that set each variable, by function (or the module's tree) and name."""
