@@ -195,17 +195,19 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be deleted.")] = False,
     hosts: Annotated[
         str | None,
-        typer.Option("--hosts", metavar="HOST,HOST", help="Instead of jobs, empty the cache of these SSH hosts."),
+        typer.Option("--hosts", metavar="HOST,HOST", help="Empty the cache on these SSH hosts."),
     ] = None,
     workdir: Annotated[
         str | None,
         typer.Option("--workdir", metavar="FOLDER", help="With --hosts: their `workdir`, if not ~/.jobsubmit."),
     ] = None,
 ) -> None:
-    """Delete jobs that were submitted before a given time and have ended.
+    """Delete old jobs that have ended, or empty the cache on SSH hosts.
 
-    With --hosts, empties what jobsubmit keeps on hosts of the SSH backend
-    when their jobs are deleted: code and inputs of jobs, and its own agent.
+    Needs one of two options. --older-than deletes the jobs that were
+    submitted before that time. --hosts deletes no job. It removes the code,
+    the inputs and the agent that jobsubmit keeps on these hosts for later
+    jobs.
     """
     if (hosts is None) == (older_than is None):
         raise UsageError("prune needs either --older-than or --hosts", "e.g. jobsubmit prune --older-than 30d")

@@ -54,10 +54,11 @@ def metrics(
     """Show the curves that a training prints: loss, learning rate, accuracy, speed.
 
     Reads them from the output of the ranks, without changes to your code. Shows
-    only what is certain: a loss beside a step or an epoch, or lines of the same
-    form that come again. Names are as printed, in lower case; validation lines
-    get the word before them, as in val_loss. Also reads TensorBoard event files
-    in the outputs and checkpoints of the job. The field `metrics` of a job file
+    a series only if it is certain: at least two lines with a result beside a
+    step or an epoch, or two lines of the same form with different losses. Names
+    are as printed, in lower case. A word for validation is put before them, as
+    in val_loss. Also reads TensorBoard event files in the outputs and
+    checkpoints of the job. The field `metrics` of a job file
     adds patterns of your own.
     """
     record, settings = find_job(job)

@@ -313,7 +313,7 @@ class _CommonSpec(FrozenModel):
     )
     checkpoint_dir: CheckpointDir | None = Field(
         None,
-        description="Directory that all nodes share and that survives restarts, as a path or {uri, as, name}.",
+        description="Directory for checkpoints, which survives restarts, as a path or {uri, as, name}.",
         examples=["checkpoints", {"uri": "s3://bucket/checkpoints", "as": "env"}],
     )
     restarts: Restarts | None = Field(
