@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobsubmit.check.code import Code, is_ddp
@@ -24,17 +24,24 @@ _PACKAGES = (
     *("deepspeed.comm.", "composer.utils.dist.", "ignite.distributed."),
 )
 # Methods of a library's own objects, by what these objects are called.
-_METHODS = {
+_OBJECTS_OF_LIGHTNING = (
+    (re.compile(r"(^|\.)(_?fabric|strategy)$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
+    (
+        re.compile(r"(^|\.)_?(\w+_)?trainer$"),
+        ("fit", "validate", "test", "predict", "save_checkpoint", "train", "evaluate"),
+    ),
+)
+_METHODS: Mapping[str, tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = {
     "accelerate": (
-        re.compile(r"(^|\.)_?accelerator$"),
-        ("wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes"),
+        (
+            re.compile(r"(^|\.)_?accelerator$"),
+            ("wait_for_everyone", "gather", "gather_for_metrics", "reduce", "pad_across_processes"),
+        ),
     ),
-    "lightning": (
-        re.compile(r"(^|\.)(_?fabric|strategy)$|^self$"),
-        ("barrier", "all_gather", "all_reduce", "broadcast"),
-    ),
-    "deepspeed": (re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),
-    "pytorch_lightning": (re.compile(r"(^|\.)strategy$|^self$"), ("barrier", "all_gather", "all_reduce", "broadcast")),
+    "lightning": _OBJECTS_OF_LIGHTNING,
+    "pytorch_lightning": _OBJECTS_OF_LIGHTNING,
+    "transformers.Trainer": (_OBJECTS_OF_LIGHTNING[1],),
+    "deepspeed": ((re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),),
 }
 _STATE_DICTS = tuple(
     f"torch.distributed.checkpoint.state_dict.{name}"
@@ -100,9 +107,10 @@ class CollectiveFinder:
         if target.attr == "state_dict" and any(map(_gathers_state, module.above(call))):
             return target.attr
         owner = ast.unparse(target.value)
-        for package, (receiver, methods) in _METHODS.items():
-            if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
-                return target.attr
+        for package, kinds in _METHODS.items():
+            for receiver, methods in kinds:
+                if target.attr in methods and receiver.search(owner) and self.code.program.imports(package):
+                    return target.attr
         return ""
 
     def _inside(self, call: ast.Call, module: Module, depth: int) -> Collective | None:

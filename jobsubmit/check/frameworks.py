@@ -33,6 +33,8 @@ def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding
         yield from _batches_of_deepspeed(code, read)
     if code.world_size != 1:
         yield from _not_prepared(code)
+        yield from _spread_over_all(code)
+    yield from _never_accumulated(code)
 
 
 def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
@@ -130,6 +132,40 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"{target.id} is not given to accelerator.prepare: each process gets all of the data",
                 f"pass it as well: {target.id} = accelerator.prepare({target.id})",
+            )
+            return
+
+
+def _spread_over_all(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a model that each process of a node would spread over all of its GPUs."""
+    if not code.facts.has_launcher or (code.processes or 0) <= 1 or code.facts.gpus in (None, 0, 1):
+        return
+    for module, call, _ in code.reached.calls:
+        if code.values.of(argument(call, "device_map"), module) in ("auto", "balanced", "sequential"):
+            yield Finding(
+                "warning",
+                "spread-over-all",
+                module.where(call),
+                f"device_map: each of the {code.processes} processes of a node spreads the model over all GPUs",
+                'start one process on each node, or give each process its GPU: device_map={"": local_rank}',
+            )
+            return
+
+
+def _never_accumulated(code: Code) -> Iterator[Finding]:
+    """Yield a warning where Accelerate is told to accumulate gradients, and no step does."""
+    if {"accumulate", "no_sync"} & code.names:
+        return
+    for module, call, name in code.reached.calls:
+        given = argument(call, "gradient_accumulation_steps")
+        if name == "accelerate.Accelerator" and given is not None and code.values.of(given, module) != 1:
+            yield Finding(
+                "warning",
+                "never-accumulated",
+                module.where(call),
+                "gradient_accumulation_steps has no effect without accelerator.accumulate(): the optimizer steps after "
+                "each batch, with a smaller gradient",
+                "put the step into `with accelerator.accumulate(model):`",
             )
             return
 

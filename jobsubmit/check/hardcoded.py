@@ -10,6 +10,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
+from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN
@@ -143,29 +144,13 @@ def _is_for_another_start(code: Code, module: Module, call: ast.Call) -> bool:
 
 def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None) -> Iterator[Finding]:
     """Yield an error where all nodes would meet at an address of their own."""
-    text = _beginning(code, method, module)
+    text = beginning_of(code, method, module)
     if (
         code.facts.nodes > 1
         and text.startswith("tcp://")
         and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
     ):
         yield _fixed_master(module.where(call), f"each node would connect only to itself at {text}")
-
-
-def _beginning(code: Code, node: ast.AST | None, module: Module) -> str:
-    """Return a text, or as much of its beginning as is written down."""
-    value = code.values.of(node, module)
-    if isinstance(value, str):
-        return value
-    if isinstance(node, ast.BinOp):
-        return _beginning(code, node.left, module).partition("%")[0]
-    if isinstance(node, ast.JoinedStr) and node.values:
-        return _beginning(code, node.values[0], module)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-        return _beginning(code, node.func.value, module).partition("{")[0]
-    if isinstance(node, ast.Name) and (assigned := code.values.assigned(node, module)) is not None:
-        return _beginning(code, assigned, module)
-    return ""
 
 
 def _fixed_master(where: str, text: str, level: Level = "error") -> Finding:

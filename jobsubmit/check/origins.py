@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
@@ -11,6 +12,7 @@ from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.values import assigned_to, parameters
 
 _DEEPEST = 5
+_KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -24,6 +26,28 @@ def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast
     found: dict[ast.AST, Module] = {}
     _follow(code, node, module, found, 0)
     return [(home, part) for part, home in found.items()]
+
+
+def beginning_of(code: Code, node: ast.AST | None, module: Module) -> str:
+    """Return a text or a path, or as much of its beginning as is written down; empty if that is not known."""
+    value = code.values.of(node, module) if node is not None else None
+    if isinstance(value, (str, PurePosixPath)):
+        return str(value)
+    source: ast.AST | None = None
+    end = ""
+    match node:
+        case ast.BinOp():
+            source, end = node.left, "%"
+        case ast.JoinedStr(values=[first, *_]):
+            source = first
+        case ast.Call(func=ast.Attribute(attr="format", value=text)):
+            source, end = text, "{"
+        case ast.Call(args=[first, *_]) if code.program.name_of(node.func, module) in _KEEP_BEGINNING:
+            source = first
+        case ast.Name():
+            source = code.values.assigned(node, module)
+    found = beginning_of(code, source, module) if source is not None else ""
+    return found.partition(end)[0] if end else found
 
 
 def last_value(name: ast.Name, module: Module) -> ast.expr | None:

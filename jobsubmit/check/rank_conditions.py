@@ -120,7 +120,7 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
 def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
     if zero_side(test, code, module) is not None or mentions_rank(test):
         return True
-    if any(isinstance(node, ast.Compare) and _is_zero(node.comparators[-1]) for node in ast.walk(test)):
+    if any(_is_compared_with_zero(node) for node in ast.walk(test)):
         return True  # `gpu_id == 0`, whatever it is called
     for name in (node for node in ast.walk(test) if isinstance(node, ast.Name)):
         stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
@@ -131,8 +131,12 @@ def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
     return False
 
 
-def _is_zero(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value == 0
+def _is_compared_with_zero(node: ast.AST) -> bool:
+    """Return whether something is compared with 0 that may be a rank: not every so many steps, as `step % 10`."""
+    if not isinstance(node, ast.Compare) or isinstance(node.left, ast.BinOp):
+        return False
+    last = node.comparators[-1]
+    return isinstance(last, ast.Constant) and last.value == 0
 
 
 def _is_in_branch_of_rank(code: Code, node: ast.AST, module: Module) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import beginning_of, words_of
 from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 
@@ -21,6 +22,14 @@ _LOADS = frozenset(
 )
 _NEW_NAME = re.compile(r"strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
+# Methods that save a checkpoint, with the argument that is its path.
+_SAVING = {
+    "save_checkpoint": "filepath",
+    "save_state": "output_dir",
+    "ModelCheckpoint": "dirpath",
+    "TrainingArguments": "output_dir",
+    "Seq2SeqTrainingArguments": "output_dir",
+}
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
 
 
@@ -38,8 +47,10 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
         return
     if plan.restarts is not None and plan.restarts.max > 0:
         yield from _named_by_start(code)
+    yield from _beside_code(code, plan)
     for mount in plan.mounts:
-        is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in code.names
+        words = " ".join((*code.facts.argv, *(plan.command or ()), plan.setup or ""))
+        is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in (*code.names, *_variables(words))
         is_passed = any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
         is_declared = f"--{mount.name}" in code.names or bool(code.line.gaps) or bool(code.program.unread)
         if mount.kind == "checkpoint" and not is_given and not is_passed and not is_declared:
@@ -51,6 +62,10 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
                 f"declare --{mount.name}, read the variable, or pass the path as another argument: "
                 "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
             )
+
+
+def _variables(shell: str) -> list[str]:
+    return re.findall(r"\w+", shell)
 
 
 def _named_by_start(code: Code) -> Iterator[Finding]:
@@ -68,6 +83,51 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield a warning where all checkpoints go to a folder beside the code, which the next attempt does not have."""
+    restarts = plan.restarts is not None and plan.restarts.max > 0
+    if not (restarts or plan.backend.uses_containers) or not _starts_in_code(code, plan):
+        return
+    places = list(_places(code))
+    beginnings = [beginning_of(code, path, module) for module, path in places]
+    if not places or not all(map(_is_relative, beginnings)):
+        return
+    module, path = places[0]
+    why = "it is gone after a restart" if restarts else "it is gone when the job has ended"
+    yield Finding(
+        "warning" if restarts or plan.mounts else "hint",
+        "no-checkpoint" if restarts else "lost-checkpoint",
+        module.where(path),
+        f"checkpoints go to {beginnings[0]}, below the code directory of the node: {why}",
+        "save them to checkpoint_dir: read the path from JOBSUBMIT_CHECKPOINT_DIR, or declare --checkpoint_dir",
+    )
+
+
+def _starts_in_code(code: Code, plan: LaunchPlan) -> bool:
+    """Return whether relative paths surely are below the code directory."""
+    shell = " ".join((*(plan.command or ()), plan.setup or ""))
+    return not re.search(r"\bcd\b|\bln\b", shell) and "chdir" not in code.names and not code.program.imports("hydra")
+
+
+def _places(code: Code) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the paths that checkpoints are saved to."""
+    for module, call, name in code.reached.calls:
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
+        path = None
+        if name == "torch.save":
+            path = argument(call, "f", 1)
+        elif name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"):
+            path = argument(call, "checkpoint_id") or argument(call, "storage_writer") or call
+        elif last in _SAVING and code.program.definition(name) is None and last not in code.program.methods:
+            path = argument(call, _SAVING[last], 0)
+        if path is not None:
+            yield module, path
+
+
+def _is_relative(path: str) -> bool:
+    return bool(path) and not path.startswith(("/", "~", "$", "<")) and "://" not in path
 
 
 def _name_of(word: str) -> str:

@@ -18,6 +18,7 @@ from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collective_arguments import check_collective_arguments
 from jobsubmit.check.collectives import check_collectives
 from jobsubmit.check.devices import check_devices
+from jobsubmit.check.evaluation import check_evaluation
 from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
 from jobsubmit.check.group import check_group
@@ -25,12 +26,16 @@ from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.launcher import check_launcher
+from jobsubmit.check.pickled import check_pickled
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
+from jobsubmit.check.races import check_races
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.recovery import check_recovery
 from jobsubmit.check.saving import check_saving
+from jobsubmit.check.unused_parameters import check_unused_parameters
 from jobsubmit.check.world import check_world
+from jobsubmit.check.wrapped_state import check_wrapped_state
 from jobsubmit.check.wrapping import check_wrapping
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -95,7 +100,12 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("collectives", lambda: check_collectives(code())),
         ("collective_arguments", lambda: check_collective_arguments(code())),
         ("wrapping", lambda: check_wrapping(code())),
+        ("wrapped_state", lambda: check_wrapped_state(code())),
+        ("evaluation", lambda: check_evaluation(code())),
+        ("unused_parameters", lambda: check_unused_parameters(code())),
         ("saving", lambda: check_saving(code())),
+        ("pickled", lambda: check_pickled(code(), job.torch_version)),
+        ("races", lambda: check_races(code())),
         ("recovery", lambda: check_recovery(code(), job)),
     ):
         yield from _safely(name, check, plan.boot_file)

@@ -31,7 +31,10 @@ _OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|de
 _OF_ALL = re.compile(
     r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
 )
-_DIVIDES = re.compile(r"rank|world|shard_|replica|process_(?:index|count)|islice|split_|::", re.IGNORECASE)
+_RANKS = re.compile(
+    r"rank|world|shard_(?!path|dir|file)|replica|process_(?:index|count)|split_(?:data|by)", re.IGNORECASE
+)
+_DIVIDES = re.compile(rf"{_RANKS.pattern}|shard_|islice|split_|::", re.IGNORECASE)
 _DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
@@ -173,7 +176,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
         f"{module.name}.{node.name}"
         for module, node in code.program.of(ast.ClassDef)
         if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
-        and not _DIVIDES.search(ast.unparse(node))
+        and not _is_divided(ast.unparse(node))
     }
     if not streams or _DIVIDERS & code.names:
         return
@@ -194,6 +197,11 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _is_divided(stream: str) -> bool:
+    """Return whether a stream may leave items to other processes, not only to other workers of its loader."""
+    return (_RANKS if "get_worker_info" in stream else _DIVIDES).search(stream) is not None
 
 
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:

@@ -6,22 +6,20 @@ import ast
 import re
 from collections.abc import Iterator
 
+from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.rank_zero import zero_branches
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)
-_OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 _LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
-_DEEPEST = 4
 
 
 def check_saving(code: Code) -> Iterator[Finding]:
@@ -38,11 +36,11 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
         return
     for module, call in code.calls(*_SAVES):
         path = argument(call, "f", 1)
-        if path is None or not _is_for_all(code, call, module, 0):
+        if path is None or not is_for_all(code, call, module):
             continue
         if isinstance(path, ast.Name) and len(path.id) == 1:
             continue  # a file that is open
-        if not _OWN_NAME.search(words_of(code, path, module)):
+        if not is_of_one_process(code, path, module):
             yield Finding(
                 "warning",
                 "saved-by-all",
@@ -64,7 +62,7 @@ def _written_by_nodes(code: Code) -> Iterator[Finding]:
             continue
         value = code.values.of(path, module)
         is_of_node = isinstance(value, str) and (not value.startswith("/") or value.startswith(_LOCAL_FOLDERS))
-        if not is_of_node and not _OWN_NAME.search(words_of(code, path, module).replace("local_rank == 0", "")):
+        if not is_of_node and not is_of_one_process(code, path, module):
             yield Finding(
                 "warning",
                 "saved-by-all",
@@ -84,30 +82,6 @@ def _is_first_of_node(code: Code, test: ast.expr, module: Module) -> bool:
     is_zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
     words = " ".join(words_of(code, side, module) for side in sides)
     return is_zero and _LOCAL_RANK.search(words) is not None and not _RANK_OF_ALL.search(words)
-
-
-def _is_for_all(code: Code, node: ast.AST, module: Module, depth: int) -> bool:
-    """Return whether all processes surely come to a node once one does: nothing on the way asks for the rank."""
-    if depth > _DEEPEST or is_guarded_by_rank(code, node, module):
-        return False
-    function = module.function_of(node)
-    if function is None:
-        return True
-    if is_for_main_process_only(function):
-        return False
-    outer = module.function_of(function)
-    if outer is not None:
-        return False  # a function inside another one, which may be handed over
-    calls = list(code.program.calls_of.get(f"{module.name}.{function.name}", ()))
-    if any(isinstance(above, ast.ClassDef) for above in module.above(function)):
-        calls = [
-            (home, call)
-            for home, call, _ in code.program.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
-        ]
-    calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
-    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list))
-    return is_started or (bool(calls) and all(_is_for_all(code, call, home, depth + 1) for home, call in calls))
 
 
 def _loaded_by_one(code: Code) -> Iterator[Finding]:

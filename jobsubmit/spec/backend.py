@@ -39,6 +39,9 @@ class BackendSpec(FrozenModel):
     starts_boot_file: ClassVar[bool] = False
     """Whether the platform itself starts the boot file of mode spawn, without jobsubmit's start script."""
 
+    uses_containers: ClassVar[bool] = False
+    """Whether each node of its jobs is a container of its own, whose files are gone when the job has ended."""
+
     kind: str
 
     @classmethod

@@ -43,6 +43,7 @@ class ModelArtsBackendSpec(BackendSpec):
 
     runs_by: ClassVar[str] = "jobsubmit.backends.modelarts.backend:ModelArtsBackend"
     handle_path: ClassVar[str] = ".+/.+"
+    uses_containers: ClassVar[bool] = True
     starts_boot_file: ClassVar[bool] = True
 
     kind: Literal["modelarts"] = Field(description="Run as a training job of ModelArts.", examples=["modelarts"])

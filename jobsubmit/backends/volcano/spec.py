@@ -88,6 +88,7 @@ class VolcanoBackendSpec(BackendSpec):
 
     runs_by: ClassVar[str] = "jobsubmit.backends.volcano.backend:VolcanoBackend"
     handle_path: ClassVar[str] = ".+/.+"
+    uses_containers: ClassVar[bool] = True
 
     kind: Literal["volcano"] = Field(description="Run as a Volcano job on Kubernetes.", examples=["volcano"])
     namespace: KubernetesName | None = Field(

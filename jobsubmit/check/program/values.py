@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.modules import Function, Module, Program, spelled
 from jobsubmit.spec.modes import Start
 
 
@@ -297,7 +297,7 @@ class Values:
         return UNKNOWN if UNKNOWN in (items, index) else items[index]
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id in self.namespaces:
+        if spelled(node.value) in self.namespaces:
             return self.arguments.get(node.attr, UNKNOWN)
         if node.attr == "requires_grad":
             return True

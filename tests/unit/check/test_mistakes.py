@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from jobsubmit.bundle.scanner import scan
-from jobsubmit.check.run import check_code
-from jobsubmit.config import BUILT_IN
-from jobsubmit.plan import launch_plan as planning
-from jobsubmit.spec.loader import load_mapping
+from checked import found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
-TWO = {"nodes": 2, "nproc_per_node": 2}
 
 DDP = """
 import argparse, os, torch
@@ -205,18 +199,6 @@ with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
 dist.destroy_process_group()
 """
 SHARDED = "optimizer = torch.optim.SGD(model.parameters())"
-
-
-def found(folder: Path, text: str, **fields: Any) -> set[str]:
-    """Check a program; return what is wrong with it, by the names of the checks."""
-    (folder / "train.py").write_text(text)
-    spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}
-    spec |= {} if "command" in fields else {"boot_file": "train.py"}
-    spec |= fields
-    if "command" in fields:
-        del spec["mode"]
-    findings = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder))
-    return {finding.check for finding in findings if finding.level in ("error", "warning")}
 
 
 def ddp(end: str) -> str:
@@ -473,9 +455,9 @@ CASES = [
             "import os",
             "import time, os",
             "    data =",
-            '    torch.load("a"); torch.save(1, f"{time.time()}")\n    data =',
+            '    torch.load("/a"); torch.save(1, f"/{time.time()}")\n    data =',
         ),
-        changed("    data =", '    torch.load("a"); torch.save(1, "a")\n    data ='),
+        changed("    data =", '    torch.load("/a"); torch.save(1, "/a")\n    data ='),
         {"restarts": {"max": 1}},
     ),
     (

@@ -93,9 +93,16 @@ def _is_something_else(search: Search, node: ast.Name, module: Module) -> bool:
     function = module.function_of(node)
     inside = module.stores.get((function or module.tree, node.id), ())
     stores = [store for store in inside if module.function_of(store) is function and store.lineno <= node.lineno]
-    made = [parent.value for parent in map(module.parents.get, stores) if isinstance(parent, ast.Assign)]
+    made = [_made_by(module.parents.get(store)) for store in stores]
     names = [search.program.name_of(value.func, module) for value in made if isinstance(value, ast.Call)]
     return bool(stores) and len(names) == len(stores) and all(_is_of_library(search, name) for name in names)
+
+
+def _made_by(statement: ast.AST | None) -> ast.AST | None:
+    """Return what a variable is set to by a statement: of a loop, what it loops over."""
+    if isinstance(statement, (ast.For, ast.comprehension)):
+        return statement.iter
+    return statement.value if isinstance(statement, ast.Assign) else None
 
 
 def _is_of_library(search: Search, name: str) -> bool:

@@ -6,13 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.argparse.search import Search
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import assigned_to, parameters
 
-_CHANGERS = {"set_defaults", "__dict__"}
+_CHANGERS = ("set_defaults", "__dict__")
 
 
 def namespaces(search: Search) -> Iterator[str]:
     """Yield the variables that hold the parsed arguments, unless the program changes them indirectly."""
-    if _CHANGERS & {node.attr for _, node in search.program.of(ast.Attribute)}:
+    if any(_may_change(node, module) for module, node in search.program.of(ast.Attribute)):
         return
     for module, call, name in search.calls:
         parent = module.parents.get(call)
@@ -26,13 +29,36 @@ def namespaces(search: Search) -> Iterator[str]:
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
     parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
+    parsed = {call for _, call, name in search.program.calls if id(call) in parsing or name in returning}
     kept, others = set[str](), set[str]()
-    for module, node in search.program.of(ast.Assign):
+    for _, node in search.program.of(ast.Assign):
         if not isinstance(node.value, ast.Call):
             continue
-        is_parsed = id(node.value) in parsing or search.program.name_of(node.value.func, module) in returning
         for target in node.targets:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
             if isinstance(first, ast.Name):
-                (kept if is_parsed else others).add(first.id)
+                (kept if node.value in parsed else others).add(first.id)
+    kept |= set(_parameters(search, parsed, kept))
     yield from kept - others
+    for name, stores in search.program.attribute_stores.items():
+        values = [assigned_to(store, module) for module, store in stores]
+        if all(isinstance(value, ast.Name) and value.id in kept - others for value in values):
+            yield f"self.{name}"
+
+
+def _parameters(search: Search, parsed: set[ast.Call], kept: set[str]) -> Iterator[str]:
+    """Yield the parameters of functions that are given parsed arguments in each call."""
+    for name, calls in search.program.calls_of.items():
+        found = search.program.definition(name)
+        if found is None or isinstance(found[1], ast.ClassDef):
+            continue
+        for parameter in parameters(found[1]) - kept:
+            given = [given_for(call, found[1], parameter) for _, call in calls]
+            if all(value in parsed or (isinstance(value, ast.Name) and value.id in kept) for value in given):
+                yield parameter
+
+
+def _may_change(node: ast.Attribute, module: Module) -> bool:
+    """Return whether an attribute may set parsed arguments: not where it is one of an imported module."""
+    is_of_import = isinstance(node.value, ast.Name) and node.value.id in module.aliases
+    return node.attr in _CHANGERS and not is_of_import

@@ -1,0 +1,43 @@
+"""What all processes of a job come to, and whether each uses a path of its own there."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import words_of
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.rank_conditions import is_for_main_process_only, is_guarded_by_rank
+
+_OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
+_DEEPEST = 4
+
+
+def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether all processes surely come to a node once one does: nothing on the way asks for the rank."""
+    if depth > _DEEPEST or is_guarded_by_rank(code, node, module):
+        return False
+    function = module.function_of(node)
+    if function is None:
+        return code.facts.has_launcher  # without one, the processes begin in a function
+    if is_for_main_process_only(function):
+        return False
+    outer = module.function_of(function)
+    if outer is not None:
+        return False  # a function inside another one, which may be handed over
+    calls = list(code.program.calls_of.get(f"{module.name}.{function.name}", ()))
+    if any(isinstance(above, ast.ClassDef) for above in module.above(function)):
+        calls = [
+            (home, call)
+            for home, call, _ in code.program.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == function.name
+        ]
+    calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
+    is_started = not calls and (function.name in code.spawned or bool(function.decorator_list))
+    return is_started or (bool(calls) and all(is_for_all(code, call, home, depth + 1) for home, call in calls))
+
+
+def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
+    """Return whether a path may be another one in each process: it names a rank, or something else of its own."""
+    return _OWN_NAME.search(words_of(code, path, module).replace("local_rank == 0", "")) is not None

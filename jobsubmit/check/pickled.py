@@ -1,0 +1,85 @@
+"""Objects in a checkpoint that torch.load refuses since torch 2.6, which loads nothing but tensors and plain values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.wrapper import is_wrapped
+from jobsubmit.common.finding import Finding
+
+_FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
+_ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
+
+
+def check_pickled(code: Code, torch_version: str | None) -> Iterator[Finding]:
+    """Yield a warning where a checkpoint holds an object, and it is loaded as if it held none.
+
+    Of an unknown version of torch it is assumed that it refuses objects.
+    """
+    if _version(torch_version) < _FIRST_STRICT or _ALLOWS & code.names:
+        return
+    loads = [
+        (module, call)
+        for module, call in code.calls("torch.load")
+        if argument(call, "weights_only") is None and not hides_arguments(call) and not _is_of_data(call)
+    ]
+    for module, call in code.calls("torch.save") if loads else ():
+        for value, kind in _objects(code, argument(call, "obj", 0), module):
+            yield Finding(
+                "warning",
+                "pickled-object",
+                loads[0][0].where(loads[0][1]),
+                f"torch 2.6 and later refuse to load this checkpoint: {module.where(value)} puts {kind} into it",
+                "save plain values instead, such as vars(args) or model.state_dict(), or load it with "
+                "weights_only=False",
+            )
+            return
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    parts = [int(part) for part in (text or "").split(".")[:2] if part.isdigit()]
+    return tuple(parts) if parts else _FIRST_STRICT
+
+
+def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the objects in what is saved, with what they are."""
+    made = last_value(saved, module) if isinstance(saved, ast.Name) else saved
+    values: list[ast.expr] = []
+    if isinstance(made, ast.Dict):
+        values = made.values
+    elif isinstance(made, ast.Call) and ast.unparse(made.func) == "dict":
+        values = [keyword.value for keyword in made.keywords]
+    elif isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
+        yield saved, "the whole model"
+    for value in values:
+        kind = _kind(code, value, module)
+        if kind:
+            yield value, kind
+
+
+def _kind(code: Code, value: ast.expr, module: Module) -> str:
+    """Return what object a value is; empty for one that is plain, or not known."""
+    if not isinstance(value, ast.Name):
+        return ""
+    if value.id in code.values.namespaces:
+        return "an argparse.Namespace" if code.line.kind == "argparse" else ""
+    made = last_value(value, module)
+    found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
+    if found is None or not isinstance(found[1], ast.ClassDef) or "torch" in ast.unparse(found[1]).partition(":")[0]:
+        return ""
+    is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in found[1].bases)
+    return "" if is_plain or _is_model(found[1]) else f"an object of {found[1].name}"
+
+
+def _is_model(definition: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith("Module") for base in definition.bases)
+
+
+def _is_of_data(load: ast.Call) -> bool:
+    text = ast.unparse(load).lower()
+    return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))

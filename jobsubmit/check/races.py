@@ -1,0 +1,84 @@
+"""Folders that all processes make at the same time, and data that all of them download."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
+from jobsubmit.check.code import Code
+from jobsubmit.check.collective_calls import CollectiveFinder
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.rank_conditions import mentions_rank
+from jobsubmit.common.finding import Finding
+
+_MAKES = ("os.makedirs", "os.mkdir")
+_FIRST = ("main_process_first", "local_main_process_first", "rank_zero_first", "torch_distributed_zero_first")
+_FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
+
+
+def check_races(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a folder that every process makes, and for data that every process downloads."""
+    if (code.processes or 0) <= 1 or not (code.facts.has_launcher or code.is_distributed):
+        return
+    yield from _folder_of_all(code)
+    if code.is_distributed and not code.has_framework:
+        yield from _download_by_all(code)
+
+
+def _folder_of_all(code: Code) -> Iterator[Finding]:
+    for module, call, name in code.reached.calls:
+        path = _folder_made(code, call, name, module)
+        if path is None or is_of_one_process(code, path, module) or _is_handled(call, module):
+            continue
+        if is_for_all(code, call, module):
+            yield Finding(
+                "warning",
+                "made-by-all",
+                module.where(call),
+                f"each of the {code.world_size} processes makes this folder: all but the first may fail with "
+                "FileExistsError, even if they looked whether it exists",
+                "pass exist_ok=True",
+            )
+            return
+
+
+def _folder_made(code: Code, call: ast.Call, name: str, module: Module) -> ast.expr | None:
+    """Return the folder that a call makes, and that must not exist."""
+    if hides_arguments(call) or code.values.of(argument(call, "exist_ok") or ast.Constant(False), module) is not False:
+        return None
+    if name in _MAKES:
+        return argument(call, "name", 0)
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not call.args
+    return call.func.value if is_method else None  # type: ignore[attr-defined] # it is an attribute
+
+
+def _is_handled(node: ast.AST, module: Module) -> bool:
+    return any(isinstance(above, ast.Try) and above.handlers for above in module.above(node))
+
+
+def _download_by_all(code: Code) -> Iterator[Finding]:
+    for module, call, name in code.reached.calls:
+        if not name.startswith(_FETCHES) or code.values.of(argument(call, "download"), module) is not True:
+            continue
+        if is_for_all(code, call, module) and not _others_wait(code, call, module):
+            yield Finding(
+                "warning",
+                "fetched-by-all",
+                module.where(call),
+                f"each of the {code.world_size} processes downloads the data, and unpacks it where others read it",
+                "download it on rank 0 first: if rank == 0: …(download=True); then dist.barrier() on all ranks",
+            )
+            return
+
+
+def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a barrier in the same function lets one rank come here first: by `if rank != 0: barrier()`."""
+    finder = CollectiveFinder(code)
+    for node in ast.walk(module.scope_of(call)):
+        if isinstance(node, ast.With) and any(name in ast.unparse(item) for item in node.items for name in _FIRST):
+            return True
+        if isinstance(node, ast.If) and mentions_rank(node.test) and next(finder.collectives(node.body, module), None):
+            return True
+    return False

@@ -1,0 +1,157 @@
+"""What a model inside DistributedDataParallel is called by: the keys of its state, and its own attributes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.wrapper import is_wrapped
+from jobsubmit.common.finding import Finding
+
+# Code that changes the keys, or does not insist on them.
+_CHANGES = frozenset(["consume_prefix_in_state_dict_if_present", "removeprefix", "module.", "_orig_mod.", "strict"])
+# What DistributedDataParallel has itself or by torch.nn.Module, beside its methods.
+_OWN = frozenset(
+    [
+        *("module", "device", "device_ids", "output_device", "process_group", "dim", "training", "reducer", "logger"),
+        *(
+            "add_module",
+            "apply",
+            "bfloat16",
+            "buffers",
+            "children",
+            "compile",
+            "cpu",
+            "cuda",
+            "double",
+            "eval",
+            "float",
+        ),
+        *("extra_repr", "forward", "get_buffer", "get_parameter", "get_submodule", "half", "ipu", "join", "join_hook"),
+        *("load_state_dict", "modules", "mtia", "named_buffers", "named_children", "named_modules", "named_parameters"),
+        *("no_sync", "parameters", "register_buffer", "register_comm_hook", "register_forward_hook", "register_module"),
+        *("register_backward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_parameter"),
+        *("register_full_backward_pre_hook", "register_load_state_dict_post_hook", "register_state_dict_post_hook"),
+        *("register_load_state_dict_pre_hook", "register_state_dict_pre_hook", "requires_grad_", "scatter", "gather"),
+        *("set_extra_state", "get_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty"),
+        *("to_kwargs", "train", "type", "will_sync_module_buffers", "xpu", "zero_grad", "dump_patches"),
+        *("call_super_init", "broadcast_buffers", "find_unused_parameters", "require_backward_grad_sync"),
+    ]
+)
+
+
+class _State(NamedTuple):
+    """A state that is saved or loaded: under which key of the checkpoint, and whether the model is wrapped."""
+
+    key: str
+    is_wrapped: bool
+    call: ast.Call
+    module: Module
+
+
+def check_wrapped_state(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a state whose keys do not fit, and an error for attributes that only the model inside has."""
+    if not code.wraps_models or code.world_size == 1:
+        return
+    yield from _other_keys(code)
+    yield from _attributes_inside(code)
+
+
+def _other_keys(code: Code) -> Iterator[Finding]:
+    if _CHANGES & (code.names | {keyword.arg for _, keyword in code.program.of(ast.keyword)}):
+        return
+    saved: dict[str, list[_State]] = {}
+    for state in _saved(code):
+        saved.setdefault(state.key, []).append(state)
+    for loaded in _loaded(code):
+        states = saved.get(loaded.key, [])
+        if states and all(state.is_wrapped is not loaded.is_wrapped for state in states):
+            saving = states[0].module.where(states[0].call)
+            yield Finding(
+                "warning",
+                "other-keys",
+                loaded.module.where(loaded.call),
+                f"the keys of this state begin with `module.`, because {saving} saves the wrapper; the model that loads "
+                "it has keys without that: torch refuses to load it"
+                if states[0].is_wrapped
+                else f"the keys of this state do not begin with `module.`, because {saving} saves the model inside the "
+                "wrapper; the wrapper that loads it has keys with that: torch refuses to load it",
+                "save and load the model inside the wrapper: model.module.state_dict()",
+            )
+            return
+
+
+def _saved(code: Code) -> Iterator[_State]:
+    for module, call, _ in code.reached.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "state_dict" or call.args or call.keywords:
+            continue
+        found = is_wrapped(code, call.func.value, module)
+        if found is not None:
+            yield _State(_key_of(call, module), found, call, module)
+
+
+def _key_of(value: ast.AST, module: Module) -> str:
+    """Return the key of a dictionary that a value is given for, if it stands in one."""
+    parent = module.parents.get(value)
+    if isinstance(parent, ast.Dict):
+        key = parent.keys[parent.values.index(value)] if value in parent.values else None
+        return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    if isinstance(parent, ast.keyword):
+        return parent.arg or ""
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        return str(target.slice.value)
+    return ""
+
+
+def _loaded(code: Code) -> Iterator[_State]:
+    for module, call, _ in code.reached.calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict" or len(call.args) != 1:
+            continue
+        key = _key_read(call.args[0], module)
+        found = is_wrapped(code, call.func.value, module) if key is not None else None
+        if key is not None and found is not None:
+            yield _State(key, found, call, module)
+
+
+def _key_read(given: ast.expr, module: Module) -> str | None:
+    """Return the key of a checkpoint that is read: empty for the whole of it; None if it is not a checkpoint."""
+    if isinstance(given, ast.Name):
+        made = last_value(given, module)
+        return None if made is None or isinstance(made, ast.Name) else _key_read(made, module)
+    if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Constant):
+        return str(given.slice.value)
+    is_load = isinstance(given, ast.Call) and ast.unparse(given.func).rpartition(".")[2] == "load"
+    return "" if is_load else None
+
+
+def _attributes_inside(code: Code) -> Iterator[Finding]:
+    """Yield an error for an attribute of the model that is asked of the wrapper, which has none of that name."""
+    members = set(code.program.methods) | {
+        store.attr
+        for stores in code.program.attribute_stores.values()
+        for _, store in stores
+        if isinstance(store.value, ast.Name) and store.value.id == "self"
+    }
+    given = {
+        store.attr
+        for stores in code.program.attribute_stores.values()
+        for _, store in stores
+        if not isinstance(store.value, ast.Name) or store.value.id != "self"
+    }
+    for module, node in code.program.of(ast.Attribute):
+        is_candidate = isinstance(node.ctx, ast.Load) and node.attr in members - given - _OWN - code.texts
+        if is_candidate and code.reached.of(node, module) and is_wrapped(code, node.value, module):
+            yield Finding(
+                "error" if code.reached.is_sure(node, module) else "warning",
+                "wrapped-attribute",
+                module.where(node),
+                f"{ast.unparse(node.value)} is the wrapper DistributedDataParallel here, which has no attribute "
+                f"{node.attr}: the model inside has",
+                f"use {ast.unparse(node.value)}.module.{node.attr}",
+            )
+            return

@@ -1,0 +1,130 @@
+"""Whether a variable holds a model inside DistributedDataParallel, or the model itself, where it is used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import Reach, given_for
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
+from jobsubmit.check.program.values import assigned_to, parameters
+
+_DEEPEST = 6
+_SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
+_MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
+
+
+def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool | None:
+    """Return whether an expression is a wrapped model (True), or one that is not (False); None if it is not clear."""
+    if depth > _DEEPEST:
+        return None
+    found: bool | None = None
+    match node:
+        case ast.Name():
+            found = _variable(code, node, module, depth + 1)
+        case ast.Attribute(value=ast.Name(id="self")):
+            found = _attribute(code, node, module, depth + 1)
+        case ast.Attribute(attr="module"):
+            found = False if is_wrapped(code, node.value, module, depth + 1) else None
+        case ast.Call():
+            found = _result(code, node, module, depth + 1)
+        case ast.IfExp():
+            truth = code.values.truth(node.test, module)
+            if truth is not None:
+                found = is_wrapped(code, node.body if truth else node.orelse, module, depth + 1)
+    return found
+
+
+def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | None:
+    """Return the same for what a call returns."""
+    name = code.program.name_of(call.func, module)
+    if is_ddp(name):
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_MODEL:
+        return is_wrapped(code, call.func.value, module, depth)
+    found = code.program.definition(name)
+    if found is None:
+        return False if name.startswith(_MODELS) else None
+    home, definition = found
+    if isinstance(definition, ast.ClassDef):
+        return False
+    returned = [one.value for one in ast.walk(definition) if isinstance(one, ast.Return) and one.value is not None]
+    return _agreed(is_wrapped(code, value, home, depth) for value in returned)
+
+
+def _variable(code: Code, name: ast.Name, module: Module, depth: int) -> bool | None:
+    for scope in (*(above for above in module.above(name) if isinstance(above, FUNCTIONS)), module.tree):
+        stores = module.stores.get((scope, name.id), ())
+        if isinstance(scope, FUNCTIONS) and name.id in parameters(scope) and not stores:
+            return _agreed(is_wrapped(code, given, home, depth) for home, given in _given(code, scope, name.id, module))
+        if stores:
+            is_before = scope is module.scope_of(name)
+            return _last_set(
+                code, [store for store in stores if not is_before or _is_before(store, name, module)], module, depth
+            )
+    return None
+
+
+def _given(code: Code, function: Function, parameter: str, module: Module) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield what each call of a function gives for a parameter."""
+    for home, call in code.program.calls_of.get(f"{module.name}.{function.name}", ()):
+        if code.reached.of(call, home):
+            yield home, given_for(call, function, parameter) or ast.Constant(None)
+
+
+def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> bool | None:
+    """Return the same for an attribute of an object, set in one method of its class."""
+    owner = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+    stores = [
+        store
+        for home, store in code.program.attribute_stores.get(node.attr, ())
+        if home is module and owner in set(home.above(store)) and ast.unparse(store.value) == "self"
+    ]
+    setters = {module.function_of(store) for store in stores}
+    if owner is None or len(setters) != 1:
+        return None
+    setter, own = setters.pop(), module.function_of(node)
+    use: ast.AST | None = node
+    if own is not setter:  # the setter may call the method of the use before it has set all
+        calls = (one for one in ast.walk(setter) if isinstance(one, ast.Call)) if setter else ()
+        names = (one for one in calls if own is not None and ast.unparse(one.func) == f"self.{own.name}")
+        use = next(names, None)
+    before = [store for store in stores if use is None or _is_before(store, use, module)]
+    return _last_set(code, before, module, depth)
+
+
+def _last_set(code: Code, stores: Iterable[ast.expr], module: Module, depth: int) -> bool | None:
+    """Return the same for the last of the places that set something; None if it may not be executed."""
+    reached = [store for store in stores if code.reached.of(store, module)]
+    last = max(reached, key=lambda store: (store.lineno, store.col_offset), default=None)
+    value = assigned_to(last, module) if last is not None else None
+    if last is None or value is None:
+        return None
+    found = is_wrapped(code, value, module, depth)
+    if code.reached.of(last, module) is Reach.SURELY or _is_unconditional(last, module):
+        return found
+    earlier = _last_set(code, [store for store in reached if store is not last], module, depth)
+    return found if found == earlier else None
+
+
+def _is_unconditional(node: ast.AST, module: Module) -> bool:
+    """Return whether nothing in the same function decides whether a node is executed."""
+    for above in module.above(node):
+        if isinstance(above, (ast.If, ast.IfExp, ast.Try, ast.For, ast.While)):
+            return False
+        if isinstance(above, FUNCTIONS):
+            return True
+    return True
+
+
+def _is_before(store: ast.expr, use: ast.AST, module: Module) -> bool:
+    """Return whether something is set before it is used, and not by the statement that uses it."""
+    place = (getattr(use, "lineno", 0), getattr(use, "col_offset", 0))
+    return (store.lineno, store.col_offset) < place and module.parents.get(store) not in set(module.above(use))
+
+
+def _agreed(found: Iterable[bool | None]) -> bool | None:
+    """Return what all of some answers say; None where they differ."""
+    answers = set(found)
+    return answers.pop() if len(answers) == 1 else None

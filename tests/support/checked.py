@@ -1,0 +1,26 @@
+"""A program of a few lines, checked as the code of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.run import check_code
+from jobsubmit.config import BUILT_IN
+from jobsubmit.plan import launch_plan as planning
+from jobsubmit.spec.loader import load_mapping
+
+TWO = {"nodes": 2, "nproc_per_node": 2}
+
+
+def found(folder: Path, text: str, **fields: Any) -> set[str]:
+    """Check a program; return what is wrong with it, by the names of the checks."""
+    (folder / "train.py").write_text(text)
+    spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}
+    spec |= {} if "command" in fields else {"boot_file": "train.py"}
+    spec |= fields
+    if "command" in fields:
+        del spec["mode"]
+    findings = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder))
+    return {finding.check for finding in findings if finding.level in ("error", "warning")}

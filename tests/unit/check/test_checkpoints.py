@@ -1,0 +1,269 @@
+"""Mistakes with checkpoints, wrapped models and files: found in the program that has them, not in the right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import found
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
+AGAIN = {"restarts": {"max": 1}}
+
+RESUMED = """
+import argparse, os, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1)
+        {layer}
+    def forward(self, x):
+        return self.head(x)
+    def scale(self):
+        return 2
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="{out}")
+    parser.add_argument("--lr", type=float, default=0.1)
+    return parser.parse_args()
+def save(path, model, optimizer, args):
+    torch.save({{"net": {saved}, "optimizer": optimizer.state_dict(), "args": {args}}}, path)
+def main(args):
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    {folder}
+    model = Net().cuda()
+    path = os.path.join(args.out, "last.pt")
+    state = None
+    if os.path.exists(path):
+        state = torch.load(path, map_location="cpu")
+        model.load_state_dict(state["net"])
+    model = DDP(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    for step in range(10):
+        model(torch.rand(8, 4).cuda()).mean().backward()
+        optimizer.step()
+        {step}
+        if dist.get_rank() == 0:
+            save(path, model, optimizer, args)
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    main(parse())
+"""
+RIGHT = {
+    "layer": "pass",
+    "out": "/shared/run",
+    "saved": "model.module.state_dict()",
+    "args": "vars(args)",
+    "folder": "pass",
+    "step": "pass",
+}
+
+DOWNLOADED = """
+import torch, torch.distributed as dist
+from torchvision import datasets
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+{fetch}
+dist.destroy_process_group()
+"""
+
+EVALUATED = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+def loaders(data):
+    sampler = DistributedSampler(data, shuffle=False)
+    train = DataLoader(data, 8, sampler=DistributedSampler(data))
+    return train, DataLoader(data, 8{sampler})
+def validate(net, loader):
+    correct = torch.zeros(1)
+    for x, in loader:
+        correct += (net(x) > 0).sum()
+    {add}
+    return 100.0 * correct / len(loader.dataset)
+dist.init_process_group("gloo")
+net = DistributedDataParallel(torch.nn.Linear(4, 1))
+train, test = loaders(TensorDataset(torch.rand(64, 4)))
+print(validate(net, test))
+dist.destroy_process_group()
+"""
+
+STREAM = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+class Shards(IterableDataset):
+    def __init__(self, shards): self.shards = shards
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        {divide}
+        for shard in self.shards[first::step]: yield from torch.load(shard)
+dist.init_process_group("gloo")
+net = DistributedDataParallel(torch.nn.Linear(4, 1))
+for x in DataLoader(Shards(["a", "b"]), 8):
+    net(x).mean().backward()
+dist.destroy_process_group()
+"""
+
+ACCELERATED = """
+from accelerate import Accelerator
+accelerator = Accelerator(gradient_accumulation_steps={steps})
+net, loader = accelerator.prepare(make(), data())
+for x in loader:
+    {accumulate}
+        accelerator.backward(net(x).mean())
+"""
+
+TRAINER = "from transformers import Trainer\ntrainer = Trainer()\n"
+
+LIGHTNING = """
+import lightning as L, os
+trainer = L.Trainer(devices=2, num_nodes=int(os.environ["NNODES"]))
+trainer.fit(make())
+{save}
+"""
+
+
+def resumed(**changes: str) -> str:
+    return RESUMED.format(**{**RIGHT, **changes})
+
+
+def fetched(text: str) -> str:
+    return DOWNLOADED.format(fetch=text)
+
+
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("other-keys", resumed(saved="model.state_dict()"), resumed(), {}),
+    (
+        "other-keys",
+        resumed().replace("model = Net().cuda()", "model = DDP(Net().cuda())").replace("model = DDP(model)", "pass"),
+        resumed(saved="model.state_dict()")
+        .replace("model = Net().cuda()", "model = DDP(Net().cuda())")
+        .replace("model = DDP(model)", "pass"),
+        {},
+    ),
+    ("wrapped-attribute", resumed(step="print(model.scale())"), resumed(step="print(model.module.scale())"), {}),
+    ("pickled-object", resumed(args="args"), resumed(), {}),
+    ("pickled-object", resumed(args="args"), resumed(args="args"), {"torch_version": "2.5"}),
+    ("unused-parameters", resumed(layer="self.extra = torch.nn.Linear(4, 4)"), resumed(layer="self.extra = 4"), {}),
+    (
+        "made-by-all",
+        resumed(folder="if not os.path.exists(args.out): os.makedirs(args.out)"),
+        resumed(folder="os.makedirs(args.out, exist_ok=True)"),
+        {},
+    ),
+    (
+        "made-by-all",
+        resumed(folder="os.mkdir(args.out)"),
+        resumed(folder="if dist.get_rank() == 0: os.mkdir(args.out)"),
+        {},
+    ),
+    ("no-checkpoint", resumed(out="runs"), resumed(), AGAIN),
+    (
+        "lost-checkpoint",
+        resumed(out="runs"),
+        resumed(),
+        {"backend": PODS, "checkpoint_dir": {"uri": "/mnt/x", "as": "env"}},
+    ),
+    (
+        "fetched-by-all",
+        fetched('datasets.CIFAR10("data", download=True)'),
+        fetched('if rank != 0: dist.barrier()\ndatasets.CIFAR10("data", download=True)\nif rank == 0: dist.barrier()'),
+        {},
+    ),
+    (
+        "fetched-by-all",
+        fetched('datasets.CIFAR10("data", download=True)'),
+        fetched('datasets.CIFAR10("data", download=rank == 0)'),
+        {},
+    ),
+    (
+        "part-as-whole",
+        EVALUATED.format(sampler=", sampler=sampler", add="pass"),
+        EVALUATED.format(sampler=", sampler=sampler", add="dist.all_reduce(correct)"),
+        {},
+    ),
+    (
+        "part-as-whole",
+        EVALUATED.format(sampler=", sampler=sampler", add="pass"),
+        EVALUATED.format(sampler="", add="pass"),  # each process sees all of it
+        {},
+    ),
+    (
+        "no-sampler",
+        STREAM.format(divide="pass"),
+        STREAM.format(divide="first, step = first + dist.get_rank() * step, step * dist.get_world_size()"),
+        {},
+    ),
+    (
+        "never-accumulated",
+        ACCELERATED.format(steps=4, accumulate="if True:"),
+        ACCELERATED.format(steps=4, accumulate="with accelerator.accumulate(net):"),
+        {},
+    ),
+    (
+        "never-accumulated",
+        ACCELERATED.format(steps=4, accumulate="if True:"),
+        ACCELERATED.format(steps=1, accumulate="if True:"),
+        {},
+    ),
+    (
+        "spread-over-all",
+        'from transformers import AutoModel\nAutoModel.from_pretrained("/m", device_map="auto")\n',
+        'from transformers import AutoModel\nAutoModel.from_pretrained("/m", device_map={"": 0})\n',
+        {"backend": SLURM},
+    ),
+    (
+        "rank-0-collective",
+        LIGHTNING.format(save='if trainer.is_global_zero: trainer.save_checkpoint("/a")'),
+        LIGHTNING.format(save='trainer.save_checkpoint("/a")'),
+        {},
+    ),
+    (
+        "rank-0-collective",
+        TRAINER + "if trainer.is_world_process_zero(): trainer.evaluate()\n",
+        TRAINER + "trainer.evaluate()\n",
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "right", "fields"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)]
+)
+def test_a_mistake_is_found_where_it_is(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **({} if check == "pickled-object" else fields))
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_command_that_passes_the_checkpoints_on(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--out')\np.parse_args()\n"
+    fields = {"checkpoint_dir": {"uri": "/shared/run", "as": "env"}}
+    shell = 'exec python train.py --out "$JOBSUBMIT_CHECKPOINT_DIR"'
+    assert "no-checkpoint" not in found(tmp_path, text, command=["bash", "-c", shell], **fields)
+    assert "no-checkpoint" in found(tmp_path, text, command=["bash", "-c", "exec python train.py"], **fields)
+
+
+def test_models_looked_up_by_name_do_not_hide_the_arguments(tmp_path: Path) -> None:
+    text = "import argparse, torch.distributed as dist, torchvision.models as models\n"
+    text += "p = argparse.ArgumentParser()\np.add_argument('--url', default='tcp://127.0.0.1:23456')\n"
+    text += "p.add_argument('--arch', default='resnet50')\n"
+    text += "def main(options):\n    models.__dict__[options.arch]()\n"
+    text += "    dist.init_process_group('gloo', init_method=options.url, world_size=2, rank=0)\n"
+    text += "main(p.parse_args())\n"
+    assert "fixed-master" in found(tmp_path, text, mode="spawn")
+
+
+def test_a_loop_variable_named_like_the_parser_is_none(tmp_path: Path) -> None:
+    text = "import argparse, torch\ndef parse():\n    p = argparse.ArgumentParser()\n    p.add_argument('--lr')\n"
+    text += "    return p.parse_args()\nparse()\nnet = torch.nn.Linear(1, 1)\n"
+    text += "for p in net.parameters():\n    p.grad.copy_(torch.clone(p))\n"
+    assert "argument-unknown" in found(tmp_path, text, hyperparameters={"rate": 1})
