@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
@@ -40,6 +40,30 @@ _OTHER_NAMES = {
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
+# Modules that come with other packages, or are part of what a node has for PyTorch.
+_COME_ALONG = frozenset(
+    [
+        *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "triton", "apex", "transformer_engine"),
+        *("flash_attn", "deepspeed", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
+        *(
+            "numpy",
+            "scipy",
+            "sklearn",
+            "joblib",
+            "pandas",
+            "pyarrow",
+            "numba",
+            "matplotlib",
+            "PIL",
+            "networkx",
+            "sympy",
+        ),
+        *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "rich", "six"),
+        *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "torchmetrics", "lightning_utilities"),
+        *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "dateutil", "pytz", "attr"),
+        *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
+    ]
+)
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
@@ -61,9 +85,10 @@ def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
 def check_packages(
     code: Code, bundle: Bundle, requirements: str | None, find_missing: FindMissing | None
 ) -> Iterator[Finding]:
-    """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks."""
-    if find_missing is None:
-        return
+    """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
+
+    Where that Python is not known, yield a warning for one that the requirements do not name, if they name others.
+    """
     search = _Search(code, bundle)
     places: dict[str, str] = {}
     for module in code.program.modules.values():
@@ -72,6 +97,9 @@ def check_packages(
                 if code.reached.is_sure(node, module):
                     for top in search.packages(node):
                         places.setdefault(top, module.where(node))
+    if find_missing is None:
+        yield from _not_named(search, places, requirements)
+        return
     for top in sorted(find_missing(places)) if places else ():
         if not search.is_in_file(requirements, top):
             hint = (
@@ -79,6 +107,22 @@ def check_packages(
                 "package may have another name than its module (cv2: opencv-python)"
             )
             yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
+
+
+def _not_named(search: _Search, places: Mapping[str, str], requirements: str | None) -> Iterator[Finding]:
+    if requirements is None:
+        return
+    named = {top for top in places if search.is_in_file(requirements, top)}
+    if not named:
+        return
+    for top in sorted(places.keys() - named - _COME_ALONG):
+        yield Finding(
+            "warning",
+            "packages",
+            places[top],
+            f"{requirements} does not name a package for module {top}",
+            "add its package, unless the nodes' Python has it already",
+        )
 
 
 class _Search:
@@ -142,7 +186,8 @@ class _Search:
         )
         is_open = any(line.strip().startswith(("-r", "-e", ".", "git+", "http")) for line in text.splitlines())
         names = {re.split(r"[^a-z0-9_.-]", line.strip().lower())[0].replace("-", "_") for line in text.splitlines()}
-        return is_open or top.lower() in names or _OTHER_NAMES.get(top, "") in names
+        own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
+        return is_open or any(one in name or name in one for one in own for name in names if name)
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding]:
         if module.name == MAIN:

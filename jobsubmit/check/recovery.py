@@ -90,17 +90,18 @@ def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     restarts = plan.restarts is not None and plan.restarts.max > 0
     if not (restarts or plan.backend.uses_containers) or not _starts_in_code(code, plan):
         return
-    places = list(_places(code))
-    beginnings = [beginning_of(code, path, module) for module, path in places]
-    if not places or not all(map(_is_relative, beginnings)):
+    places = [(module.where(path), beginning_of(code, path, module)) for module, path in _places(code)]
+    if {"HfArgumentParser", "TrainingArguments"} <= code.names:
+        places.append(("hyperparameters", str(code.values.arguments.get("output_dir") or "")))
+    if not places or not all(_is_relative(path) for _, path in places):
         return
-    module, path = places[0]
+    where, path = places[0]
     why = "it is gone after a restart" if restarts else "it is gone when the job has ended"
     yield Finding(
         "warning" if restarts or plan.mounts else "hint",
         "no-checkpoint" if restarts else "lost-checkpoint",
-        module.where(path),
-        f"checkpoints go to {beginnings[0]}, below the code directory of the node: {why}",
+        where,
+        f"checkpoints go to {path}, below the code directory of the node: {why}",
         "save them to checkpoint_dir: read the path from JOBSUBMIT_CHECKPOINT_DIR, or declare --checkpoint_dir",
     )
 

@@ -75,8 +75,8 @@ def _other_keys(code: Code) -> Iterator[Finding]:
                 "warning",
                 "other-keys",
                 loaded.module.where(loaded.call),
-                f"the keys of this state begin with `module.`, because {saving} saves the wrapper; the model that loads "
-                "it has keys without that: torch refuses to load it"
+                f"the keys of this state begin with `module.`, because {saving} saves the wrapper; the model that "
+                "loads it has keys without that: torch refuses to load it"
                 if states[0].is_wrapped
                 else f"the keys of this state do not begin with `module.`, because {saving} saves the model inside the "
                 "wrapper; the wrapper that loads it has keys with that: torch refuses to load it",

@@ -262,6 +262,24 @@ def test_models_looked_up_by_name_do_not_hide_the_arguments(tmp_path: Path) -> N
     assert "fixed-master" in found(tmp_path, text, mode="spawn")
 
 
+def test_a_package_that_the_requirements_do_not_name(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("opencv-python-headless\nwandb>=0.15\n")
+    text = "import cv2, wandb, torch, yaml\n"
+    fields = {"requirements": "requirements.txt", "backend": SLURM}
+    assert "packages" not in found(tmp_path, text, **fields)
+    assert "packages" in found(tmp_path, text + "import einops\n", **fields)
+    assert "packages" not in found(tmp_path, text + "import einops\n", backend=SLURM)
+    assert "packages" not in found(tmp_path, "import einops\n", **fields)  # they may be for something else
+
+
+def test_a_trainer_that_saves_beside_the_code(tmp_path: Path) -> None:
+    text = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+    text += "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+    text += "Trainer(args=args).train(resume_from_checkpoint=True)\n"
+    assert "no-checkpoint" in found(tmp_path, text, hyperparameters={"output_dir": "out"}, restarts={"max": 1})
+    assert "no-checkpoint" not in found(tmp_path, text, hyperparameters={"output_dir": "/x"}, restarts={"max": 1})
+
+
 def test_a_loop_variable_named_like_the_parser_is_none(tmp_path: Path) -> None:
     text = "import argparse, torch\ndef parse():\n    p = argparse.ArgumentParser()\n    p.add_argument('--lr')\n"
     text += "    return p.parse_args()\nparse()\nnet = torch.nn.Linear(1, 1)\n"
