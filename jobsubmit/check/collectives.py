@@ -37,7 +37,9 @@ def check_collectives(code: Code) -> Iterator[Finding]:
 
 def _gradients(code: Code) -> Iterator[Finding]:
     reduced = [
-        (module, call) for module, call in code.calls(_ALL_REDUCE) if _is_gradient(argument(call, "tensor", 0), module)
+        (module, call)
+        for module, call in code.calls(_ALL_REDUCE)
+        if _is_gradient(argument(call, "tensor", 0), module) and not _is_of_function(call, module)
     ]
     wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
@@ -66,6 +68,12 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def _is_of_function(node: ast.AST, module: Module) -> bool:
+    """Return whether a node is in a torch.autograd.Function: the gradients there are those of activations."""
+    owners = (above for above in module.above(node) if isinstance(above, ast.ClassDef))
+    return any(ast.unparse(base).endswith("Function") for owner in owners for base in owner.bases)
 
 
 def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from jobsubmit.jobs.records import JobRecord, find_job
 from jobsubmit.metrics.collection import Metrics, Series
 from jobsubmit.metrics.model import Point, Progress
 from jobsubmit.metrics.observations import observe
-from jobsubmit.metrics.reader import Reading, Source
+from jobsubmit.metrics.source_reader import Reading, Source
 from jobsubmit.report.training_text import duration_text
 
 _COLUMNS = ("time", "node", "rank", "name", "epoch", "step", "value")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from jobsubmit.metrics.model import Point, Progress
-from jobsubmit.metrics.reader import MetricsReader, Reading, Source
+from jobsubmit.metrics.reader import MetricsReader
+from jobsubmit.metrics.source_reader import Reading, Source
 
 _MOST_POINTS, _MOST_SERIES = 10_000, 2000
 

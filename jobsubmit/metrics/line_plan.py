@@ -106,6 +106,12 @@ class LinePlan:
     description: str = ""
     step_unit: int = 1
     form: str = ""
+    is_indented: bool = False
+
+    @cached_property
+    def is_headline_of_block(self) -> bool:
+        """Return whether the results of its counter may stand on the lines below."""
+        return self.is_headline and not any(words.is_result(figure.name) for figure in self.figures)
 
     @cached_property
     def is_about_something_else(self) -> bool:
@@ -205,6 +211,7 @@ class _Planner:
             description,
             self._unit_of(self.found.get("step")),
             "\0".join(" ".join(text.split()) for text in self.template),
+            self.template[0].startswith(("  ", "\t")),
         )
 
     def _unit_of(self, place: int | None) -> int:

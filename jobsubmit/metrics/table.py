@@ -14,7 +14,7 @@ _CELL = re.compile(
     re.IGNORECASE,
 )
 _BAR = re.compile(r"\s\d+%(?:\|[^|]*\||\s*[━╸╺─]+)\s*(\d+)/(\d+)\b.*")
-_NO_FIGURE = re.compile(
+NO_FIGURE = re.compile(
     r"class|images?|instances|labels|targets|size|img_?size|time|date|dur|wall|#|e|best|elapsed\w*|total_\w+"
 )
 _NUMBER = re.compile(r"(?<![A-Za-z0-9@-])\d")
@@ -81,7 +81,7 @@ def read_row(columns: tuple[str, ...], text: str) -> Row | None:
             row = row._replace(epoch=value, epochs=total, is_counted=True)
         elif words.is_step(name):
             row = row._replace(step=value, steps=total, is_counted=True)
-        elif not _NO_FIGURE.fullmatch(name) and not words.is_setting(name) and total is None:
+        elif not NO_FIGURE.fullmatch(name) and not words.is_setting(name) and total is None:
             row.figures[name] = value
     return row
 

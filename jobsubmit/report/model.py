@@ -10,7 +10,7 @@ from jobsubmit.backends.models import JobStatus
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState
 from jobsubmit.jobs.records import JobRecord
 from jobsubmit.metrics.model import Progress
-from jobsubmit.metrics.reader import Source
+from jobsubmit.metrics.source_reader import Source
 from jobsubmit.report.curves import Curve
 from jobsubmit.report.goodput import Goodput
 from jobsubmit.report.job_phases import Mark, Phase

@@ -619,3 +619,11 @@ def test_what_an_installed_package_of_the_code_does_is_not_known(tmp_path: Path)
     assert "no-init" not in found(tmp_path, "", boot_file="scripts/run.py")
     (tmp_path / "scripts/run.py").write_text(text.replace("{}", "json"))
     assert "no-init" in found(tmp_path, "", boot_file="scripts/run.py")
+
+
+def test_the_backward_of_a_function_does_not_average_gradients(tmp_path: Path) -> None:
+    function = "class Gather(torch.autograd.Function):\n    @staticmethod\n    def backward(ctx, *grads):\n"
+    function += "        stacked = torch.stack(grads)\n        dist.all_reduce(stacked)\n        return stacked[0]\n"
+    text = function.join(ddp("x = Gather.apply(x)").split("dist.init", 1)).replace("class", "class", 1)
+    text = text.replace("return stacked[0]\n_process", "return stacked[0]\ndist.init_process")
+    assert {"double-averaging", "sum-not-divided"}.isdisjoint(found(tmp_path, text))

@@ -84,6 +84,62 @@ def test_a_table_gives_its_columns() -> None:
     assert values(metrics) == {"loss": [2.5, 2.25], "lr": [0.001, 0.002]}
 
 
+def points(metrics: Metrics) -> dict[str, list[tuple[float | None, int | None, float]]]:
+    return {series.name: [(p.epoch, p.step, p.value) for p in series.points] for series in metrics.series()}
+
+
+def test_a_box_is_read_as_one_line() -> None:
+    rule = "-" * 24
+    boxes = [
+        [
+            rule,
+            "| train/      |          |",
+            f"|    loss     | {loss}  |",
+            f"|    step     | {step}  |",
+            "| kl | 0.5 |",
+            rule,
+        ]
+        for step, loss in ((0, 2.5), (10, 2.25))
+    ]
+    metrics = read("starts", *boxes[0], "saving model 0", *boxes[1])
+    assert points(metrics) == {"loss": [(None, 0, 2.5), (None, 10, 2.25)], "kl": [(None, 0, 0.5), (None, 10, 0.5)]}
+    (progress,) = metrics.progress().values()
+    assert progress.step == 10
+
+
+def test_a_box_without_a_counter_or_a_result_is_none() -> None:
+    rule = "-" * 24
+    assert not values(read(*[rule, "| lr | 0.5 |", "| step_size | 3 |", rule] * 3))
+    assert not values(read(rule, "| step | 5 |", "| files | 3 |", rule))
+    lines = ("| loss | 0.5 |", "Traceback", "step 1 loss 2", "step 2 loss 1")
+    assert values(read(rule, *lines)) == values(read(*lines))  # one that does not end
+
+
+def test_the_lines_of_a_block_have_the_counters_of_its_headline() -> None:
+    metrics = read(
+        *("Epoch 1/30 (21.4s)", "    train:  loss=0.5  dice=0.25", "    valid:  loss=0.75  dice=0.125", "* new best"),
+        *("Epoch 2/30 (21.4s)", "    train:  loss=0.25  dice=0.5", "    valid:  loss=0.5  dice=0.25"),
+    )
+    found = points(metrics)
+    assert found["loss"] == [(1, None, 0.5), (2, None, 0.25)]
+    assert found["valid_loss"] == [(1, None, 0.75), (2, None, 0.5)]
+
+
+def test_a_headline_counts_for_the_next_line_only() -> None:
+    metrics = read("Epoch 1/3", "41s - loss: 0.5", "loss: 0.25", "Epoch 2/3", "40s - loss: 0.125")
+    assert points(metrics)["loss"][0] == (1, None, 0.5)
+    assert points(metrics)["loss"][-1] == (2, None, 0.125)
+    assert (1, None, 0.25) not in points(metrics)["loss"]
+
+
+def test_lines_below_a_line_with_a_loss_are_about_something_else() -> None:
+    line = " iteration {0}/ 100 | lm loss: 2.{0} |"
+    metrics = read(
+        line.format(1), "    forward-backward: (1.5, 2.5)", line.format(2), "    forward-backward: (1.5, 2.5)"
+    )
+    assert set(values(metrics)) == {"lm_loss"}
+
+
 def test_each_rank_has_its_own_series() -> None:
     metrics = Metrics()
     for step in (1, 2):
