@@ -27,7 +27,10 @@ def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
     if outer is not None:
         return False  # a function inside another one, which may be handed over
     calls = list(code.program.calls_of.get(f"{module.name}.{function.name}", ()))
-    if any(isinstance(above, ast.ClassDef) for above in module.above(function)):
+    owner = next((above for above in module.above(function) if isinstance(above, ast.ClassDef)), None)
+    if owner is not None and function.name == "__init__":
+        calls = list(code.program.calls_of.get(f"{module.name}.{owner.name}", ()))
+    elif owner is not None:
         calls = [
             (home, call)
             for home, call, _ in code.program.calls

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.values import parameters
 from jobsubmit.check.rank_conditions import mentions_rank, zero_side
 
 _NAMES = frozenset(
@@ -129,7 +130,11 @@ class CollectiveFinder:
         return self.known[function]
 
     def _method(self, target: ast.Attribute, variable: str, module: Module) -> tuple[Module, Function] | None:
-        """Return the method that a variable's object has, where the class of the object is known."""
+        """Return the method that a variable's object has, where the class of the object is known, or the only one."""
+        function = module.function_of(target)
+        methods = self.code.program.methods.get(target.attr, ())
+        if function is not None and variable in parameters(function) and len(methods) == 1:
+            return methods[0][0], methods[0][2]  # the only class that has it
         made = module.assigned_calls.get(variable, ())
         found = (
             self.code.program.definition(self.code.program.name_of(made[0].func, module)) if len(made) == 1 else None

@@ -10,6 +10,7 @@ from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.values import assigned_to
 from jobsubmit.check.rank_zero import check_rank_zero
 from jobsubmit.check.sampler import check_sampler
 from jobsubmit.check.some_ranks import check_some_ranks
@@ -21,6 +22,7 @@ _BY_SIZE, _IS_SIZE = re.compile(rf"{_SIZES}|grad", re.IGNORECASE), re.compile(_S
 _CHOICE = re.compile(r"ddp|dist|parallel|manual|averag|sync|accum|mode|backend|strategy|reduce|wrap|local|step|iter")
 _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(?:norm|clip)\w*|clip_grad\w*")
 _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
+_WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
@@ -43,6 +45,7 @@ def _gradients(code: Code) -> Iterator[Finding]:
     ]
     wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
+        yield from _divided_again(code, wrapped)
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
@@ -68,6 +71,71 @@ def _gradients(code: Code) -> Iterator[Finding]:
             "the gradients are summed over all processes and never divided: they are world_size times too large",
             "divide by dist.get_world_size(), or use op=dist.ReduceOp.AVG (NCCL)",
         )
+
+
+def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> Iterator[Finding]:
+    """Yield a warning where gradients that DistributedDataParallel has averaged, or the loss, are divided once more."""
+    if not any(code.reached.is_sure(call, module) for module, call in wrapped):
+        return
+    for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
+        divided, by = _division(node)
+        if divided is None or by is None or not code.reached.of(node, module):
+            continue
+        is_gradient = isinstance(divided, ast.Attribute) and divided.attr == "grad"
+        if (is_gradient or _is_backward(node, module)) and _is_world_size(code, by, module):
+            yield Finding(
+                "warning",
+                "divided-again",
+                module.where(node),
+                f"DistributedDataParallel already divides the gradients by the number of processes: "
+                f"{ast.unparse(node)} makes them too small",
+                "remove the division",
+            )
+            return
+
+
+def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether an expression is the number of all processes, and is not computed from it."""
+    if depth > _DEEPEST:
+        return False
+    if _WORLD.search(ast.unparse(node)) and not isinstance(node, ast.BinOp):
+        return True
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
+        return _is_world_size(code, node.args[0], module, depth + 1)
+    values: list[tuple[Module, ast.AST | None]] = []
+    if isinstance(node, ast.Name):
+        values = [(module, code.values.assigned(node, module))]
+    elif isinstance(node, ast.Attribute):
+        values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
+    return bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values)
+
+
+def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """Return what is divided by what: `a / b`, `a /= b`, `a.div_(b)`."""
+    match node:
+        case ast.BinOp(op=ast.Div()):
+            return node.left, node.right
+        case ast.AugAssign(op=ast.Div()):
+            return node.target, node.value
+        case ast.Call(func=ast.Attribute(attr="div_" | "div", value=divided), args=[by]):
+            return divided, by
+    return None, None
+
+
+def _is_backward(node: ast.AST, module: Module) -> bool:
+    """Return whether backward() is called on a node, or on the variable that it is assigned to in this function."""
+    parent = module.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "backward"
+    if isinstance(node, ast.AugAssign):
+        parent = node
+    target: ast.expr | None = parent.target if isinstance(parent, ast.AugAssign) else None
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        target = parent.targets[0]
+    return isinstance(target, ast.Name) and any(
+        isinstance(one, ast.Attribute) and one.attr == "backward" and ast.unparse(one.value) == target.id
+        for one in ast.walk(module.scope_of(node))
+    )
 
 
 def _is_of_function(node: ast.AST, module: Module) -> bool:

@@ -168,7 +168,8 @@ def _fixed(code: Code) -> Iterator[Finding]:
     placed = [(module, call, _device_of(call, name)) for module, call, name in calls]
     mapped = [(module, call, _mapped_device(code, call, module)) for module, call, _ in code.reached.calls]
     for module, call, node in (*placed, *mapped):
-        value = code.values.of(node, module) if node is not None else UNKNOWN
+        is_rank = node is not None and "rank" in ast.unparse(node)  # the launcher gives it, whatever its default is
+        value = code.values.of(node, module) if node is not None and not is_rank else UNKNOWN
         if node is not None and _is_one_device(value):
             yield Finding(
                 "error" if code.reached.is_sure(call, module) else "warning",
@@ -350,6 +351,7 @@ def _places_by_rank(code: Code) -> bool:
             name = ast.unparse(chosen) if chosen is not None else ""
             is_written = isinstance(chosen, ast.Constant) or chosen is None
             is_written = is_written or _DEVICE.fullmatch(_device_text(code, chosen, module)) is not None
+            is_written = is_written or ("rank" not in name and _is_one_device(code.values.of(chosen, module)))
             is_rank = "rank" in name or "gpu" in name or "device_id" in name or "local" in name
             is_set = isinstance(node.func, ast.Attribute) and node.func.attr == "set_device" and name != "device"
             if not is_written and (is_rank or (is_set and code.values.of(chosen, module) is UNKNOWN)):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
 from jobsubmit.common.finding import Finding
 
 _NEEDS = tuple(
@@ -17,6 +17,7 @@ _NEEDS = tuple(
     for name in ("get_rank", "get_world_size", "barrier", "all_reduce", "broadcast", "all_gather", "new_group")
 )
 _ASKS = ("is_initialized", "is_torchelastic_launched")
+_MESHES = ("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh")  # they make it, too
 _DESTROYS = "destroy_process_group"
 _DEEPEST = 3
 
@@ -35,7 +36,7 @@ def _position(place: _Place) -> tuple[int, int]:
 
 def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is surely used before it is made, or made again."""
-    inits = {call for _, call in code.calls(INIT)}
+    inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
     if code.has_framework or not inits or set(_ASKS) & code.names:
         return
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
@@ -61,13 +62,36 @@ def _reach(
 ) -> Iterator[tuple[ast.Call, Module]]:
     if call in wanted:
         yield call, module
-    found = code.program.definition(code.program.name_of(call.func, module)) if depth < _DEEPEST else None
-    if found is None or isinstance(found[1], ast.ClassDef):
+    found = _function_of(code, call, module) if depth < _DEEPEST else None
+    if found is None:
         return
     home, function = found
     for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         if home.function_of(inner) is function and code.reached.is_sure(inner, home):
             yield from _reach(code, inner, home, wanted, depth + 1)
+
+
+def _function_of(code: Code, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+    """Return the function that a call surely enters: of a class, what makes its objects; of an object, its method."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is not None and not isinstance(found[1], ast.ClassDef):
+        return found[0], found[1]
+    if found is not None:
+        return _method(found[0], found[1], "__init__")  # type: ignore[arg-type] # it is a class
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return None
+    owner: tuple[Module, ast.AST] | None = None
+    if call.func.value.id == "self":
+        owner = next(((module, above) for above in module.above(call) if isinstance(above, ast.ClassDef)), None)
+    elif len(made := module.assigned_calls.get(call.func.value.id, ())) == 1:
+        owner = code.program.definition(code.program.name_of(made[0].func, module))
+    is_class = owner is not None and isinstance(owner[1], ast.ClassDef)
+    return _method(*owner, call.func.attr) if owner is not None and is_class else None  # type: ignore[arg-type]
+
+
+def _method(module: Module, owner: ast.ClassDef, name: str) -> tuple[Module, Function] | None:
+    own = (node for node in owner.body if isinstance(node, FUNCTIONS) and node.name == name)
+    return next(((module, node) for node in own), None)
 
 
 def _used_before(made: _Place, users: list[_Place]) -> Iterator[Finding]:
@@ -78,9 +102,9 @@ def _used_before(made: _Place, users: list[_Place]) -> Iterator[Finding]:
                 "error",
                 "no-init",
                 place.home.where(place.inner),
-                f"{ast.unparse(place.inner.func)}() comes before init_process_group ({made.home.where(made.inner)}), "
-                "and needs the process group",
-                "call init_process_group first",
+                f"{ast.unparse(place.inner.func)}() comes before {ast.unparse(made.inner.func)} "
+                f"({made.home.where(made.inner)}), and needs the process group",
+                "make the process group first",
             )
 
 

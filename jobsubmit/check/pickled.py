@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
@@ -64,10 +64,10 @@ def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tup
 
 def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
+    if spelled(value) in code.values.namespaces:
+        return "an argparse.Namespace" if code.line.kind == "argparse" else ""
     if not isinstance(value, ast.Name):
         return ""
-    if value.id in code.values.namespaces:
-        return "an argparse.Namespace" if code.line.kind == "argparse" else ""
     made = last_value(value, module)
     found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
     if found is None or not isinstance(found[1], ast.ClassDef) or "torch" in ast.unparse(found[1]).partition(":")[0]:

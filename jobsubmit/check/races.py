@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
@@ -11,10 +12,13 @@ from jobsubmit.check.collective_calls import CollectiveFinder
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.rank_conditions import mentions_rank
+from jobsubmit.check.rank_zero import zero_branches
+from jobsubmit.check.saving import LOCAL_FOLDERS
 from jobsubmit.common.finding import Finding
 
 _MAKES = ("os.makedirs", "os.mkdir")
 _FIRST = ("main_process_first", "local_main_process_first", "rank_zero_first", "torch_distributed_zero_first")
+_STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 
 
@@ -25,6 +29,8 @@ def check_races(code: Code) -> Iterator[Finding]:
     yield from _folder_of_all(code)
     if code.is_distributed and not code.has_framework:
         yield from _download_by_all(code)
+    if code.facts.nodes > 1:
+        yield from _staged_by_one(code)
 
 
 def _folder_of_all(code: Code) -> Iterator[Finding]:
@@ -71,6 +77,29 @@ def _download_by_all(code: Code) -> Iterator[Finding]:
                 "download it on rank 0 first: if rank == 0: …(download=True); then dist.barrier() on all ranks",
             )
             return
+
+
+def _staged_by_one(code: Code) -> Iterator[Finding]:
+    """Yield a warning where only rank 0 puts data on the disk of its node, which the other nodes do not see."""
+    for module, body in zero_branches(code):
+        tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
+        if any("local" in test.lower() for test in tests):
+            continue
+        for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+            if not _STAGES.search(ast.unparse(call.func).rpartition(".")[2]):
+                continue
+            places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
+            place = next((str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)), None)
+            if place is not None:
+                yield Finding(
+                    "warning",
+                    "staged-by-one",
+                    module.where(call),
+                    f"only rank 0 puts data into {place}, on the disk of its node: the other {code.facts.nodes - 1} "
+                    "do not have it",
+                    "let the first process of each node do it: if local_rank == 0",
+                )
+                return
 
 
 def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:

@@ -24,7 +24,7 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
         return None
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = zero_side(test.operand, code, module, depth)
-        return True if _is_rank(test.operand, code, module) else None if inner is None else not inner
+        return True if is_rank(test.operand, code, module) else None if inner is None else not inner
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return True if any(zero_side(item, code, module, depth) for item in test.values) else None
     if isinstance(test, ast.IfExp):
@@ -56,9 +56,9 @@ def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | 
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module) -> bool | None:
-    if _is_rank(right, code, module):
+    if is_rank(right, code, module):
         left, right = right, left
-    if not _is_rank(left, code, module):
+    if not is_rank(left, code, module):
         return None
     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.List, ast.Tuple, ast.Set)):
         values = {code.values.of(item, module) for item in right.elts}
@@ -68,7 +68,8 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module
     return {ast.Eq: True, ast.LtE: True, ast.NotEq: False, ast.Gt: False}.get(type(op))
 
 
-def _is_rank(node: ast.AST, code: Code, module: Module) -> bool:
+def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
+    """Return whether an expression is the rank of a process, by its name."""
     if isinstance(node, ast.Call):
         return (
             _last_name(node.func) in ("get_rank", "get_global_rank", "get_local_rank", "local_rank") and not node.args

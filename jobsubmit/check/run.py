@@ -26,6 +26,7 @@ from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.interactive import check_interactive
 from jobsubmit.check.launcher import check_launcher
+from jobsubmit.check.no_sync import check_no_sync
 from jobsubmit.check.pickled import check_pickled
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
@@ -33,6 +34,7 @@ from jobsubmit.check.races import check_races
 from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.recovery import check_recovery
 from jobsubmit.check.saving import check_saving
+from jobsubmit.check.sharding import check_sharding
 from jobsubmit.check.unused_parameters import check_unused_parameters
 from jobsubmit.check.world import check_world
 from jobsubmit.check.wrapped_state import check_wrapped_state
@@ -100,6 +102,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("collectives", lambda: check_collectives(code())),
         ("collective_arguments", lambda: check_collective_arguments(code())),
         ("wrapping", lambda: check_wrapping(code())),
+        ("no_sync", lambda: check_no_sync(code())),
+        ("sharding", lambda: check_sharding(code())),
         ("wrapped_state", lambda: check_wrapped_state(code())),
         ("evaluation", lambda: check_evaluation(code())),
         ("unused_parameters", lambda: check_unused_parameters(code())),

@@ -35,6 +35,9 @@ _RANKS = re.compile(
     r"rank|world|shard_(?!path|dir|file)|replica|process_(?:index|count)|split_(?:data|by)", re.IGNORECASE
 )
 _DIVIDES = re.compile(rf"{_RANKS.pattern}|shard_|islice|split_|::", re.IGNORECASE)
+_NODES = re.compile(
+    r"(?:^|[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
+)
 _DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
@@ -48,6 +51,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
     yield from _undivided(code)
     yield from _shuffled_sampler(code)
     yield from _part_of_node(code)
+    yield from _empty_batch(code)
     yield from _split_by_rank(code)
     yield from _constant_epoch(code)
     yield from _no_epoch(code)
@@ -241,6 +245,16 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
         if part is None or count is None:
             continue
+        if (code.processes or 0) > 1 and all(_NODES.search(ast.unparse(node)) for node in (part, count)):
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(part),
+                f"the data is divided among the nodes ({ast.unparse(count)}): the {code.processes} processes of a node "
+                "would read the same part",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
         wrong = next((node for node in (part, count) if _is_of_node(code, node, module)), None)
         if wrong is not None:
             yield Finding(
@@ -262,9 +276,35 @@ def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
     return _OF_NODE.search(text) is not None and not _OF_ALL.search(_OF_NODE.sub("", text))
 
 
+def _empty_batch(code: Code) -> Iterator[Finding]:
+    """Yield an error for a batch that is divided among more processes than it has samples."""
+    for module, call, name in code.reached.calls:
+        size = argument(call, "batch_size", 1)
+        value = code.values.of(size, module)
+        if (
+            name in LOADERS
+            and size is not None
+            and not isinstance(size, ast.Constant)
+            and is_count(value)
+            and not value
+        ):
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "empty-batch",
+                module.where(call),
+                f"{ast.unparse(size)} is 0 with {code.world_size} processes: DataLoader refuses that",
+                "choose a batch size of at least one sample per process",
+            )
+            return
+
+
 def _split_by_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning where each rank splits the data by another seed: what one tests on, another trains on."""
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
+    if code.world_size in (None, 1) or not code.is_distributed:
+        return
+    if not any("seed" in name for name in code.names):
+        yield from _split_at_random(code)
     if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):
         return
     for module, call in code.calls("torch.utils.data.random_split"):
@@ -275,6 +315,19 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])}), so each splits the data in "
                 "another way: what one rank tests on, another trains on",
+                "pass generator=torch.Generator().manual_seed(0) to random_split",
+            )
+            return
+
+
+def _split_at_random(code: Code) -> Iterator[Finding]:
+    for module, call in code.calls("torch.utils.data.random_split"):
+        if argument(call, "generator", 2) is None and not hides_arguments(call):
+            yield Finding(
+                "warning",
+                "split-by-rank",
+                module.where(call),
+                "no seed is set, so each rank splits the data in another way: what one tests on, another trains on",
                 "pass generator=torch.Generator().manual_seed(0) to random_split",
             )
             return

@@ -17,7 +17,7 @@ from jobsubmit.common.finding import Finding
 _SAVES = ("torch.save",)
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
-_LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
+LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
 
@@ -61,7 +61,7 @@ def _written_by_nodes(code: Code) -> Iterator[Finding]:
         if path is None or not any(_is_first_of_node(code, test, module) for test in tests):
             continue
         value = code.values.of(path, module)
-        is_of_node = isinstance(value, str) and (not value.startswith("/") or value.startswith(_LOCAL_FOLDERS))
+        is_of_node = isinstance(value, str) and (not value.startswith("/") or value.startswith(LOCAL_FOLDERS))
         if not is_of_node and not is_of_one_process(code, path, module):
             yield Finding(
                 "warning",
@@ -76,7 +76,7 @@ def _written_by_nodes(code: Code) -> Iterator[Finding]:
 
 def _is_first_of_node(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition compares the local rank with 0, and nothing else."""
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq) or isinstance(test.left, ast.BinOp):
         return False
     sides = (test.left, test.comparators[0])
     is_zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)

@@ -9,9 +9,10 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collective_calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import Several
-from jobsubmit.check.rank_conditions import after, leaves, zero_side
+from jobsubmit.check.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.common.finding import Finding
 
 _NO_NUMBER = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
@@ -28,8 +29,11 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
 def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     code = finder.code
     for module, node in code.program.of(ast.If):
-        found = next(finder.collectives(node.body, module), None) if _differs(code, node, module) else None
+        differs, compares = _differs(code, node, module), _compares_rank(code, node, module)
+        found = next(finder.collectives(node.body, module), None) if differs or compares else None
         if found is None or zero_side(node.test, code, module) is not None:
+            continue
+        if not differs and (found.name != "new_group" or argument(found.call, "use_local_synchronization")):
             continue
         scope = module.scope_of(node)
         others = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
@@ -50,6 +54,12 @@ def _differs(code: Code, node: ast.If, module: Module) -> bool:
     """Return whether a condition surely holds on some ranks and not on others."""
     value = code.values.of(node.test, module)
     return isinstance(value, Several) and len(set(map(bool, value.values))) > 1 and bool(code.reached.of(node, module))
+
+
+def _compares_rank(code: Code, node: ast.If, module: Module) -> bool:
+    """Return whether a condition compares the rank, with numbers that may not be known: `rank in members`."""
+    is_comparison = isinstance(node.test, ast.Compare) and is_rank(node.test.left, code, module)
+    return is_comparison and bool(code.reached.of(node, module))
 
 
 def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_count
-from jobsubmit.check.program.calls import SPAWNS, argument
+from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import Several
+from jobsubmit.check.program.values import Several, parameters
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
+_DEEPEST = 3
 
 
 def check_world(code: Code) -> Iterator[Finding]:
@@ -98,11 +99,22 @@ def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
     return values[-1] if values else node
 
 
-def _is_number_of_process(code: Code, name: ast.Name, module: Module) -> bool:
-    """Return whether a variable is the first parameter of a function that mp.spawn starts."""
+def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int = 0) -> bool:
+    """Return whether a variable is the first parameter of a function that mp.spawn starts, or given on by it."""
     function = module.function_of(name)
-    first = function.args.args[:1] if function is not None else []
-    return function is not None and function.name in code.spawned and any(one.arg == name.id for one in first)
+    if function is None or name.id not in parameters(function) or depth > _DEEPEST:
+        return False
+    if function.name in code.spawned:
+        return function.args.args[0].arg == name.id
+    owner = next((above for above in module.above(function) if isinstance(above, ast.ClassDef)), None)
+    called = owner.name if owner is not None and function.name == "__init__" else function.name
+    given = [
+        (home, given_for(call, function, name.id))
+        for home, call in code.program.calls_of.get(f"{module.name}.{called}", ())
+    ]
+    return bool(given) and all(
+        isinstance(one, ast.Name) and _is_number_of_process(code, one, home, depth + 1) for home, one in given
+    )
 
 
 def _nodes_as_processes(code: Code) -> Iterator[Finding]:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
+from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
-_FSDP = "FullyShardedDataParallel"
-_SHARDS = ("fully_shard", _FSDP)
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
@@ -39,9 +38,6 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late, _thawed_later):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     yield from _inner_called(code)
-    yield from _optimizer_too_early(code)
-    yield from _never_synchronized(code)
-    yield from _inverted(code)
 
 
 def _wrapped(code: Code) -> Iterator[_Wrapped]:
@@ -110,11 +106,11 @@ def _bypassed(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield a warning where a model is trained by its own name, and its wrapper only gives parameters."""
     if not one.wrapper or one.wrapper == one.model.id:
         return
-    loads = [node for node in ast.walk(one.scope) if _is_load(node, one.wrapper)]
+    loads = [node for node in ast.walk(one.scope) if is_load(node, one.wrapper)]
     if any(_may_train_by(code, node, one.module) for node in loads):
         return
     for node in ast.walk(one.scope):
-        if isinstance(node, ast.Call) and node.lineno > one.call.lineno and _is_load(node.func, one.model.id):
+        if isinstance(node, ast.Call) and node.lineno > one.call.lineno and is_load(node.func, one.model.id):
             if trains(one.module.scope_of(node)):
                 yield Finding(
                     "warning",
@@ -139,7 +135,8 @@ def _may_train_by(code: Code, name: ast.AST, module: Module) -> bool:
     return found is None or trains(found[1])
 
 
-def _is_load(node: ast.AST, name: str) -> bool:
+def is_load(node: ast.AST, name: str) -> bool:
+    """Return whether a node reads a variable."""
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
@@ -159,7 +156,7 @@ def _norms_too_late(code: Code, one: _Wrapped) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if not name.endswith(".convert_sync_batchnorm") or module is not one.module or not call.args:
             continue
-        if one.wrapper and _is_load(call.args[0], one.wrapper) and call.lineno > one.call.lineno:
+        if one.wrapper and is_load(call.args[0], one.wrapper) and call.lineno > one.call.lineno:
             if module.scope_of(call) is one.scope:
                 yield Finding(
                     "warning",
@@ -174,9 +171,13 @@ def _norms_too_late(code: Code, one: _Wrapped) -> Iterator[Finding]:
 def _thawed_later(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield a warning where parameters are unfrozen after the wrapper has listed those to synchronize."""
     nodes = [node for node in ast.walk(one.scope) if isinstance(node, (ast.Assign, ast.Call))]
-    changes = [(node, _sets_gradient(code, node, one)) for node in nodes]
-    frozen = [node for node, value in changes if value not in (None, True) and node.lineno < one.call.lineno]
-    thawed = [node for node, value in changes if value is True and node.lineno > one.call.lineno]
+    own = [(node, value) for node in nodes if (value := _sets_gradient(code, node, one.module)) is not None]
+    given = [(node, value) for node in nodes for value in _set_by_function(code, node, one)]
+    frozen = [node for node, value in own if value is not True and node.lineno < one.call.lineno]
+    frozen += [node for node, value in given if value is False and node.lineno < one.call.lineno]
+    thawed = [node for node, value in (*own, *given) if value is True and node.lineno > one.call.lineno]
+    if frozen:
+        thawed += [node for node, value in given if value is UNKNOWN and node.lineno > one.call.lineno]
     if thawed and (frozen or _freezes_by_call(code, one)):
         yield Finding(
             "warning",
@@ -187,13 +188,53 @@ def _thawed_later(code: Code, one: _Wrapped) -> Iterator[Finding]:
         )
 
 
-def _sets_gradient(code: Code, node: ast.Assign | ast.Call, one: _Wrapped) -> object:
-    """Return what a statement sets requires_grad to; None for any other node."""
+def _set_by_function(code: Code, node: ast.AST, one: _Wrapped) -> Iterator[object]:
+    """Yield what a call sets requires_grad of parameters to, in a function that is given the model, or its method."""
+    found = _function_of_model(code, node, one) if isinstance(node, ast.Call) else None
+    if found is None or not isinstance(node, ast.Call):
+        return
+    home, function = found
+    own = {arg.arg for arg in function.args.args if _is_model(given_for(node, function, arg.arg), one)} | {"self"}
+    for loop in (inner for inner in ast.walk(function) if isinstance(inner, ast.For)):
+        if own & {name.id for name in ast.walk(loop.iter) if isinstance(name, ast.Name)}:
+            own |= {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+    for inner in ast.walk(function):
+        target = inner.targets[0] if isinstance(inner, ast.Assign) else getattr(inner, "func", inner)
+        value = _sets_gradient(code, inner, home, node, function) if spelled(target).partition(".")[0] in own else None
+        if value is not None:
+            yield value
+
+
+def _is_model(node: ast.AST | None, one: _Wrapped) -> bool:
+    return isinstance(node, ast.Name) and node.id in (one.model.id, one.wrapper)
+
+
+def _sets_gradient(
+    code: Code, node: ast.AST, module: Module, call: ast.Call | None = None, function: Function | None = None
+) -> object:
+    """Return what a node sets requires_grad to; None for any other node. A parameter is what the call gives for it."""
+    value: ast.expr | None = None
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-        return code.values.of(node.value, one.module) if node.targets[0].attr == "requires_grad" else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-        return code.values.of(node.args[0], one.module) if node.args else True
-    return None
+        value = node.value if node.targets[0].attr == "requires_grad" else None
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+        value = node.args[0] if node.args else ast.Constant(True)
+    if value is None:
+        return None
+    if call is not None and function is not None and isinstance(value, ast.Name):
+        return code.values.of(given_for(call, function, value.id) or value, module)
+    return code.values.of(value, module)
+
+
+def _function_of_model(code: Code, call: ast.Call, one: _Wrapped) -> tuple[Module, Function] | None:
+    """Return the function of the program that a call gives the model to, or the method that it calls of the model."""
+    models = {one.model.id, one.wrapper} - {""}
+    if isinstance(call.func, ast.Attribute):
+        methods = code.program.methods.get(call.func.attr, ())
+        is_of_model = ast.unparse(call.func.value).removesuffix(".module") in models
+        return (methods[0][0], methods[0][2]) if is_of_model and len(methods) == 1 else None
+    found = code.program.definition(code.program.name_of(call.func, one.module))
+    is_given = any(isinstance(arg, ast.Name) and arg.id in models for arg in call.args)
+    return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
 
 
 def _freezes_by_call(code: Code, one: _Wrapped) -> bool:
@@ -202,7 +243,8 @@ def _freezes_by_call(code: Code, one: _Wrapped) -> bool:
         found = code.program.definition(code.program.name_of(call.func, one.module))
         if found is None or call.lineno >= one.call.lineno:
             continue
-        text = ast.unparse(found[1])
+        made = [node for node in found[1].body if getattr(node, "name", "") == "__init__"]
+        text = "\n".join(map(ast.unparse, made if isinstance(found[1], ast.ClassDef) else [found[1]]))
         is_told = any(isinstance(arg, ast.Constant) and arg.value is False for arg in call.args)
         if _FREEZES.search(text) or (is_told and "requires_grad" in text):
             return True
@@ -214,7 +256,8 @@ def _inner_called(code: Code) -> Iterator[Finding]:
     if not code.wraps_models:
         return
     for module, call, _ in code.reached.calls:
-        is_inner = isinstance(call.func, ast.Attribute) and call.func.attr == "module" and call.args
+        inner = last_value(call.func, module) if isinstance(call.func, ast.Name) else call.func
+        is_inner = isinstance(inner, ast.Attribute) and inner.attr == "module" and call.args
         if not is_inner or not trains(module.scope_of(call)):
             continue
         above = list(module.above(call))
@@ -227,93 +270,6 @@ def _inner_called(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"{ast.unparse(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
-                f"call {ast.unparse(call.func.value)}",  # type: ignore[attr-defined]
+                f"call {ast.unparse(inner.value)}",  # type: ignore[union-attr]
             )
             return
-
-
-def _optimizer_too_early(code: Code) -> Iterator[Finding]:
-    """Yield a warning for an optimizer that gets the parameters of a model before these are sharded."""
-    for module, call, name in code.reached.calls:
-        last = name.rpartition(".")[2]
-        model = argument(call, "module", 0)
-        if last not in _SHARDS or not name.startswith("torch.") or not isinstance(model, ast.Name):
-            continue
-        scope = module.scope_of(call)
-        calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call)]
-        optimizers = [node for node in calls if _is_optimizer_of(code, node, model.id, module)]
-        if optimizers and all(node.lineno < call.lineno for node in optimizers):
-            yield Finding(
-                "warning",
-                "optimizer-too-early",
-                module.where(optimizers[-1]),
-                f"the optimizer gets the parameters of {model.id} before {last} replaces them: it would update others",
-                f"make the optimizer after {last}",
-            )
-            return
-
-
-def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> bool:
-    if not code.program.name_of(node.func, module).startswith("torch.optim."):
-        return False
-    given = argument(node, "params", 0)
-    return given is not None and any(_is_load(inner, model) for inner in ast.walk(given))
-
-
-def _never_synchronized(code: Code) -> Iterator[Finding]:
-    """Yield a warning where every backward is under no_sync(): then no gradient is ever averaged."""
-    calls = [
-        (module, call)
-        for module, call, _ in code.reached.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-    ]
-    if calls and all(any(map(_is_no_sync, module.above(call))) for module, call in calls):
-        module, call = calls[0]
-        yield Finding(
-            "warning",
-            "never-synchronized",
-            module.where(call),
-            "every backward() is under no_sync(): the gradients are never averaged",
-            "call the last backward() before optimizer.step() outside of no_sync()",
-        )
-
-
-def _inverted(code: Code) -> Iterator[Finding]:
-    """Yield a warning where the step before the optimizer's is the one without synchronization."""
-    for module, node in code.program.of(ast.IfExp, ast.If):
-        if isinstance(node, ast.IfExp):
-            skips = _calls_no_sync(node.body)
-        else:
-            skips = any(_is_no_sync(statement) for statement in node.body)
-        if skips and code.reached.of(node, module) and _is_last_step(code, node.test, module):
-            yield Finding(
-                "warning",
-                "never-synchronized",
-                module.where(node),
-                f"no_sync() holds where {ast.unparse(node.test)}, in the step that ends with optimizer.step(): the "
-                "gradients of this step are not averaged",
-                "turn the condition around: no_sync() belongs to all steps but the last",
-            )
-            return
-
-
-def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
-    """Return whether a condition holds in the last of some steps: `(i + 1) % n == 0`, `i == n - 1`."""
-    if isinstance(test, ast.Name):
-        made = last_value(test, module)
-        return made is not None and _is_last_step(code, made, module)
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
-        return False
-    left, right = test.left, test.comparators[0]
-    is_period = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(left.left, ast.BinOp)
-    is_end = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and ast.unparse(right.right) == "1"
-    return (is_period and ast.unparse(right) == "0") or is_end
-
-
-def _calls_no_sync(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "no_sync"
-
-
-def _is_no_sync(node: ast.AST) -> bool:
-    items = node.items if isinstance(node, ast.With) else []
-    return any(_calls_no_sync(item.context_expr) for item in items)

@@ -131,7 +131,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "prune": Command(
             "list",
             "prune",
-            "Delete jobs that were submitted before a given time and have ended.",
+            "Delete old jobs that have ended, or empty the cache on SSH hosts.",
             ("prune --older-than 30d --state SUCCEEDED", "prune --hosts gpu1,gpu2"),
             ("delete", "list"),
         ),

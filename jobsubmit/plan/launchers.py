@@ -6,6 +6,7 @@ The options are those of torch.distributed.run, accelerate launch, deepspeed, sr
 from __future__ import annotations
 
 import itertools
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,10 @@ _PYTHON = re.compile(r"python[\d.]*")
 _PREPARES = re.compile(
     r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
     r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
+)
+_SUM = re.compile(r"\$\(\([^()]*\)\)")
+_TO_OWN_FOLDER = re.compile(
+    r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
 )
 _PYTHON_WITH_VALUE = ("-W", "-X", "-Q")
 # Words before a command that change nothing about what it is; those of the second kind have a word of their own.
@@ -124,16 +129,24 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
     """
     parts = re.split(r"\n|;|&&", re.sub(r"\\\n", " ", text))
     steps = [part.strip() for part in parts if part.strip() and not _PREPARES.match(part.strip())]
+    if steps and arguments and _goes_to_code(steps[0], arguments[0]):
+        steps = steps[1:]
     if len(steps) != 1 or re.search(r"[|&<>`]|\$\(", steps[0].replace("$((", "")):
         return []
     try:
-        words = shlex.split(steps[0])
+        words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), steps[0]))
     except ValueError:
         return []
     given: list[str] = []
     for word in words:
         given += arguments[1:] if word == "$@" else [arguments[0]] if word == "$0" and arguments else [word]
     return given
+
+
+def _goes_to_code(step: str, script: str) -> bool:
+    """Return whether a step changes to the code directory, by the place of the script: `cd "$(dirname "$0")/.."`."""
+    found = _TO_OWN_FOLDER.fullmatch(step)
+    return found is not None and posixpath.normpath(posixpath.join(posixpath.dirname(script), found[1])) == "."
 
 
 def _without_wrappers(words: list[str]) -> list[str]:

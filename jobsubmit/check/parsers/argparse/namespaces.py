@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Function, Module
 from jobsubmit.check.program.values import assigned_to, parameters
 
 _CHANGERS = ("set_defaults", "__dict__")
@@ -29,7 +29,12 @@ def namespaces(search: Search) -> Iterator[str]:
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
     parsing = {id(call) for _, call, _ in search.parses if not any(k.arg == "namespace" for k in call.keywords)}
-    parsed = {call for _, call, name in search.program.calls if id(call) in parsing or name in returning}
+    methods = set(_methods(search))
+    parsed = {
+        call
+        for _, call, name in search.program.calls
+        if id(call) in parsing or name in returning or (not name and _last_name(call) in methods)
+    }
     kept, others = set[str](), set[str]()
     for _, node in search.program.of(ast.Assign):
         if not isinstance(node.value, ast.Call):
@@ -46,16 +51,37 @@ def namespaces(search: Search) -> Iterator[str]:
             yield f"self.{name}"
 
 
+def _methods(search: Search) -> Iterator[str]:
+    """Yield the methods that parse the arguments, each the only one of its name."""
+    for module, call, _ in search.parses:
+        function = module.function_of(call)
+        if function is not None and len(search.program.methods.get(function.name, ())) == 1:
+            yield function.name
+
+
+def _last_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
 def _parameters(search: Search, parsed: set[ast.Call], kept: set[str]) -> Iterator[str]:
     """Yield the parameters of functions that are given parsed arguments in each call."""
     for name, calls in search.program.calls_of.items():
-        found = search.program.definition(name)
-        if found is None or isinstance(found[1], ast.ClassDef):
+        function = _called(search, name)
+        if function is None:
             continue
-        for parameter in parameters(found[1]) - kept:
-            given = [given_for(call, found[1], parameter) for _, call in calls]
+        for parameter in parameters(function) - kept - {"self"}:
+            given = [given_for(call, function, parameter) for _, call in calls]
             if all(value in parsed or (isinstance(value, ast.Name) and value.id in kept) for value in given):
                 yield parameter
+
+
+def _called(search: Search, name: str) -> Function | None:
+    """Return the function that a name means: of a class, what makes its objects, without `self`."""
+    found = search.program.definition(name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return found[1] if found else None  # type: ignore[return-value] # it is no class
+    made = (node for node in found[1].body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    return next(made, None)
 
 
 def _may_change(node: ast.Attribute, module: Module) -> bool:

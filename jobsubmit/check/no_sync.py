@@ -1,0 +1,106 @@
+"""Steps without synchronization: no_sync() in the wrong ones, or in all of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.rank_conditions import after, leaves
+from jobsubmit.common.finding import Finding
+
+_STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")
+
+
+def check_no_sync(code: Code) -> Iterator[Finding]:
+    """Yield a warning where gradients are never averaged, or not in the step that ends with the optimizer's."""
+    if code.world_size != 1 and not code.has_framework:
+        yield from _never_synchronized(code)
+        yield from _inverted(code)
+
+
+def _never_synchronized(code: Code) -> Iterator[Finding]:
+    """Yield a warning where every backward is under no_sync(): then no gradient is ever averaged."""
+    calls = [
+        (module, call)
+        for module, call, _ in code.reached.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+    ]
+    if calls and all(any(map(_is_no_sync, module.above(call))) for module, call in calls):
+        module, call = calls[0]
+        yield Finding(
+            "warning",
+            "never-synchronized",
+            module.where(call),
+            "every backward() is under no_sync(): the gradients are never averaged",
+            "call the last backward() before optimizer.step() outside of no_sync()",
+        )
+
+
+def _inverted(code: Code) -> Iterator[Finding]:
+    """Yield a warning where the step before the optimizer's is the one without synchronization."""
+    for module, node in code.program.of(ast.IfExp, ast.If):
+        skips = _calls_no_sync(node.body) if isinstance(node, ast.IfExp) else any(map(_is_no_sync, node.body))
+        is_last = skips and _is_last_step(code, node.test, module)
+        if not is_last and _syncs_in_first_step(node, module) and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(node),
+                f"the gradients are averaged only where {ast.unparse(node.test)}, in the first of the steps that add "
+                "up: what the later ones add stays on each process",
+                "let no_sync() hold in all steps but the last",
+            )
+            return
+        if is_last and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(node),
+                f"no_sync() holds where {ast.unparse(node.test)}, in the step that ends with optimizer.step(): the "
+                "gradients of this step are not averaged",
+                "turn the condition around: no_sync() belongs to all steps but the last",
+            )
+            return
+
+
+def _syncs_in_first_step(node: ast.If | ast.IfExp, module: Module) -> bool:
+    """Return whether a condition holds in the first of some steps, and no_sync() in all others."""
+    test = node.test
+    is_equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+    is_zero = isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "0"
+    if not (is_equal and is_zero and _STEP.search(ast.unparse(test.left))):  # type: ignore[attr-defined] # it compares
+        return False
+    if isinstance(node, ast.IfExp):
+        return _calls_no_sync(node.orelse) and not _calls_no_sync(node.body)
+    others = node.orelse or (after(node, module) if leaves(node.body) else [])
+    return _is_among(others) and not _is_among(node.body)
+
+
+def _is_among(statements: list[ast.stmt]) -> bool:
+    return any(_calls_no_sync(inner) for statement in statements for inner in ast.walk(statement))
+
+
+def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition holds in the last of some steps: `(i + 1) % n == 0`, `i == n - 1`."""
+    if isinstance(test, ast.Name):
+        made = last_value(test, module)
+        return made is not None and _is_last_step(code, made, module)
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    left, right = test.left, test.comparators[0]
+    is_period = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(left.left, ast.BinOp)
+    is_end = isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and ast.unparse(right.right) == "1"
+    return (is_period and ast.unparse(right) == "0") or is_end
+
+
+def _calls_no_sync(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "no_sync"
+
+
+def _is_no_sync(node: ast.AST) -> bool:
+    items = node.items if isinstance(node, ast.With) else []
+    return any(_calls_no_sync(item.context_expr) for item in items)

@@ -1,0 +1,98 @@
+"""Models that FSDP shards: an optimizer that has the parameters of before."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.wrapping import is_load
+from jobsubmit.common.finding import Finding
+
+_FSDP = "FullyShardedDataParallel"
+_SHARDS = ("fully_shard", _FSDP)
+
+
+def check_sharding(code: Code) -> Iterator[Finding]:
+    """Yield a warning for an optimizer that has other parameters than the model, and for clipping by part."""
+    if code.world_size != 1 and not code.has_framework:
+        yield from _optimizer_too_early(code)
+        yield from _clipped_by_part(code)
+
+
+def _optimizer_too_early(code: Code) -> Iterator[Finding]:
+    """Yield a warning for an optimizer that gets the parameters of a model before these are sharded."""
+    scopes = {module.scope_of(call): module for module, call, _ in code.reached.calls}
+    for scope, module in scopes.items():
+        calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and module.scope_of(node) is scope]
+        shards = [(call, model) for call in calls if (model := _sharded(code, call, module))]
+        for call, model in shards:
+            optimizers = [node for node in calls if _is_optimizer_of(code, node, model, module)]
+            if optimizers and all(node.lineno < call.lineno for node in optimizers):
+                yield Finding(
+                    "warning",
+                    "optimizer-too-early",
+                    module.where(optimizers[-1]),
+                    f"the optimizer gets the parameters of {model} before {ast.unparse(call.func)} replaces them: it "
+                    "would update others",
+                    f"make the optimizer after {ast.unparse(call.func)}",
+                )
+                return
+
+
+def _clipped_by_part(code: Code) -> Iterator[Finding]:
+    """Yield a warning where gradients of shards are clipped by the norm of one process's part."""
+    if not any(name.endswith(f".{_FSDP}") for _, _, name in code.reached.calls):
+        return
+    for module, call in code.calls("torch.nn.utils.clip_grad_norm_"):
+        yield Finding(
+            "warning",
+            "clipped-by-part",
+            module.where(call),
+            f"each process of {_FSDP} has its own part of the gradients, so each clips by another norm",
+            "call clip_grad_norm_() of the wrapped model",
+        )
+        return
+
+
+def _sharded(code: Code, call: ast.Call, module: Module) -> str:
+    """Return the variable of the model that a call shards, itself or by a function of the program; else nothing."""
+    name = code.program.name_of(call.func, module)
+    model = argument(call, "module", 0)
+    if not isinstance(model, ast.Name):
+        return ""
+    if name.rpartition(".")[2] in _SHARDS and name.startswith("torch."):
+        return model.id
+    given = _given_on(code, call, model.id, module)
+    inside = given is not None and any(
+        isinstance(one, ast.Call) and _sharded(code, one, given[0]) == given[2] for one in ast.walk(given[1])
+    )
+    return model.id if inside else ""
+
+
+def _given_on(code: Code, call: ast.Call, variable: str, module: Module) -> tuple[Module, Function, str] | None:
+    """Return the function that a call gives a variable to, with its module and the name of its parameter."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    home, function = found[0], found[1]
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    own = [name for name in names if is_load(given_for(call, function, name) or call, variable)]
+    return (home, function, own[0]) if own else None
+
+
+def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> bool:
+    """Return whether a call makes an optimizer of a model's parameters, itself or by a function of the program."""
+    if code.program.name_of(node.func, module).startswith("torch.optim."):
+        given = argument(node, "params", 0)
+        return given is not None and any(is_load(inner, model) for inner in ast.walk(given))
+    inner = _given_on(code, node, model, module)
+    if inner is None:
+        return False
+    home, function, _ = inner
+    calls = (one for one in ast.walk(function) if isinstance(one, ast.Call))
+    return any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls) and not any(
+        _sharded(code, one, home) for one in ast.walk(function) if isinstance(one, ast.Call)
+    )
