@@ -285,7 +285,7 @@ class _Search:
     def _is_built(self, name: str) -> bool:
         """Return whether a module may be compiled, from sources beside it."""
         tops = tuple(root + name.partition(".")[0] + "/" for root in self.program.roots)
-        endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto")
+        endings = (".pyx", ".so", ".pyd", "/setup.py", ".proto", ".cu", ".cpp", ".cc")
         return any(file.path.startswith(tops) and file.path.endswith(endings) for file in self.bundle.files)
 
     def _left_out(self, name: str) -> LeftOut | None:

@@ -13,6 +13,7 @@ from jobsubmit.common.finding import Finding
 
 _FSDP = "FullyShardedDataParallel"
 _SHARDS = ("fully_shard", _FSDP)
+_DEEPEST = 3
 
 
 def check_sharding(code: Code) -> Iterator[Finding]:
@@ -57,7 +58,7 @@ def _clipped_by_part(code: Code) -> Iterator[Finding]:
         return
 
 
-def _sharded(code: Code, call: ast.Call, module: Module) -> str:
+def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:
     """Return the variable of the model that a call shards, itself or by a function of the program; else nothing."""
     name = code.program.name_of(call.func, module)
     model = argument(call, "module", 0)
@@ -65,9 +66,9 @@ def _sharded(code: Code, call: ast.Call, module: Module) -> str:
         return ""
     if name.rpartition(".")[2] in _SHARDS and name.startswith("torch."):
         return model.id
-    given = _given_on(code, call, model.id, module)
+    given = _given_on(code, call, model.id, module) if depth < _DEEPEST else None
     inside = given is not None and any(
-        isinstance(one, ast.Call) and _sharded(code, one, given[0]) == given[2] for one in ast.walk(given[1])
+        isinstance(one, ast.Call) and _sharded(code, one, given[0], depth + 1) == given[2] for one in ast.walk(given[1])
     )
     return model.id if inside else ""
 

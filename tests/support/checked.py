@@ -7,6 +7,7 @@ from typing import Any
 
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
+from jobsubmit.common.finding import Finding
 from jobsubmit.config import BUILT_IN
 from jobsubmit.plan import launch_plan as planning
 from jobsubmit.spec.loader import load_mapping
@@ -14,13 +15,17 @@ from jobsubmit.spec.loader import load_mapping
 TWO = {"nodes": 2, "nproc_per_node": 2}
 
 
-def found(folder: Path, text: str, **fields: Any) -> set[str]:
-    """Check a program; return what is wrong with it, by the names of the checks."""
-    (folder / "train.py").write_text(text)
+def findings(folder: Path, **fields: Any) -> list[Finding]:
+    """Check the `train.py` of a folder."""
     spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}
     spec |= {} if "command" in fields else {"boot_file": "train.py"}
     spec |= fields
     if "command" in fields:
         del spec["mode"]
-    findings = check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder))
-    return {finding.check for finding in findings if finding.level in ("error", "warning")}
+    return list(check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder)))
+
+
+def found(folder: Path, text: str, **fields: Any) -> set[str]:
+    """Check a program; return what is wrong with it, by the names of the checks."""
+    (folder / "train.py").write_text(text)
+    return {finding.check for finding in findings(folder, **fields) if finding.level in ("error", "warning")}

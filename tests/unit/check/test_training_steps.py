@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import found
+from checked import findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 
@@ -293,3 +293,19 @@ def test_the_first_process_of_a_node_is_not_meant_by_every_so_many_steps(tmp_pat
         "while True:\n    steps += 1\n    if steps % 10 == 0:\n        if rank == 0:\n            torch.save(1, '/b')\n"
     )
     assert "saved-by-all" not in found(tmp_path, text)
+
+
+def test_functions_that_call_each_other_are_followed_only_so_far(tmp_path: Path) -> None:
+    text = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    text += "def wrap(module):\n    for child in module: wrap(child)\n    return module\nwrap([])\n"
+    assert not found(tmp_path, text)
+    assert "sharding" not in {finding.check for finding in findings(tmp_path)}
+
+
+def test_a_module_that_is_built_from_sources_beside_it_may_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "ops/src").mkdir(parents=True)
+    (tmp_path / "ops/__init__.py").touch()
+    text = "from ops import boxes_cuda\n"
+    assert "imports" in found(tmp_path, text)
+    (tmp_path / "ops/src/boxes.cu").touch()
+    assert "imports" not in found(tmp_path, text)
