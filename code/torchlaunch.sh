@@ -6,7 +6,7 @@ set -euo pipefail
 
 fail() {
   printf 'jobsubmit: %s\n' "$1" >&2
-  exit 78
+  exit "${2:-78}"
 }
 
 # Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.

@@ -196,7 +196,9 @@ def delete(record: JobRecord, settings: Settings, *, force: bool = False) -> boo
             text = f"{record.id} is {now.state.value}: {now.message}"
             raise UsageError(text, f"delete it anyway: jobsubmit delete --force {record.id}")
     elif not now.state.is_final:
-        raise UsageError(f"{record.id} is {now.state.value}", f"end it first: jobsubmit cancel {record.id}")
+        raise UsageError(
+            f"job {record.id} is {now.state.value} and cannot be deleted", f"end it first: jobsubmit cancel {record.id}"
+        )
     if known.handle and (now.state is not State.UNKNOWN or known.backend == "local") and not is_elsewhere:
         open_backend(known.backend, settings).delete(JobHandle.parse(known.handle))
     return records.remove(record)

@@ -51,7 +51,13 @@ def render(template: str, **values: Any) -> str:
 def _translated(text: str) -> str:
     """Return a text in the reader's language: a word of a page, else a message."""
     chosen = language()
-    return text if chosen == "en" else _words_of_pages(chosen).get(text) or translate(text)
+    if chosen == "en":
+        return text
+    words = _words_of_pages(chosen)
+    if text in words:
+        return words[text]
+    found, first = translate(text), re.split(r" \(|: ", text)[0]
+    return words[first] + found.removeprefix(first) if first in words and found.startswith(first) else found
 
 
 @cache

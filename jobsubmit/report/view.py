@@ -155,7 +155,7 @@ def view_job(report: Report, now: float | None = None) -> JobView:
         kind,
         state_shape(kind),
         _sentence(report, now),
-        f"{record.mode} on {record.backend}, {_counted(record.nodes, 'node')}",
+        f"mode {record.mode}, backend {record.backend}, {_counted(record.nodes, 'node')}",
         "" if done is None or status.state is State.SUCCEEDED else percent(done, 1.0),
         "" if done is None else f"{done:.0%}",
         tuple(_facts(report, now)),

@@ -6,7 +6,7 @@ set -euo pipefail
 
 fail() {
   printf 'jobsubmit: %s\n' "$1" >&2
-  exit 78
+  exit "${2:-78}"
 }
 
 # Read the platform's variables (ModelArts, Volcano) and set those that the launcher needs.
@@ -63,7 +63,7 @@ with open(folder + "/of-the-image.pth", "w", encoding="utf-8") as link:
     link.writelines(f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages())
 ' "${jobsubmit_packages}"
   python -m pip --python "${jobsubmit_packages}/bin/python" install --quiet --disable-pip-version-check \
-    --requirement requirements.txt || fail "the packages could not be installed"
+    --requirement requirements.txt || fail "the packages could not be installed" 79
   : >"${jobsubmit_packages}/complete"
 fi
 PATH="${jobsubmit_packages}/bin:${PATH}"

@@ -221,6 +221,7 @@ def test_a_package_that_cannot_be_installed_is_told(jobsubmit: Command, tmp_path
     job_file = write_job(tmp_path, "pass", "requirements: requirements.txt\n")
     (tmp_path / "code/requirements.txt").write_text("--no-index\nno-such-package-at-all\n")
     done = jobsubmit("create", job_file, "--follow", code=100)
+    assert "FAILED (SETUP_FAILED): node 0 could not be set up" in done.stderr
     assert "the packages could not be installed" in done.stderr
     assert "no-such-package-at-all" in done.stderr
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -81,17 +82,18 @@ def _entries(properties: Mapping[str, Any], modes: Mapping[str, list[str]] | Non
 def _type_of(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2].removesuffix("Spec")
-    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
-        return " or ".join(f"`{value}`" for value in values)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    kinds = schema.get("discriminator", {}).get("mapping")
+    if values or kinds:
+        return f"{'mapping with `kind`: ' if kinds else ''}{' or '.join(f'`{value}`' for value in values or kinds)}"
     if "anyOf" in schema:
-        kinds = dict.fromkeys(_type_of(one) for one in schema["anyOf"] if one.get("type") != "null")
-        return " or ".join(filter(None, kinds))
+        types = dict.fromkeys(_type_of(one) for one in schema["anyOf"] if one.get("type") != "null")
+        return " or ".join(filter(None, types))
     kind = schema.get("type", "")
-    if isinstance(kind, list):
-        return " or ".join(map(str, kind))
     if kind == "array":
         return f"list of {_type_of(schema.get('items', {})) or 'values'}"
-    return {"object": "mapping", "string": "text"}.get(kind, str(kind))
+    named = {"object": "mapping", "string": "text"}
+    return " or ".join(named.get(one, str(one)) for one in (kind if isinstance(kind, list) else [kind]))
 
 
 def _as_yaml(value: object) -> str:
@@ -213,14 +215,28 @@ def _exit_codes() -> str:
 def _failures() -> str:
     parts = [
         "# What failures mean\n",
-        "When the last lines of the process that failed first match one of these patterns, `status`, `create --follow` "
-        "and `report` add what they mean and what to do. The first match counts. `{0}` stands for what the pattern's "
-        "first group matched.\n",
+        "`status`, `wait`, `create --follow` and the page of `report --html` say what a failure means and what to do. "
+        "The reasons of the first section have an explanation of their own. Otherwise the first pattern below that "
+        "matches the last lines of the process counts, and then the signal that ended it. `{0}` and `{1}` stand for "
+        "what the first and the second group of the pattern matched.\n",
+        "## By reason\n",
+    ]
+    parts += [
+        f"- **{reason}**: {known.meaning}. Hint: {known.hint}.\n" for reason, known in failure_hints.REASONS.items()
     ]
     for row in failure_hints.TABLE:
-        parts += [f"## {row.meaning[:1].upper()}{row.meaning[1:]}\n", f"{row.hint[:1].upper()}{row.hint[1:]}.\n"]
+        parts += [f"## {_as_title(row.meaning)}\n", f"{_as_title(row.hint)}.\n"]
         parts += [f"```text\n{row.pattern}\n```\n"]
+    parts.append("## By signal\n")
+    for number, known in failure_hints.SIGNALS.items():
+        parts.append(f"- **{signal.Signals(number).name}**: {known.meaning}. Hint: {known.hint}.\n")
     return "\n".join(parts)
+
+
+def _as_title(text: str) -> str:
+    """Return a text with a capital, unless it begins with a name in code, such as `torch.load`."""
+    first = text.split(maxsplit=1)[0]
+    return text if "." in first or "_" in first else f"{text[:1].upper()}{text[1:]}"
 
 
 # ── Python ──────────────────────────────────────────────────────────────────────────────────────────────────────────

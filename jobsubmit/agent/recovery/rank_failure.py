@@ -89,7 +89,7 @@ def _without_secrets(job: Job, value: object) -> object:
 
 def describe_process(node: int, rank: int | None) -> str:
     """Return the name of a process in messages: node 1, rank 3."""
-    return "node %d" % node + ("" if rank is None else ", rank %d" % rank)
+    return "node %d" % node if rank is None else "node %d, rank %d" % (node, rank)
 
 
 def describe_signal(number: int) -> str:

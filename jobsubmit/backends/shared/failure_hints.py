@@ -219,7 +219,7 @@ _CRASHED = Diagnosis(
     "the process crashed in compiled code",
     "see the stack after `Fatal Python error` in its log; often a package was built for another torch or CUDA version",
 )
-_SIGNALS: Mapping[int, Diagnosis] = {
+SIGNALS: Mapping[int, Diagnosis] = {
     signals.SIGKILL: Diagnosis(
         "the process was killed from outside, often by the kernel because memory was full",
         "check its memory use (dmesg, the platform's monitor), reduce the batch size, or use fewer data workers",
@@ -234,7 +234,7 @@ _SIGNALS: Mapping[int, Diagnosis] = {
 
 
 # What the state of a job itself says, whatever its processes said last.
-_REASONS = {
+REASONS = {
     "OOM": Diagnosis(
         "the kernel killed the process: the memory of its machine or container was full",
         "reduce the batch size, use fewer data workers, or request more memory (Slurm: backend.mem; Volcano: memory in "
@@ -259,11 +259,11 @@ def diagnose(lines: Iterable[str], *, signal: int | None = None, reason: str = "
 
     The job's reason decides first, then the last lines of the process, then the signal that ended it.
     """
-    if reason in _REASONS:
-        return _REASONS[reason]
+    if reason in REASONS:
+        return REASONS[reason]
     text = "\n".join(lines)
     for row in TABLE:
         if found := re.search(row.pattern, text):
             groups = [group or "?" for group in found.groups()]
             return Diagnosis(row.meaning.format(*groups), row.hint)
-    return _SIGNALS.get(signal) if signal is not None else None
+    return SIGNALS.get(signal) if signal is not None else None
