@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN, Several
+from jobsubmit.check.program.values import UNKNOWN, Several, assigned_to
 from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."
@@ -18,7 +18,7 @@ _TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gathe
 _LIST = {"all_gather": ("tensor_list", 0)}
 _ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
 _MAKES_TENSOR = tuple(
-    f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "rand", "randn", "arange")
+    f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "from_numpy")
 )
 _KEEPS_DEVICE = (
     *("float", "double", "half", "long", "int", "detach", "clone", "contiguous"),
@@ -50,12 +50,34 @@ def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:
 
 def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     made = _tensor_of(call, name, module) if name in _TENSOR else None
+    given = argument(call, "tensor", _TENSOR[name]) if name in _TENSOR else None
+    if isinstance(given, ast.Name) and _is_counter(given, module):
+        text = f"{name}() is given {given.id}, which is a number and no tensor"
+        hint = f"make a tensor of it first: torch.tensor({given.id}, device=…)"
+        yield _finding(code, module, call, "not-a-tensor", text, hint)
     if not isinstance(made, ast.Call):
         return
     is_item = isinstance(made.func, ast.Attribute) and made.func.attr in ("item", "tolist")
     if is_item or (isinstance(made.func, ast.Name) and made.func.id in _NUMBERS):
         text = f"{name}() is given {ast.unparse(made)}, which is no tensor"
         yield _finding(code, module, call, "not-a-tensor", text, "pass a tensor, and call .item() on the result")
+
+
+def _is_counter(name: ast.Name, module: Module) -> bool:
+    """Return whether a variable begins with a number, and only numbers are added to it, in the same function."""
+    values: list[ast.expr | None] = []
+    for store in module.stores.get((module.scope_of(name), name.id), ()):
+        parent = module.parents.get(store)
+        values.append(parent.value if isinstance(parent, ast.AugAssign) else assigned_to(store, module))
+    return bool(values) and all(value is not None and _is_number(value) for value in values)
+
+
+def _is_number(value: ast.expr) -> bool:
+    if isinstance(value, ast.Constant):
+        return isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return value.func.attr == "item"
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _NUMBERS
 
 
 def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
@@ -124,6 +146,12 @@ def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iter
 
 def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     is_async = code.values.of(argument(call, "async_op"), module) is True
-    if is_async and isinstance(module.parents.get(call), ast.Expr):
+    statement = module.parents.get(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    is_kept = isinstance(target, ast.Name) and any(
+        isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(module.scope_of(call))
+    )
+    if is_async and (isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)):
         text = f"nothing waits for this {name}(): with async_op=True the result may be used before it is there"
         yield Finding("warning", "not-awaited", module.where(call), text, "keep what it returns, and call wait() on it")

@@ -36,7 +36,9 @@ def check_devices(code: Code) -> Iterator[Finding]:
         yield from _without_gpus(code)
         yield from _each_for_itself(code)
         return
-    yield from itertools.islice(itertools.chain(_fixed(code), _always_set(code), _unplaced(code)), 1)
+    yield from itertools.islice(
+        itertools.chain(_fixed(code), _always_set(code), _wrapped_for_one(code), _unplaced(code)), 1
+    )
     yield from _hidden(code)
     yield from _by_global_rank(code)
     yield from _more_processes(code)
@@ -178,6 +180,30 @@ def _fixed(code: Code) -> Iterator[Finding]:
                 f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}, so the "
                 f"{code.processes} processes of a node share one GPU",
                 "select the GPU by the local rank: torch.cuda.set_device(local_rank)",
+            )
+            return
+
+
+def _wrapped_for_one(code: Code) -> Iterator[Finding]:
+    """Yield an error where every process wraps its model for the same GPU, or puts it there for that."""
+    if (code.processes or 0) <= 1 or any("VISIBLE_DEVICES" in name for name in code.names):
+        return
+    for module, call, name in code.reached.calls:
+        if not is_ddp(name) or hides_arguments(call):
+            continue
+        ids, model = argument(call, "device_ids", 1), argument(call, "module", 0)
+        places = ids.elts if isinstance(ids, ast.List) and len(ids.elts) == 1 else []
+        if isinstance(model, ast.Call) and (chosen := _device_of(model, "")) is not None:
+            places = [*places, chosen]
+        one = next((node for node in places if isinstance(node, ast.Constant) and _is_one_device(node.value)), None)
+        if one is not None:
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "fixed-device",
+                module.where(one),
+                f"every process wraps its model for GPU {ast.unparse(one)}: the {code.processes} processes of a node "
+                "share it, or fail with another GPU selected",
+                "use the local rank: device_ids=[local_rank]",
             )
             return
 

@@ -35,6 +35,7 @@ from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.recovery import check_recovery
 from jobsubmit.check.saving import check_saving
 from jobsubmit.check.sharding import check_sharding
+from jobsubmit.check.unsynchronized import check_unsynchronized
 from jobsubmit.check.unused_parameters import check_unused_parameters
 from jobsubmit.check.world import check_world
 from jobsubmit.check.wrapped_state import check_wrapped_state
@@ -102,6 +103,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("collectives", lambda: check_collectives(code())),
         ("collective_arguments", lambda: check_collective_arguments(code())),
         ("wrapping", lambda: check_wrapping(code())),
+        ("unsynchronized", lambda: check_unsynchronized(code())),
         ("no_sync", lambda: check_no_sync(code())),
         ("sharding", lambda: check_sharding(code())),
         ("wrapped_state", lambda: check_wrapped_state(code())),

@@ -10,7 +10,7 @@ from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
 from jobsubmit.check.origins import origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import Several
+from jobsubmit.check.program.values import Several, parameters
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -41,6 +41,22 @@ _NODES = re.compile(
 _DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
+
+
+_TORCH_SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "torch.seed")
+_NUMPY_SEEDS = ("numpy.random.seed", "numpy.random.default_rng")
+# What splits or shuffles data, with the functions that seed it.
+_RANDOM_SPLITS = {
+    "torch.utils.data.random_split": _TORCH_SEEDS,
+    "torch.randperm": _TORCH_SEEDS,
+    "random.shuffle": ("random.seed",),
+    "random.sample": ("random.seed",),
+    "numpy.random.shuffle": _NUMPY_SEEDS,
+    "numpy.random.permutation": _NUMPY_SEEDS,
+    "sklearn.model_selection.train_test_split": _NUMPY_SEEDS,
+}
+_SPLIT_BY_THEMSELVES = ("torch.utils.data.random_split", "sklearn.model_selection.train_test_split")
+_SEEDS_ALL = ("seed_everything", "set_seed", "seed_all", "setup_seed", "set_random_seed", "fix_seed", "init_seeds")
 
 
 def check_sampler(code: Code) -> Iterator[Finding]:
@@ -135,7 +151,7 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
         for module, call, _ in code.reached.calls
         if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch" and len(call.args) == 1
     ]
-    if calls and all(isinstance(call.args[0], ast.Constant) for _, call in calls):
+    if calls and all(_is_same_each_time(call.args[0], module) for module, call in calls):
         module, call = calls[0]
         yield Finding(
             "warning",
@@ -144,6 +160,18 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
             f"set_epoch({ast.unparse(call.args[0])}) in every epoch: the sampler uses the same order each time",
             "pass the number of the epoch",
         )
+
+
+def _is_same_each_time(given: ast.expr, module: Module) -> bool:
+    """Return whether an argument is fixed, or a variable that no loop around it changes."""
+    if isinstance(given, ast.Constant):
+        return True
+    function = module.function_of(given)
+    if not isinstance(given, ast.Name) or (function is not None and given.id in parameters(function)):
+        return False
+    stores = module.stores.get((module.scope_of(given), given.id), ())
+    loops = [above for above in module.above(given) if isinstance(above, (ast.For, ast.While))]
+    return bool(stores and loops) and not any(loop in set(module.above(store)) for store in stores for loop in loops)
 
 
 # ── loaders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -303,8 +331,7 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
     if code.world_size in (None, 1) or not code.is_distributed:
         return
-    if not any("seed" in name for name in code.names):
-        yield from _split_at_random(code)
+    yield from _split_at_random(code)
     if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):
         return
     for module, call in code.calls("torch.utils.data.random_split"):
@@ -321,16 +348,41 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
 
 
 def _split_at_random(code: Code) -> Iterator[Finding]:
-    for module, call in code.calls("torch.utils.data.random_split"):
-        if argument(call, "generator", 2) is None and not hides_arguments(call):
+    """Yield a warning where data is split by random numbers that nothing seeds, so that they differ by rank."""
+    if "broadcast_object_list" in code.names:
+        return
+    for module, call, name in code.reached.calls:
+        source = _RANDOM_SPLITS.get(name)
+        if source is None or any(seed in code.names for seed in _SEEDS_ALL) or hides_arguments(call):
+            continue
+        if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
+            continue
+        seeds = [one for _, one, other in code.program.calls if other in source]
+        if not seeds and (name in _SPLIT_BY_THEMSELVES or _is_cut(call, module)):
             yield Finding(
                 "warning",
                 "split-by-rank",
                 module.where(call),
-                "no seed is set, so each rank splits the data in another way: what one tests on, another trains on",
-                "pass generator=torch.Generator().manual_seed(0) to random_split",
+                f"nothing seeds {ast.unparse(call.func)}(), so each rank splits the data in another way: what one "
+                "tests on, another trains on",
+                f"seed it with the same number on every rank: {source[0]}(0)",
             )
             return
+
+
+def _is_cut(call: ast.Call, module: Module) -> bool:
+    """Return whether what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
+    statement = module.parents.get(call)
+    names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
+    if isinstance(statement, ast.Assign):
+        names += [ast.unparse(target) for target in statement.targets]
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Slice)
+        and node.lineno >= call.lineno
+        and ast.unparse(node.value) in names
+        for node in ast.walk(module.scope_of(call))
+    )
 
 
 def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

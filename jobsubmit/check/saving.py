@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.code import Code
@@ -12,12 +13,19 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.rank_zero import zero_branches
+from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)
+_WRITERS = ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "matplotlib.pyplot.savefig")
+_WRITING_METHODS = ("to_csv", "to_json", "to_parquet", "savefig", "save_pretrained")
+_STEP = re.compile(r"epoch|step|iter")
+_SETTINGS = re.compile(r"_?(?:args?|opts?|opt|flags|cfg|conf|config|hparams|params|a|o)", re.IGNORECASE)
+_DEEPEST = 3
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
+_POSITION = re.compile(r"epoch|step|iter")
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
 
@@ -34,13 +42,10 @@ def check_saving(code: Code) -> Iterator[Finding]:
 def _written_by_all(code: Code) -> Iterator[Finding]:
     if (code.processes or 0) <= 1:
         return
-    for module, call in code.calls(*_SAVES):
-        path = argument(call, "f", 1)
-        if path is None or not is_for_all(code, call, module):
-            continue
+    for module, call, path in _written(code):
         if isinstance(path, ast.Name) and len(path.id) == 1:
             continue  # a file that is open
-        if not is_of_one_process(code, path, module):
+        if is_for_all(code, call, module) and not is_of_one_process(code, path, module):
             yield Finding(
                 "warning",
                 "saved-by-all",
@@ -49,6 +54,38 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
             )
             return
+
+
+def _written(code: Code) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
+    """Yield what writes a file, with its path: one that is the same for all data, except for checkpoints."""
+    for module, call, name in code.reached.calls:
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        path: ast.expr | None = None
+        if name in _SAVES:
+            path = argument(call, "f", 1)
+        elif name == "open":
+            mode = code.values.of(argument(call, "mode", 1) or ast.Constant("r"), module)
+            path = argument(call, "file", 0) if isinstance(mode, str) and set(mode) & set("wx") else None
+        elif name in _WRITERS or method in _WRITING_METHODS:
+            path = call.args[0] if call.args else None
+        elif method in ("write_text", "write_bytes"):
+            path = call.func.value  # type: ignore[attr-defined] # it is an attribute
+        if path is not None and (name in _SAVES or _is_same_for_all_data(code, path, module)):
+            yield module, call, path
+
+
+def _is_same_for_all_data(code: Code, path: ast.expr, module: Module, depth: int = 0) -> bool:
+    """Return whether a path depends on arguments, epochs and steps only: not on the data that a process has."""
+    for name in (node for node in ast.walk(path) if isinstance(node, ast.Name)):
+        is_of_step = _STEP.search(name.id) is not None or _SETTINGS.fullmatch(name.id) is not None
+        if is_of_step or name.id in module.aliases or name.id in ("str", "int", "self", "open"):
+            continue
+        if isinstance(code.values.of(name, module), (str, int, PurePosixPath)):
+            continue
+        made = code.values.assigned(name, module) if depth < _DEEPEST else None
+        if made is None or not _is_same_for_all_data(code, made, module, depth + 1):
+            return False
+    return True
 
 
 def _written_by_nodes(code: Code) -> Iterator[Finding]:
@@ -85,23 +122,42 @@ def _is_first_of_node(code: Code, test: ast.expr, module: Module) -> bool:
 
 
 def _loaded_by_one(code: Code) -> Iterator[Finding]:
-    """Yield a warning where only rank 0 loads the optimizer: DistributedDataParallel shares the model's state only."""
+    """Yield a warning where only rank 0 loads what DistributedDataParallel does not share when it gets the model."""
     if any(_shares(call) for _, call, _ in code.reached.calls):
         return
     for module, body in zero_branches(code):
-        for statement in body:
-            for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
-                if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
-                    if "optim" in ast.unparse(call.func.value):
-                        yield Finding(
-                            "warning",
-                            "loaded-by-one",
-                            module.where(call),
-                            "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of "
-                            "steps",
-                            "load the checkpoint on every rank (map_location), or broadcast it",
-                        )
-                        return
+        for loaded in (node for statement in body for node in _loaded(statement)):
+            if "optim" in ast.unparse(loaded) or _is_inside(code, loaded, module) or _sets_position(body):
+                yield Finding(
+                    "warning",
+                    "loaded-by-one",
+                    module.where(loaded),
+                    "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of steps",
+                    "load the checkpoint on every rank (map_location), or broadcast it",
+                )
+                return
+
+
+def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield what a statement loads a state into."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
+            yield node.func.value
+
+
+def _is_inside(code: Code, loaded: ast.expr, module: Module) -> bool:
+    """Return whether a model is inside a wrapper already: `model.module`, or the wrapper itself."""
+    inner = loaded.value if isinstance(loaded, ast.Attribute) and loaded.attr == "module" else loaded
+    return is_wrapped(code, inner, module) is True
+
+
+def _sets_position(body: list[ast.stmt]) -> bool:
+    """Return whether statements take over from a checkpoint where the training is."""
+    for node in (inner for statement in body for inner in ast.walk(statement) if isinstance(inner, ast.Assign)):
+        is_read = any(isinstance(part, ast.Subscript) for part in ast.walk(node.value))
+        if is_read and _POSITION.search(ast.unparse(node)):
+            return True
+    return False
 
 
 def _shares(call: ast.Call) -> bool:

@@ -10,12 +10,12 @@ from typing import TypeGuard
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collective_calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import Several
+from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.values import Several, assigned_to
 from jobsubmit.check.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.common.finding import Finding
 
-_NO_NUMBER = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite")
+_OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\bloss(?:_value)?(?:\.item\(\))? [<>]")
 
 
 def check_some_ranks(code: Code) -> Iterator[Finding]:
@@ -64,14 +64,13 @@ def _compares_rank(code: Code, node: ast.If, module: Module) -> bool:
 
 def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
     code = finder.code
-    for module, node in code.program.of(ast.Break):
+    for module, node in code.program.of(ast.Break, ast.Return):
         if not code.reached.of(node, module):
             continue
-        above = list(module.above(node))
-        loop = next((one for one in above if isinstance(one, (ast.For, ast.While))), None)
-        tests = [one for one in above[: above.index(loop)] if isinstance(one, ast.If)] if loop else []
-        is_of_zero = any(zero_side(one.test, code, module) is True and node not in _inside(one.orelse) for one in tests)
-        if loop is not None and is_of_zero and _synchronizes(finder, loop, module):
+        loop, tests = _loop_and_tests(node, module)
+        if loop is None or not any(_is_for_zero(code, one, node, loop, module) for one in tests):
+            continue
+        if _synchronizes(finder, loop, module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -82,12 +81,67 @@ def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
             return
 
 
+def _loop_and_tests(node: ast.AST, module: Module) -> tuple[ast.For | ast.While | None, list[ast.If]]:
+    """Return the loop of this function that a node leaves, and the conditions inside it."""
+    tests: list[ast.If] = []
+    for above in module.above(node):
+        if isinstance(above, (ast.For, ast.While)):
+            return above, tests
+        if isinstance(above, FUNCTIONS):
+            break
+        if isinstance(above, ast.If):
+            tests.append(above)
+    return None, []
+
+
+def _is_for_zero(code: Code, one: ast.If, node: ast.AST, loop: ast.AST, module: Module) -> bool:
+    """Return whether rank 0 alone comes to a node in a condition: by its rank, or by what only rank 0 decides."""
+    if node in _inside(one.orelse):
+        return False
+    return zero_side(one.test, code, module) is True or _is_decided_by_zero(code, one.test, loop, module)
+
+
+def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Module) -> bool:
+    """Return whether a condition is a variable that only rank 0 sets, and that nothing hands on to the others."""
+    root = test.value if isinstance(test, ast.Attribute) else test
+    if not isinstance(root, ast.Name):
+        return False
+    nodes = list(ast.walk(loop))
+    changes: list[ast.AST] = []
+    if isinstance(test, ast.Name):
+        if any(isinstance(node, ast.Name) and node.id == root.id and _is_handed_on(node, module) for node in nodes):
+            return False
+        stores = module.stores.get((module.function_of(loop) or module.tree, root.id), ())
+        changes = [store for store in stores if store in nodes and not _is_reset(store, module)]
+    else:
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        changes = [call for call in calls if spelled(call.func).partition(".")[0] == root.id]
+    return bool(changes) and all(_is_in_branch_of_zero(code, change, module) for change in changes)
+
+
+def _is_handed_on(name: ast.Name, module: Module) -> bool:
+    """Return whether a use of a variable is none in a condition: then others may get its value."""
+    parents = (above for above in module.above(name) if isinstance(above, ast.stmt))
+    statement = next(parents, None)
+    return isinstance(name.ctx, ast.Load) and not isinstance(statement, (ast.If, ast.While))
+
+
+def _is_reset(store: ast.Name, module: Module) -> bool:
+    value = assigned_to(store, module)
+    return isinstance(value, ast.Constant) and not value.value
+
+
+def _is_in_branch_of_zero(code: Code, node: ast.AST, module: Module) -> bool:
+    tests = (above for above in module.above(node) if isinstance(above, ast.If))
+    return any(zero_side(one.test, code, module) is True and node not in _inside(one.orelse) for one in tests)
+
+
 def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
-    """Yield a warning where a rank whose own loss is no number skips the step that the others synchronize in."""
+    """Yield a warning where a rank skips the step that the others synchronize in, because of its own loss."""
     code = finder.code
     for module, node in code.program.of(ast.If):
         is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break))
-        if not is_left or not _NO_NUMBER.search(ast.unparse(node.test)) or not code.reached.of(node, module):
+        if not is_left or not _OWN_LOSS.search(ast.unparse(node.test)) or not code.reached.of(node, module):
             continue
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
@@ -98,9 +152,9 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "warning",
                 "left-by-one",
                 module.where(node),
-                "a rank whose own loss is not finite skips this step, and the others wait for its gradients: the job "
-                "would hang",
-                "decide for all ranks: all_reduce whether any loss is not finite, then skip the step everywhere",
+                f"a rank whose own loss fulfils `{ast.unparse(node.test)}` skips this step, and the others wait for "
+                "its gradients: the job would hang",
+                "decide for all ranks: all_reduce the condition, then skip the step everywhere",
             )
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.check.program.values import UNKNOWN
 from jobsubmit.common.finding import Finding
 
+_DATA_PARALLEL = "torch.nn.DataParallel"
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
@@ -37,6 +39,8 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     found = list(_wrapped(code))
     for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late, _thawed_later):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
+    yield from itertools.islice(_made_on_cpu(code), 1)
+    yield from itertools.islice(_nested(code), 1)
     yield from _inner_called(code)
 
 
@@ -54,9 +58,7 @@ def _wrapped(code: Code) -> Iterator[_Wrapped]:
 
 def _on_cpu(code: Code, one: _Wrapped) -> Iterator[Finding]:
     """Yield an error where a model is wrapped for a GPU before it is moved there."""
-    names_gpus = isinstance(argument(one.call, "device_ids", 1), ast.List)
-    is_placed = code.places_by_default or "device_map" in code.names
-    if code.facts.gpus == 0 or is_placed or not (names_gpus or code.is_on_nccl_only):
+    if not _is_for_gpu(code, one.call):
         return
     made = last_value(one.model, one.module)
     if made is not None and _is_on_cpu(code, made, one.module) and not _is_moved(one, made):
@@ -68,6 +70,46 @@ def _on_cpu(code: Code, one: _Wrapped) -> Iterator[Finding]:
             "on GPUs",
             f"move it first: {one.model.id}.to(local_rank)",
         )
+
+
+def _is_for_gpu(code: Code, wrap: ast.Call) -> bool:
+    """Return whether a model that is wrapped must be on a GPU, and nothing puts it there by default."""
+    names_gpus = isinstance(argument(wrap, "device_ids", 1), ast.List)
+    is_placed = code.places_by_default or "device_map" in code.names
+    return code.facts.gpus != 0 and not is_placed and (names_gpus or code.is_on_nccl_only)
+
+
+def _made_on_cpu(code: Code) -> Iterator[Finding]:
+    """Yield an error where a model is made and wrapped at once: DDP(Net())."""
+    for module, call, name in code.reached.calls:
+        made = argument(call, "module", 0)
+        is_at_once = is_ddp(name) and isinstance(made, ast.Call) and not hides_arguments(call)
+        if is_at_once and _is_for_gpu(code, call) and _is_on_cpu(code, made, module):  # type: ignore[arg-type]
+            yield Finding(
+                "error" if code.reached.is_sure(call, module) else "warning",
+                "model-on-cpu",
+                module.where(call),
+                f"{ast.unparse(made)} is still on the CPU when DistributedDataParallel gets it, and the processes "  # type: ignore[arg-type]
+                "communicate on GPUs",
+                f"move it first: {ast.unparse(made)}.to(local_rank)",  # type: ignore[arg-type]
+            )
+
+
+def _nested(code: Code) -> Iterator[Finding]:
+    """Yield a warning where DataParallel is around DistributedDataParallel, or made inside it."""
+    for module, call, name in code.reached.calls:
+        given = argument(call, "module", 0)
+        inner = last_value(given, module) if isinstance(given, ast.Name) else given
+        inner_name = code.program.name_of(inner.func, module) if isinstance(inner, ast.Call) else ""
+        is_around = name == _DATA_PARALLEL and is_ddp(inner_name)
+        if is_around or (is_ddp(name) and inner_name == _DATA_PARALLEL and isinstance(given, ast.Call)):
+            yield Finding(
+                "warning",
+                "two-wrappers",
+                module.where(call),
+                "DataParallel and DistributedDataParallel together: each process would use all GPUs of its node",
+                "remove DataParallel",
+            )
 
 
 def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
@@ -142,7 +184,7 @@ def is_load(node: ast.AST, name: str) -> bool:
 
 def _two_wrappers(code: Code, one: _Wrapped) -> Iterator[Finding]:
     made = last_value(one.model, one.module)
-    if isinstance(made, ast.Call) and code.program.name_of(made.func, one.module) == "torch.nn.DataParallel":
+    if isinstance(made, ast.Call) and code.program.name_of(made.func, one.module) == _DATA_PARALLEL:
         yield Finding(
             "warning",
             "two-wrappers",

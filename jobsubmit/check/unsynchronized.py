@@ -1,0 +1,61 @@
+"""Processes that join a group and train, each a model of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.all_ranks import is_for_all
+from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.program.modules import Module
+from jobsubmit.common.finding import Finding
+
+# Anything that may average gradients or parameters, or share the model in another way.
+_SHARES = re.compile(
+    r"FullySharded|fully_shard|parallelize|replicate|DTensor|DeviceMesh|device_mesh|Distributed\w*"
+    r"Optim|ZeroRedundancy|LocalSGD|average|sync|reduce_grad|allreduce|hook|rpc|[Pp]ipeline|send|recv|isend|irecv|shard"
+    r"|all_to_all|reduce_scatter|autograd|horovod|apex|SyncFunction|coalesce"
+)
+_OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
+_COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
+
+
+def check_unsynchronized(code: Code) -> Iterator[Finding]:
+    """Yield a warning where every process trains and nothing that is read could average the gradients."""
+    if code.has_framework or code.world_size in (None, 1) or code.looks_up_names or code.program.unread:
+        return
+    if _names_wrapper(code) or any(map(_SHARES.search, code.names)) or not any(True for _ in code.calls(INIT)):
+        return
+    if any(_is_of_model(code, call, name) for _, call, name in code.reached.calls):
+        return
+    for module, call, _ in code.reached.calls:
+        is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
+        if is_backward and _steps(code, call, module) and is_for_all(code, call, module):
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(call),
+                f"nothing averages the gradients: each of the {code.world_size} processes trains a model of its own",
+                "wrap the model in DistributedDataParallel",
+            )
+            return
+
+
+def _names_wrapper(code: Code) -> bool:
+    """Return whether anything but an import names DistributedDataParallel."""
+    return any(is_ddp(code.program.name_of(node, module)) for module, node in code.program.of(ast.Name, ast.Attribute))
+
+
+def _is_of_model(code: Code, call: ast.Call, name: str) -> bool:
+    """Return whether a call is a collective that may be about gradients or parameters."""
+    is_collective = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
+    return is_collective and any(_OF_MODEL.search(ast.unparse(given)) for given in call.args)
+
+
+def _steps(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether an optimizer takes a step in the function that computes gradients."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+        for node in ast.walk(module.scope_of(call))
+    )
