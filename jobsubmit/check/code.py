@@ -42,6 +42,7 @@ INIT_RPC = "torch.distributed.rpc.init_rpc"
 _ARGUMENTS = re.compile(r"(self\.)?_?(args|opts?|flags|cfg|conf|config|hparams|namespace|ns)\b", re.IGNORECASE)
 SPAWN = "torch.multiprocessing.spawn"
 _SPAWN_POSITION = 2
+_PROCESSES = ("multiprocessing.Process", "multiprocessing.process.Process")
 _STARTERS = frozenset(
     [
         "execv",
@@ -153,8 +154,9 @@ class Code:
 
     @cached_property
     def spawned(self) -> frozenset[str]:
-        """Return the names of the functions that mp.spawn runs in each process it starts."""
-        given = (argument(call, "fn", 0) for _, call in self.calls(*SPAWNS))
+        """Return the names of the functions that run in processes which mp.spawn or Process starts."""
+        given = [argument(call, "fn", 0) for _, call in self.calls(*SPAWNS)]
+        given += [argument(call, "target") for _, call, name in self.reached.calls if name.endswith(_PROCESSES)]
         return frozenset(node.id for node in given if isinstance(node, ast.Name))
 
     @cached_property

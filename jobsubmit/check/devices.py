@@ -391,7 +391,12 @@ def _places_by_rank(code: Code) -> bool:
 
 
 def _by_global_rank(code: Code) -> Iterator[Finding]:
-    if not code.facts.has_launcher or code.facts.nodes == 1 or (code.processes or 0) <= 1:
+    if code.facts.nodes == 1 or code.processes == 1:
+        return
+    if not code.facts.has_launcher:
+        yield from _by_rank_of_spawned(code)
+        return
+    if (code.processes or 0) <= 1:
         return
     yield from _named_by_global_rank(code)
     for module, call, name in code.reached.calls:
@@ -406,6 +411,23 @@ def _by_global_rank(code: Code) -> Iterator[Finding]:
                     f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "
                     f"rank {last} would use cuda:{last}, but a node has {code.facts.gpus or code.processes}",
                     'use the local rank: int(os.environ["LOCAL_RANK"])',
+                )
+                return
+
+
+def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `node_rank * n + local_rank` as the number of a device, where processes are spawned."""
+    for module, call, name in code.reached.calls:
+        for chosen in _numbers_of_devices(call, name):
+            made = code.values.assigned(chosen, module) if isinstance(chosen, ast.Name) else None
+            is_sum = isinstance(made, ast.BinOp) and isinstance(made.op, ast.Add)
+            if is_sum and re.search(r"(?:node_)?rank \* |\* (?:\w+\.)?(?:node_)?rank\b", ast.unparse(made)):  # type: ignore[arg-type]
+                yield Finding(
+                    "warning",
+                    "rank-as-device",
+                    module.where(chosen),
+                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node",
+                    "use the number of the process on its node, which mp.spawn passes first",
                 )
                 return
 

@@ -11,7 +11,7 @@ from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.rank_zero import zero_branches
 from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
@@ -70,8 +70,24 @@ def _written(code: Code) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
             path = call.args[0] if call.args else None
         elif method in ("write_text", "write_bytes"):
             path = call.func.value  # type: ignore[attr-defined] # it is an attribute
-        if path is not None and (name in _SAVES or _is_same_for_all_data(code, path, module)):
-            yield module, call, path
+        is_checkpoint = name in _SAVES
+        if path is not None and (is_checkpoint or _is_same_for_all_data(code, path, module)):
+            if is_checkpoint or not _depends_on_option(code, call, module):
+                yield module, call, path
+
+
+def _depends_on_option(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether an option that may not be given decides whether a node is executed."""
+    return any(
+        code.values.truth(above.test, module) is None
+        and any(
+            spelled(one.value) in code.values.namespaces
+            for one in ast.walk(above.test)
+            if isinstance(one, ast.Attribute)
+        )
+        for above in module.above(node)
+        if isinstance(above, ast.If)
+    )
 
 
 def _is_same_for_all_data(code: Code, path: ast.expr, module: Module, depth: int = 0) -> bool:

@@ -13,6 +13,7 @@ from jobsubmit.check.program.values import Several, parameters
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
+_NODE_RANK = re.compile(r"rank|node_rank|nr|node_id|machine_rank")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
 _DEEPEST = 3
 
@@ -73,6 +74,15 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
         source = rank if rank is None else _last_value(rank, call, module)
+        if isinstance(source, ast.BinOp) and _is_plain_sum(code, source, module):
+            yield Finding(
+                "warning",
+                "same-ranks",
+                module.where(call),
+                f"{ast.unparse(source)} adds the number of the node: processes of different nodes have the same rank",
+                "add all processes of the nodes before: rank = node_rank * processes_per_node + local_rank",
+            )
+            return
         if isinstance(source, ast.Name) and _is_number_of_process(code, source, module):
             yield Finding(
                 "error" if code.reached.is_sure(call, module) else "warning",
@@ -83,6 +93,15 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
                 "add those of the nodes before: rank = node_rank * processes_per_node + local_rank",
             )
             return
+
+
+def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
+    """Return whether a rank is `args.rank + gpu`: the number of a node and that of a process, on nodes with several."""
+    sides = (node.left, node.right)
+    numbers = [side for side in sides if isinstance(side, ast.Name) and _is_number_of_process(code, side, module)]
+    nodes = [side for side in sides if isinstance(side, ast.Attribute) and _NODE_RANK.fullmatch(side.attr)]
+    is_changed = any(side.attr in code.program.stored_attributes for side in nodes)
+    return isinstance(node.op, ast.Add) and bool(numbers and nodes) and not is_changed and code.processes != 1
 
 
 def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
@@ -123,6 +142,17 @@ def _nodes_as_processes(code: Code) -> Iterator[Finding]:
     several = [node for node in starts if node is not None and not (isinstance(node, ast.Constant) and node.value == 1)]
     if code.facts.mode != "spawn" or not several or "world_size" in code.program.stored_attributes:
         return
+    for module, call in code.calls(*SPAWNS):
+        count = argument(call, "nprocs", _SPAWN_ARGUMENTS)
+        if isinstance(count, ast.Attribute) and count.attr == "world_size" and code.facts.gpus != code.facts.nodes:
+            yield Finding(
+                "warning",
+                "fixed-world-size",
+                module.where(call),
+                f"{ast.unparse(count)} counts nodes, but nprocs is the number of processes on one node",
+                "start one process for each GPU of the node: nprocs=torch.cuda.device_count()",
+            )
+            return
     for module, call in code.calls(INIT):
         size = argument(call, "world_size", _WORLD_SIZE)
         if isinstance(size, ast.Attribute) and size.attr == "world_size" and code.processes != 1:

@@ -160,6 +160,11 @@ class CommandLine:
         if chosen is not None and position is not None:
             own = replace(self, commands={}).values(words[:position])
             return {**own, **chosen.values(words[position + 1 :])}
+        takes_rest = any(option.is_positional and "nargs" in option.settings for option in self.options)
+        if takes_rest and any(
+            (self.refusal(word) or _NONE).kind == "unknown" for word in words if word.startswith("--")
+        ):
+            return {}  # what follows an unknown word may be taken for something else
         sure = [option for option in self._merged() if option.is_sure and option.type in ("", *CONVERTERS)]
         parser = self._parser(sure, is_checked=True, is_optional=True)
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from jobsubmit.check.program.calls import SPAWNS, argument
 from jobsubmit.check.program.modules import Function, Module, Program, spelled
 from jobsubmit.spec.modes import Start
 
@@ -345,10 +346,26 @@ class Values:
         value = self.of(assigned, module, depth)
         return UNKNOWN if isinstance(value, (list, dict)) and name in self.program.filled else value
 
+    def _given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
+        """Return what mp.spawn gives for a parameter of the function that it starts: not for the first, a number."""
+        own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+        calls = [
+            place for spawn in SPAWNS for place in self.program.calls_of.get(spawn, ()) if place[1] not in self.dead
+        ]
+        if len(calls) != 1 or (function, name) in module.stores or name not in own[1:]:
+            return None
+        home, call = calls[0]
+        started = argument(call, "fn", 0)
+        is_this = started is not None and self.program.name_of(started, home) == f"{module.name}.{function.name}"
+        given = _elements(argument(call, "args", 1)) if is_this else []
+        return (home, given[own.index(name) - 1]) if len(given) >= own.index(name) else None
+
     def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
         calls = self.program.calls_of.get(f"{module.name}.{function.name}", ())
         calls = [place for place in calls if place[1] not in self.dead]
+        if not calls and (spawned := self._given_by_spawn(name, function, module)) is not None:
+            return self.of(spawned[1], spawned[0], depth)
         if (
             len(calls) != 1
             or (function, name) in module.stores
@@ -364,6 +381,10 @@ class Values:
             return self.of(given[name], home, depth)
         defaults = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
         return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
+
+
+def _elements(node: ast.AST | None) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else []
 
 
 def _is_instance(value: Any, kinds: ast.expr) -> Any:

@@ -137,3 +137,63 @@ def test_it_is_found(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NOT_WRONG)
 def test_what_is_right_is_not(name: str, tmp_path: Path) -> None:
     assert not found(tmp_path, loop(**NOT_WRONG[name]), backend=SLURM)
+
+
+SPAWN = """
+import argparse, os, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+def worker(gpu, n, args):
+    rank = {rank}
+    torch.cuda.set_device({device})
+    dist.init_process_group("nccl", init_method={url}, world_size={size}, rank=rank)
+    model = DDP(torch.nn.Linear(4, 1).cuda(gpu), device_ids=[gpu])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.rand(4, 4).cuda(gpu)).mean().backward()
+    optimizer.step()
+    dist.destroy_process_group()
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--init_method")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--world_size", type=int, default=1)
+    args = parser.parse_args()
+    n = torch.cuda.device_count()
+    {start}
+if __name__ == "__main__":
+    main()
+"""
+SPAWNED = {
+    "rank": "args.rank * n + gpu",
+    "device": "gpu",
+    "url": "args.init_method",
+    "size": "args.world_size * n",
+    "start": "mp.spawn(worker, args=(n, args), nprocs=n)",
+}
+PROCESSES = "for i in range(n): mp.Process(target=worker, args=(i, n, args)).start()"
+
+
+@pytest.mark.parametrize(
+    ("check", "changes"),
+    [
+        ("same-ranks", {"rank": "gpu"}),
+        ("same-ranks", {"rank": "args.rank + gpu"}),
+        ("same-ranks", {"rank": "gpu", "start": PROCESSES}),
+        ("rank-env", {"rank": 'int(os.environ["RANK"])'}),
+        ("fixed-world-size", {"size": "args.world_size"}),
+        ("fixed-world-size", {"size": "n"}),
+        ("fixed-world-size", {"start": "mp.spawn(worker, args=(n, args), nprocs=args.world_size)"}),
+        ("fixed-master", {"url": '"tcp://127.0.0.1:23456"'}),
+        ("rank-as-device", {"device": "rank"}),
+        ("", {}),
+        ("", {"start": PROCESSES}),
+        ("", {"url": '"env://"'}),
+    ],
+)
+def test_processes_that_the_boot_file_starts(check: str, changes: dict[str, str], tmp_path: Path) -> None:
+    backend = {**SLURM, "gpus_per_node": 8}
+    found_here = found(
+        tmp_path, SPAWN.format(**{**SPAWNED, **changes}), mode="spawn", resources={"nodes": 2}, backend=backend
+    )
+    assert check in found_here if check else not found_here
