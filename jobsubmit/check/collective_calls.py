@@ -42,7 +42,7 @@ _METHODS: Mapping[str, tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = {
     "lightning": _OBJECTS_OF_LIGHTNING,
     "pytorch_lightning": _OBJECTS_OF_LIGHTNING,
     "transformers.Trainer": (_OBJECTS_OF_LIGHTNING[1],),
-    "deepspeed": ((re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint")),),
+    "deepspeed": ((re.compile(r"engine|model"), ("save_checkpoint", "load_checkpoint", "save_16bit_model")),),
 }
 _STATE_DICTS = tuple(
     f"torch.distributed.checkpoint.state_dict.{name}"

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
 from jobsubmit.check.sampler import LOADERS
 from jobsubmit.common.finding import Finding
 
@@ -28,6 +30,8 @@ def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding
     `read` returns the text of a file of the job.
     """
     yield from _nodes_of_lightning(code)
+    if {"LightningCLI"} & code.names and code.facts.has_launcher:
+        yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
     if code.program.imports("deepspeed", "transformers", "accelerate"):
         yield from _batches_of_deepspeed(code, read)
@@ -53,6 +57,41 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 'pass num_nodes=int(os.environ["NNODES"])',
             )
             return
+
+
+def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield a warning for numbers of nodes or devices in the configurations of LightningCLI that are not the job's."""
+    words = [word.partition("=")[2] or word for word in code.facts.argv]
+    files = [word for word in words if word.endswith((".yaml", ".yml"))]
+    settings: dict[str, tuple[object, str]] = {"num_nodes": (1, files[0] if files else "")}
+    for file in files:
+        trainer = _mapping(read(file)).get("trainer")
+        for name, value in trainer.items() if isinstance(trainer, dict) else ():
+            settings[name] = (value, file)
+    is_overridden = any("trainer.num_nodes" in word or "trainer.devices" in word for word in code.facts.argv)
+    for name, wanted in (("num_nodes", code.facts.nodes), ("devices", code.processes)):
+        value, file = settings.get(name, (None, ""))
+        if files and not is_overridden and is_count(value) and wanted and value != wanted:
+            yield Finding(
+                "warning",
+                "lightning-nodes",
+                file,
+                f"trainer.{name} is {value}, and the job has {wanted}: Lightning refuses that",
+                f"pass --trainer.{name}={wanted} in `args`",
+            )
+            return
+
+
+def _mapping(text: str) -> dict[str, object]:
+    """Return what a YAML text says, if it is a mapping."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        found = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def _prepared_by_one(code: Code) -> Iterator[Finding]:
@@ -114,26 +153,58 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     if not any(name == "accelerate.Accelerator" for _, _, name in code.reached.calls):
         return
     prepares = [call for _, call, _ in code.reached.calls if _is_prepare(call)]
-    given = {node.id for call in prepares for node in ast.walk(call) if isinstance(node, ast.Name)}
+    given = {ast.unparse(arg) for call in prepares for arg in call.args}
     if not prepares or any(hides_arguments(call) for call in prepares):
         return
-    looped = {
-        node.id for _, loop in code.program.of(ast.For) for node in ast.walk(loop.iter) if isinstance(node, ast.Name)
-    }
-    for module, call, name in code.reached.calls:
-        statement = module.parents.get(call)
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if name not in LOADERS or not isinstance(target, ast.Name) or _NOT_TRAINING.search(target.id):
+    for module, loop in code.program.of(ast.For):
+        name = _looped(loop.iter)
+        if name is None or _NOT_TRAINING.search(name.id) or name.id in given or not _accelerates(loop):
             continue
-        if target.id in looped and target.id not in given:
+        made = next((part for home, part in origins(code, name, module) if _is_loader(code, part, home)), None)
+        if made is not None and not _is_prepared_later(name, module):
             yield Finding(
                 "warning",
                 "no-sampler",
-                module.where(call),
-                f"{target.id} is not given to accelerator.prepare: each process gets all of the data",
-                f"pass it as well: {target.id} = accelerator.prepare({target.id})",
+                module.where(_set_at(name, module) or loop),
+                f"{name.id} is not given to accelerator.prepare: each process gets all of the data",
+                f"pass it as well: {name.id} = accelerator.prepare({name.id})",
             )
             return
+
+
+def _looped(iterated: ast.expr) -> ast.Name | None:
+    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))`."""
+    while isinstance(iterated, ast.Call) and iterated.args:
+        iterated = iterated.args[0]
+    return iterated if isinstance(iterated, ast.Name) else None
+
+
+def _accelerates(loop: ast.For) -> bool:
+    """Return whether a loop trains by Accelerate's backward."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(loop))
+
+
+def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
+    """Return whether an expression makes a loader, itself or in a function of the program that it calls."""
+    if not isinstance(part, ast.Call):
+        return False
+    name = code.program.name_of(part.func, module)
+    found = code.program.definition(name)
+    if name in LOADERS or found is None or isinstance(found[1], ast.ClassDef):
+        return name in LOADERS
+    calls = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call))
+    return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
+
+
+def _is_prepared_later(name: ast.Name, module: Module) -> bool:
+    """Return whether a variable is set by prepare, or by another method of the accelerator."""
+    stores = module.stores.get((module.scope_of(name), name.id), ())
+    statements = (above for store in stores for above in module.above(store) if isinstance(above, ast.Assign))
+    return any("accelerator" in ast.unparse(one.value) or "prepare" in ast.unparse(one.value) for one in statements)
+
+
+def _set_at(name: ast.Name, module: Module) -> ast.AST | None:
+    return next(iter(module.stores.get((module.scope_of(name), name.id), ())), None)
 
 
 def _spread_over_all(code: Code) -> Iterator[Finding]:

@@ -190,7 +190,7 @@ class _Search:
         return is_open or any(one in name or name in one for one in own for name in names if name)
 
     def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding]:
-        if module.name == MAIN:
+        if module.name == MAIN and not module.home:
             dots = "." * node.level + (node.module or "")
             yield Finding(
                 "error",

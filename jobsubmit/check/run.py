@@ -63,7 +63,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return Path(source).read_text(errors="replace") if source else ""
 
     yield from check_launcher(job, read)
-    plan, own_words = _as_seen(job, bundle, read)
+    plan, own_words, is_module = _as_seen(job, bundle, read)
     found = list(check_boot_file(plan, bundle))
     yield from found
     if plan.mode == "launch" and job.command is None:
@@ -73,7 +73,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     python_path = dict(plan.env).get("PYTHONPATH")
     places = [] if python_path is None else python_path.split(":")
     roots = tuple("" if path in ("", ".") else f"{path.strip('./')}/" for path in places)
-    program = load_program(bundle, plan.boot_file, roots)
+    program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
     if program is None:
         return
     words = tuple(Word(value.text, value.field if value.origin == "spec" else "") for value in build_boot_words(plan))
@@ -81,7 +81,6 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     words += _declared_words(job, read(plan.boot_file))
 
     is_open = any(_VARIABLE.search(word.text) for word in words[:own_words])
-    is_module = "-m" in (job.command or ())  # its imports begin elsewhere
 
     @cache
     def code() -> Code:
@@ -89,7 +88,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     for name, check in (
-        ("imports", lambda: () if is_module else check_imports(code(), bundle)),
+        ("imports", lambda: check_imports(code(), bundle)),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
@@ -117,15 +116,16 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         yield from _safely(name, check, plan.boot_file)
 
 
-def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tuple[LaunchPlan, int]:
+def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tuple[LaunchPlan, int, bool]:
     """Return a job as if its mode started what its command starts, and how many words of that are the command's.
 
-    The mode that is given counts, else that of the launcher which the command names.
+    The mode that is given counts, else that of the launcher which the command names. The last value is whether the
+    program is started as a module.
     """
     launch = launch_of_command(job.command or (), read)
     file = _file_of(launch, bundle)
     if not file:
-        return job, 0
+        return job, 0, False
     is_launcher = launch.launcher not in ("", "python")
     mode: Start = job.mode
     if mode == "command" and is_launcher:
@@ -141,7 +141,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tup
         arguments=(*own, *job.arguments),
         args_from=len(own) + job.args_from,
     )
-    return seen, len(own)
+    return seen, len(own), launch.is_module
 
 
 def _declared_words(job: LaunchPlan, source: str) -> tuple[Word, ...]:

@@ -273,7 +273,9 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
         count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
         if part is None or count is None:
             continue
-        if (code.processes or 0) > 1 and all(_NODES.search(ast.unparse(node)) for node in (part, count)):
+        is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
+        is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
+        if (code.processes or 0) > 1 and is_by_node:
             yield Finding(
                 "warning",
                 "part-of-node",

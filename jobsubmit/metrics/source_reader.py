@@ -25,7 +25,7 @@ _MOST_NAMES = 100
 _OFTEN = 2
 _MANY = 4
 _MOST_HELD = 50
-_MOST_BELOW = 2  # lines from a headline, or from a line below it, to the next line of its block
+_MOST_BELOW = 8  # lines from a headline, or from a line below it, to the next line of its block
 _MOST_COUNTED = 10**12
 _FINAL_HEAD, _FINAL_ROW = re.compile(r"\*{5} \w+ metrics \*{5}"), re.compile(r"  \w+ +=")
 _WHEN_LEARNED, _MOST_PATTERNS = (16, 64, 256, 1024), 12
@@ -106,8 +106,10 @@ class SourceReader:
             readings = self._new_readings(plan, numbers, time, step, epoch, has_counter)
             self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
             self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
-        if not plan.is_indented and not plan.is_bar:
-            self.headline = (self.lines, step, epoch) if plan.is_headline_of_block else None
+        if plan.is_headline_of_block and not plan.is_bar:
+            self.headline = (self.lines, step, epoch)
+        elif not plan.is_indented and not plan.is_bar:
+            self.headline = None
         if not plan.is_validation:
             if readings or plan.is_headline:
                 self._advance(plan, numbers, time, step, epoch)

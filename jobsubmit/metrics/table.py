@@ -22,7 +22,7 @@ _CLOCK = re.compile(r"\d+:\d\d(?::\d\d)?|(?:\d+\s?[dhm]\s?)+(?:[\d.]+\s?s)?")
 _LOGGED = re.compile(r".*\d:\d\d(?:[:.,]\d+)*\W.*[-\]:>]$")  # what a logger writes before a row
 _BARS = ("|", "│", "┃", "\t")
 _MARK = "cp"  # a column that has a sign or nothing; skorch calls it so
-_SIGNS = ("", "+", "*")
+_SIGNS = ("", "+", "*", "-")
 _FEWEST_COLUMNS, _MOST_COLUMNS, _MOST_WORDS, _LONGEST = 3, 30, 3, 400
 
 

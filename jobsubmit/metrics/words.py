@@ -45,7 +45,7 @@ _LOSS = re.compile(
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
+    r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
@@ -57,6 +57,7 @@ _WEAK = re.compile(
     r"|显存|内存|用时|耗时"
 )
 _SCHEDULE = re.compile(r"(?<=^lr)\(\w+\)$", re.IGNORECASE)
+_UNIT_FIRST = re.compile(r"^(?:步|轮次?|次|批次?)_(?=.)")  # of the counter before: 第 100 步 损失
 _PREPARATION_LINE = re.compile(r"清洗|去重|预处理|tokeniz|dedup|preprocess", re.IGNORECASE)
 _HINTS = (
     "loss",
@@ -112,7 +113,7 @@ def plain_name(text: str) -> str:
     What stands in brackets after a learning rate is the name of its schedule.
     """
     text = _SCHEDULE.sub("", text)
-    return re.sub(r"[^\w@]+|_+", "_", text.lower()).strip("_")
+    return _UNIT_FIRST.sub("", re.sub(r"[^\w@]+|_+", "_", text.lower()).strip("_"))
 
 
 def total_of(name: str) -> str:

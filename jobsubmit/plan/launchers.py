@@ -22,6 +22,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 _PREPARES = re.compile(
     r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
     r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
+    r"|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+=(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
 _TO_OWN_FOLDER = re.compile(

@@ -56,6 +56,7 @@ class Module:
     by_type: Mapping[type, Sequence[ast.AST]] = field(repr=False)
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
     words: frozenset[str] = field(default=frozenset(), repr=False)
+    home: str = ""  # of the boot file, the package that `python -m` starts it in
 
     @property
     def is_skimmed(self) -> bool:
@@ -166,9 +167,9 @@ class Module:
 
     def package_of(self, level: int) -> str:
         """Return the package that so many dots of a relative import mean; empty where there is none."""
-        parts = self.name.split(".")
+        parts = [*filter(None, self.home.split(".")), MAIN] if self.name == MAIN else self.name.split(".")
         up = level - 1 if self.is_package else level
-        return ".".join(parts[: len(parts) - up]) if up < len(parts) and self.name != MAIN else ""
+        return ".".join(parts[: len(parts) - up]) if up < len(parts) else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,15 +317,21 @@ def _only_imports(data: bytes) -> bytes:
     return bytes(kept)
 
 
-def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = ()) -> Program | None:
-    """Read the boot file and all that it imports locally; None where the boot file is not Python."""
+def load_program(
+    bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (), *, is_module: bool = False
+) -> Program | None:
+    """Read the boot file and all that it imports locally; None where the boot file is not Python.
+
+    With `is_module`, it is started as `python -m`: imports begin in the code directory, not in its own folder.
+    """
     paths = frozenset(file.path for file in bundle.files if file.path.endswith(".py"))
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
     if boot_file not in sources:
         return None
     folders = folders_of(paths)
     folder = PurePosixPath(boot_file).parent.as_posix()
-    roots = ("" if folder == "." else f"{folder}/", *more_roots)
+    roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
+    home = folder.replace("/", ".") if is_module and folder != "." else ""
     modules: dict[str, Module] = {}
     broken: dict[str, SyntaxError] = {}
     unread: set[str] = set()
@@ -344,7 +351,7 @@ def load_program(bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (
         except (KeyError, ValueError, RecursionError, MemoryError, OSError):
             continue
         read += 0 if is_skimmed else len(data)
-        modules[name] = module = _module(name, path, tree)
+        modules[name] = module = _module(name, path, tree, home if name == MAIN else "")
         if b"sys.path" in data:
             roots = tuple(dict.fromkeys((*roots, *_added_roots(module, folders))))
         if is_skimmed:
@@ -418,10 +425,10 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
     return ".".join(filter(None, [package, node.module])) if package else ""
 
 
-def _module(name: str, path: str, tree: ast.Module) -> Module:
+def _module(name: str, path: str, tree: ast.Module, home: str = "") -> Module:
     by_type, parents = _laid_out(tree)
     is_package = path.endswith("/__init__.py")
-    bare = Module(path, name, tree, is_package, {}, (), {}, by_type, parents)
+    bare = Module(path, name, tree, is_package, {}, (), {}, by_type, parents, home=home)
     aliases: dict[str, str] = {}
     stars: list[str] = []
     for node in bare.of(ast.Import, ast.ImportFrom):

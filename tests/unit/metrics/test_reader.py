@@ -132,6 +132,27 @@ def test_a_headline_counts_for_the_next_line_only() -> None:
     assert (1, None, 0.25) not in points(metrics)["loss"]
 
 
+def test_a_headline_may_stand_in_the_middle_of_its_line() -> None:
+    block = (
+        "          Learning iteration {0}/100          ",
+        "",
+        "   Computation: 6 steps/s",
+        "   Mean reward: -2.{0}",
+    )
+    metrics = read(*(line.format(number) for number in (1, 2) for line in block))
+    assert points(metrics)["mean_reward"] == [(None, 1, -2.1), (None, 2, -2.2)]
+
+
+def test_a_cell_of_a_table_may_be_a_dash() -> None:
+    metrics = read("  step   loss   val_loss", "   10   2.5   -", "   20   2.25   0.5", "   30   2.0   -")
+    assert values(metrics) == {"loss": [2.5, 2.25, 2.0], "val_loss": [0.5]}
+
+
+def test_the_unit_of_a_chinese_counter_is_no_part_of_a_name() -> None:
+    metrics = read("第 1/5 轮 第 100/200 步 损失：2.5", "第 1/5 轮 第 200/200 步 损失：2.25")
+    assert points(metrics) == {"损失": [(1, 100, 2.5), (1, 200, 2.25)]}
+
+
 def test_lines_below_a_line_with_a_loss_are_about_something_else() -> None:
     line = " iteration {0}/ 100 | lm loss: 2.{0} |"
     metrics = read(
