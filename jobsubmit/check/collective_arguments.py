@@ -8,9 +8,9 @@ from typing import Any
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN, Several, assigned_to
+from jobsubmit.check.program.values import UNKNOWN, Several, assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."
@@ -55,12 +55,24 @@ def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iter
         text = f"{name}() is given {given.id}, which is a number and no tensor"
         hint = f"make a tensor of it first: torch.tensor({given.id}, device=…)"
         yield _finding(code, module, call, "not-a-tensor", text, hint)
+    if isinstance(given, ast.Name) and not isinstance(made, ast.Call):
+        made = _number_given(code, given, module)
     if not isinstance(made, ast.Call):
         return
     is_item = isinstance(made.func, ast.Attribute) and made.func.attr in ("item", "tolist")
     if is_item or (isinstance(made.func, ast.Name) and made.func.id in _NUMBERS):
         text = f"{name}() is given {ast.unparse(made)}, which is no tensor"
         yield _finding(code, module, call, "not-a-tensor", text, "pass a tensor, and call .item() on the result")
+
+
+def _number_given(code: Code, name: ast.Name, module: Module) -> ast.expr | None:
+    """Return what the calls of a function give for its parameter, if all of them give numbers."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function) or (function, name.id) in module.stores:
+        return None
+    calls = code.program.calls_of.get(module.called_as(function), ())
+    given = [given_for(call, function, name.id) for home, call in calls if code.reached.of(call, home)]
+    return given[0] if given and all(one is not None and _is_number(one) for one in given) else None
 
 
 def _is_counter(name: ast.Name, module: Module) -> bool:
@@ -125,8 +137,10 @@ def _length(code: Code, made: ast.expr, module: Module) -> Any:
 
 def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     root = argument(call, *_ROOT[name]) if name in _ROOT else None
-    value = code.values.of(root, module) if root is not None and argument(call, "group") is None else UNKNOWN
-    if root is not None and isinstance(value, Several):
+    is_of_all = root is not None and argument(call, "group") is None
+    value = code.values.of(root, module) if root is not None and is_of_all else UNKNOWN
+    is_own = isinstance(root, ast.Call) and code.program.name_of(root.func, module) == f"{_PACKAGE}get_rank"
+    if root is not None and (isinstance(value, Several) or is_own):
         text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
     elif is_count(value) and code.world_size and value >= code.world_size:

@@ -121,13 +121,24 @@ class CollectiveFinder:
             found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
         elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             found = self._method(call.func, call.func.value.id, module)
+        if found is None and isinstance(call.func, ast.Attribute):
+            return self._inside_all(call.func, module, depth)
         if found is None or isinstance(found[1], ast.ClassDef):
             return None
-        home, function = found
+        return self._inside_function(found[1], found[0], depth)
+
+    def _inside_function(self, function: Function, home: Module, depth: int) -> Collective | None:
         if function not in self.known:
             self.known[function] = None  # it may call itself
             self.known[function] = next(self.collectives(function.body, home, depth + 1), None)
         return self.known[function]
+
+    def _inside_all(self, target: ast.Attribute, module: Module, depth: int) -> Collective | None:
+        """Return a collective if every other method of that name comes to one, whatever class the object is of."""
+        own = module.function_of(target)
+        methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]
+        found = [self._inside_function(method, home, depth) for home, _, method in methods]
+        return found[0] if found and all(found) else None
 
     def _method(self, target: ast.Attribute, variable: str, module: Module) -> tuple[Module, Function] | None:
         """Return the method that a variable's object has, where the class of the object is known, or the only one."""

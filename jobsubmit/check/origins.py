@@ -11,7 +11,7 @@ from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.values import assigned_to, parameters
 
-_DEEPEST = 5
+_DEEPEST = 8
 _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -95,15 +95,23 @@ def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Modu
 
 
 def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.AST]]:
-    if isinstance(node, ast.Attribute):
+    if isinstance(node, ast.Call):
+        found = code.program.definition(code.program.name_of(node.func, module))
+        if found is not None and isinstance(found[1], FUNCTIONS):
+            returned = (one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return))
+            yield from ((found[0], value) for value in returned if value is not None)
+    elif isinstance(node, ast.Attribute):
         for home, target in code.program.attribute_stores.get(node.attr, ()):
             if (value := _assigned_to(target, home)) is not None:
                 yield home, value
-    if not isinstance(node, ast.Name):
-        return
+    elif isinstance(node, ast.Name):
+        yield from _sources_of_variable(code, node, module)
+
+
+def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     for scope in (*(above for above in module.above(node) if isinstance(above, FUNCTIONS)), module.tree):
         if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
-            for home, call in code.program.calls_of.get(f"{module.name}.{scope.name}", ()):
+            for home, call in code.program.calls_of.get(module.called_as(scope), ()):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
             return

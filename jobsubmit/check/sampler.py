@@ -275,13 +275,13 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
             continue
         is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
         is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
-        if (code.processes or 0) > 1 and is_by_node:
+        if code.processes != 1 and is_by_node:
             yield Finding(
                 "warning",
                 "part-of-node",
                 module.where(part),
-                f"the data is divided among the nodes ({ast.unparse(count)}): the {code.processes} processes of a node "
-                "would read the same part",
+                f"the data is divided among the nodes ({ast.unparse(count)}): all processes of a node would read the "
+                "same part",
                 "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
             )
             return

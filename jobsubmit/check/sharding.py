@@ -92,8 +92,9 @@ def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> 
     inner = _given_on(code, node, model, module)
     if inner is None:
         return False
-    home, function, _ = inner
-    calls = (one for one in ast.walk(function) if isinstance(one, ast.Call))
-    return any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls) and not any(
-        _sharded(code, one, home) for one in ast.walk(function) if isinstance(one, ast.Call)
-    )
+    home, function, parameter = inner
+    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+    makes_one = any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls)
+    gives = any(ast.unparse(given) == f"{parameter}.parameters()" for one in calls for given in one.args)
+    is_named = "optim" in function.name.lower() and gives
+    return (makes_one or is_named) and not any(_sharded(code, one, home) for one in calls)

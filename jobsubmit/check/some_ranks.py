@@ -15,7 +15,8 @@ from jobsubmit.check.program.values import Several, assigned_to
 from jobsubmit.check.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.common.finding import Finding
 
-_OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\bloss(?:_value)?(?:\.item\(\))? [<>]")
+_OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
+_DEEPEST = 3
 
 
 def check_some_ranks(code: Code) -> Iterator[Finding]:
@@ -140,10 +141,10 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a rank skips the step that the others synchronize in, because of its own loss."""
     code = finder.code
     for module, node in code.program.of(ast.If):
-        is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break))
+        is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break, ast.Return))
         if not is_left or not _OWN_LOSS.search(ast.unparse(node.test)) or not code.reached.of(node, module):
             continue
-        loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
+        loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
         if loop is None or any(finder.name_of(call, module) for call in decides):
             continue
@@ -169,8 +170,23 @@ def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
 
 def _synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    code = finder.code
-    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
-    found = [code.program.definition(code.program.name_of(call.func, module)) for call in calls]
-    is_trained = code.wraps_models and any(map(trains, (loop, *(one[1] for one in found if one))))
-    return is_trained or any(finder.name_of(call, module) for call in calls)
+    if finder.code.wraps_models and _trains_inside(finder.code, loop, module):
+        return True
+    statements = getattr(loop, "body", [])
+    if next(finder.collectives(statements, module), None) is not None:
+        return True
+    return any(finder.name_of(node, module) for node in ast.walk(loop) if isinstance(node, ast.Call))
+
+
+def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether a part of a program computes gradients, itself or in the functions and methods that it calls."""
+    if trains(node):
+        return True
+    for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
+        found = code.program.definition(code.program.name_of(call.func, module))
+        if found is None and isinstance(call.func, ast.Attribute):
+            methods = code.program.methods.get(call.func.attr, ())
+            found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        if found is not None and found[1] is not node and _trains_inside(code, found[1], found[0], depth + 1):
+            return True
+    return False

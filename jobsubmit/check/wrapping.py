@@ -12,13 +12,15 @@ from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, spelled
-from jobsubmit.check.program.values import UNKNOWN
+from jobsubmit.check.program.values import UNKNOWN, parameters
+from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
+_NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
 _USES_INNER = ("forward", "__call__", "join", "no_sync", "train_batch")
 
 
@@ -299,8 +301,9 @@ def _inner_called(code: Code) -> Iterator[Finding]:
         return
     for module, call, _ in code.reached.calls:
         inner = last_value(call.func, module) if isinstance(call.func, ast.Name) else call.func
-        is_inner = isinstance(inner, ast.Attribute) and inner.attr == "module" and call.args
-        if not is_inner or not trains(module.scope_of(call)):
+        if not (isinstance(inner, ast.Attribute) and inner.attr == "module" and call.args):
+            inner = _inner_given(code, call, module)
+        if inner is None or not _is_of_training(code, call, module) or _is_called_too(inner.value, call, module):
             continue
         above = list(module.above(call))
         texts = [ast.unparse(item) for node in above if isinstance(node, ast.With) for item in node.items]
@@ -310,8 +313,49 @@ def _inner_called(code: Code) -> Iterator[Finding]:
                 "warning",
                 "bypassed",
                 module.where(call),
-                f"{ast.unparse(call.func)} is the model inside the wrapper: the gradients are not averaged, and each "
+                f"{ast.unparse(inner)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
-                f"call {ast.unparse(inner.value)}",  # type: ignore[union-attr]
+                f"call {ast.unparse(inner.value)}",
             )
             return
+
+
+def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that a call gives to a function which calls it."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is None and isinstance(call.func, ast.Attribute):
+        methods = code.program.methods.get(call.func.attr, ())
+        found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    called = {
+        node.func.id for node in ast.walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    for parameter in called & parameters(found[1]):
+        given = given_for(call, found[1], parameter)
+        if isinstance(given, ast.Attribute) and given.attr == "module" and is_wrapped(code, given.value, module):
+            return given
+    return None
+
+
+def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a function that computes gradients, or in one that such a function calls."""
+    scope = module.scope_of(call)
+    if trains(scope):
+        return True
+    if isinstance(scope, ast.Module) or _NO_TRAINING.search(scope.name) or scope.decorator_list:
+        return False
+    users = [
+        (home, user)
+        for home, user, _ in code.reached.calls
+        if ast.unparse(user.func).rpartition(".")[2] == scope.name and home is module
+    ]
+    return bool(users) and all(trains(home.scope_of(user)) for home, user in users)
+
+
+def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
+    """Return whether the wrapper itself is called in the same function: then the inner model may be meant."""
+    spelled_so = ast.unparse(wrapper)
+    return any(
+        isinstance(node, ast.Call) and ast.unparse(node.func) == spelled_so for node in ast.walk(module.scope_of(call))
+    )

@@ -92,6 +92,12 @@ class Module:
         """Return the innermost function that a node is in, or else the module."""
         return self.function_of(node) or self.tree
 
+    def called_as(self, function: Function) -> str:
+        """Return the whole name by which a function is called: for what makes objects, the name of its class."""
+        owner = self.parents.get(function)
+        is_maker = function.name == "__init__" and isinstance(owner, ast.ClassDef)
+        return f"{self.name}.{owner.name if is_maker else function.name}"  # type: ignore[union-attr] # it is a class
+
     @cached_property
     def stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
         """Return the places that set each variable, by function (or the module's tree) and name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checked import found
+from checked import findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 LOOP = """
@@ -197,3 +197,134 @@ def test_processes_that_the_boot_file_starts(check: str, changes: dict[str, str]
         tmp_path, SPAWN.format(**{**SPAWNED, **changes}), mode="spawn", resources={"nodes": 2}, backend=backend
     )
     assert check in found_here if check else not found_here
+
+
+HELPERS = """
+import math, os, time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Meter:
+    def gather(self):
+        dist.barrier()
+class Meters:
+    def __init__(self): self.meters = dict(a=Meter())
+    def gather(self):
+        for name in self.meters: self.meters[name].gather()
+class Saver:
+    def __init__(self, folder):
+        self.last = os.path.join(folder, "last.pt")
+    def save(self):
+        if dist.get_rank() == 0: torch.save(1, self.last)
+class Table:
+    def __init__(self, path):
+        self.words = open(path).read()
+class Trainer:
+    def __init__(self, net):
+        self.model = DDP(net)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+    def loss(self, x):
+        inner = {model}
+        return inner(x).mean()
+    def update(self, x):
+        loss = self.loss(x)
+        {skip}
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+    def epoch(self):
+        for x in range(9): self.update(torch.rand(1, 4))
+    def run(self):
+        for epoch in range(9):
+            self.epoch()
+            if dist.get_rank() == 0:
+                {rank_zero}
+def folder():
+    return os.path.join("/shared", {name})
+def average(value):
+    dist.all_reduce(value)
+def evaluate():
+    meters = Meters()
+    meters.gather()
+def table():
+    return Table(os.path.join("words", "units.txt"))
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+Trainer(torch.nn.Linear(4, 1)).run()
+torch.load("/shared/last.pt")
+Saver(folder()).save()
+average({number})
+evaluate()
+table()
+"""
+IN_HELPERS = {
+    "model": "self.model",
+    "skip": "pass",
+    "rank_zero": "pass",
+    "name": '"run"',
+    "number": "torch.zeros(1)",
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "changes"),
+    [
+        ("bypassed", {"model": "self.model.module"}),
+        ("left-by-one", {"skip": "if not math.isfinite(loss.item()): return None"}),
+        ("left-by-one", {"rank_zero": "break"}),
+        ("rank-0-collective", {"rank_zero": "evaluate()"}),
+        ("no-checkpoint", {"name": 'time.strftime("%Y")'}),
+        ("not-a-tensor", {"number": "loss.item()"}),
+        ("", {}),
+    ],
+)
+def test_mistakes_in_helpers_and_methods(check: str, changes: dict[str, str], tmp_path: Path) -> None:
+    here = found(tmp_path, HELPERS.format(**{**IN_HELPERS, **changes}), backend=SLURM, restarts={"max": 1})
+    assert check in here if check else not here
+
+
+def test_a_file_that_a_constructor_opens(tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words/units.txt").touch()
+    assert "left-out" not in found(tmp_path, HELPERS.format(**IN_HELPERS), backend=SLURM)
+    (tmp_path / ".gitignore").write_text("*.txt\n")
+    assert "left-out" in found(tmp_path, HELPERS.format(**IN_HELPERS), backend=SLURM)
+
+
+ACCELERATED = """
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+def loaders():
+    return DataLoader(range(9)), DataLoader(range(9))
+accelerator = Accelerator()
+train, test = loaders()
+net, {given} = accelerator.prepare(make(), {given})
+for epoch in range(3):
+    for step, x in enumerate(train):
+        accelerator.backward(net(x).mean())
+"""
+
+
+def test_a_loader_from_a_function_must_be_prepared(tmp_path: Path) -> None:
+    assert "no-sampler" in found(tmp_path, ACCELERATED.format(given="test"), backend=SLURM)
+    assert "no-sampler" not in found(tmp_path, ACCELERATED.format(given="train"), backend=SLURM)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_found"), [("num_nodes: 1", True), ("num_nodes: 2", False), ("max_epochs: 3", True)]
+)
+def test_the_nodes_in_a_configuration_of_lightning(nodes: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(f"trainer:\n  {nodes}\n")
+    text = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n"
+    here = found(tmp_path, text, backend=SLURM, args=["fit", "--config", "base.yaml"])
+    assert ("lightning-nodes" in here) == is_found
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_a_program_that_is_started_as_a_module(is_module: bool, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/data.py").write_text("size = 1\n")
+    (tmp_path / "pkg/main.py").write_text("from .data import size, colour\n")
+    (tmp_path / "run.sh").write_text(f"torchrun {'-m pkg.main' if is_module else 'pkg/main.py'}\n")
+    texts = [one.text for one in findings(tmp_path, command=["bash", "run.sh"])]
+    assert ("pkg/data.py does not define colour" in texts) == is_module
+    assert any("fails in the boot file" in text for text in texts) != is_module

@@ -149,7 +149,7 @@ def test_a_cell_of_a_table_may_be_a_dash() -> None:
 
 
 def test_the_unit_of_a_chinese_counter_is_no_part_of_a_name() -> None:
-    metrics = read("第 1/5 轮 第 100/200 步 损失：2.5", "第 1/5 轮 第 200/200 步 损失：2.25")
+    metrics = read("第 1/5 轮 第 100/200 步 损失:2.5", "第 1/5 轮 第 200/200 步 损失:2.25")
     assert points(metrics) == {"损失": [(1, 100, 2.5), (1, 200, 2.25)]}
 
 

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.parsers.argparse.search import Search
-from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Function, Module
 from jobsubmit.check.program.values import assigned_to, parameters
 
+_LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
 _CHANGERS = ("set_defaults", "__dict__")
 
 
@@ -43,7 +44,8 @@ def namespaces(search: Search) -> Iterator[str]:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
             if isinstance(first, ast.Name):
                 (kept if node.value in parsed else others).add(first.id)
-    kept |= set(_parameters(search, parsed, kept))
+    for _ in range(_LONGEST_WAY):
+        kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
     yield from kept - others
     for name, stores in search.program.attribute_stores.items():
         values = [assigned_to(store, module) for module, store in stores]
@@ -73,6 +75,18 @@ def _parameters(search: Search, parsed: set[ast.Call], kept: set[str]) -> Iterat
             given = [given_for(call, function, parameter) for _, call in calls]
             if all(value in parsed or (isinstance(value, ast.Name) and value.id in kept) for value in given):
                 yield parameter
+
+
+def _of_spawned(search: Search, kept: set[str]) -> Iterator[str]:
+    """Yield the parameters of a function that mp.spawn starts with parsed arguments."""
+    for spawn in SPAWNS:
+        for module, call in search.program.calls_of.get(spawn, ()):
+            started, given = argument(call, "fn", 0), argument(call, "args", 1)
+            function = _called(search, search.program.name_of(started, module)) if started is not None else None
+            names = [one.arg for one in function.args.args[1:]] if function is not None else []
+            for name, value in zip(names, getattr(given, "elts", ()), strict=False):
+                if isinstance(value, ast.Name) and value.id in kept:
+                    yield name
 
 
 def _called(search: Search, name: str) -> Function | None:
