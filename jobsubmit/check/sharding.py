@@ -25,6 +25,8 @@ def check_sharding(code: Code) -> Iterator[Finding]:
 
 def _optimizer_too_early(code: Code) -> Iterator[Finding]:
     """Yield a warning for an optimizer that gets the parameters of a model before these are sharded."""
+    if not {*_SHARDS} & code.names:
+        return
     scopes = {module.scope_of(call): module for module, call, _ in code.reached.calls}
     for scope, module in scopes.items():
         calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and module.scope_of(node) is scope]

@@ -100,6 +100,8 @@ def _made_on_cpu(code: Code) -> Iterator[Finding]:
 def _nested(code: Code) -> Iterator[Finding]:
     """Yield a warning where DataParallel is around DistributedDataParallel, or made inside it."""
     for module, call, name in code.reached.calls:
+        if name != _DATA_PARALLEL and not is_ddp(name):
+            continue
         given = argument(call, "module", 0)
         inner = last_value(given, module) if isinstance(given, ast.Name) else given
         inner_name = code.program.name_of(inner.func, module) if isinstance(inner, ast.Call) else ""
@@ -299,11 +301,22 @@ def _inner_called(code: Code) -> Iterator[Finding]:
     """Yield a warning where training calls `model.module(x)`, past the wrapper."""
     if not code.wraps_models:
         return
+    names = {
+        target.id
+        for _, node in code.program.of(ast.Assign)
+        for target in node.targets
+        if _is_inner(node.value) and isinstance(target, ast.Name)
+    }
     for module, call, _ in code.reached.calls:
-        inner = last_value(call.func, module) if isinstance(call.func, ast.Name) else call.func
-        if not (isinstance(inner, ast.Attribute) and inner.attr == "module" and call.args):
+        is_variable = isinstance(call.func, ast.Name) and call.func.id in names
+        inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
+        if not (_is_inner(inner) and call.args):
             inner = _inner_given(code, call, module)
-        if inner is None or not _is_of_training(code, call, module) or _is_called_too(inner.value, call, module):
+        if (
+            not isinstance(inner, ast.Attribute)
+            or not _is_of_training(code, call, module)
+            or _is_called_too(inner.value, call, module)
+        ):
             continue
         above = list(module.above(call))
         texts = [ast.unparse(item) for node in above if isinstance(node, ast.With) for item in node.items]
@@ -322,6 +335,8 @@ def _inner_called(code: Code) -> Iterator[Finding]:
 
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that a call gives to a function which calls it."""
+    if not any(map(_is_inner, (*call.args, *(keyword.value for keyword in call.keywords)))):
+        return None
     found = code.program.definition(code.program.name_of(call.func, module))
     if found is None and isinstance(call.func, ast.Attribute):
         methods = code.program.methods.get(call.func.attr, ())
@@ -333,9 +348,13 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     }
     for parameter in called & parameters(found[1]):
         given = given_for(call, found[1], parameter)
-        if isinstance(given, ast.Attribute) and given.attr == "module" and is_wrapped(code, given.value, module):
+        if isinstance(given, ast.Attribute) and _is_inner(given) and is_wrapped(code, given.value, module):
             return given
     return None
+
+
+def _is_inner(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "module"
 
 
 def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:

@@ -248,6 +248,11 @@ class Program:
         return any(name in ("exec", "globals", "setattr") for _, _, name in self.calls)
 
     @cached_property
+    def inherited(self) -> frozenset[str]:
+        """Return the names of the classes that others inherit from."""
+        return frozenset(spelled(base).rpartition(".")[2] for _, node in self.of(ast.ClassDef) for base in node.bases)
+
+    @cached_property
     def methods(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
         """Return the methods of all classes at the top of modules, by their names."""
         found: dict[str, list[tuple[Module, ast.ClassDef, Function]]] = {}

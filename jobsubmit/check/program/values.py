@@ -346,13 +346,6 @@ class Values:
         value = self.of(assigned, module, depth)
         return UNKNOWN if isinstance(value, (list, dict)) and name in self.program.filled else value
 
-    def _has_heirs(self, function: Function, module: Module) -> bool:
-        """Return whether other classes inherit a method: then their objects are made by it, too."""
-        owner = module.parents.get(function)
-        name = getattr(owner, "name", "")
-        classes = (node for _, node in self.program.of(ast.ClassDef))
-        return any(ast.unparse(base).rpartition(".")[2] == name for node in classes for base in node.bases)
-
     def _given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
         """Return what mp.spawn gives for a parameter of the function that it starts: not for the first, a number."""
         own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
@@ -369,7 +362,8 @@ class Values:
 
     def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
-        is_maker = function.name == "__init__" and not self._has_heirs(function, module)
+        owner = module.parents.get(function)
+        is_maker = function.name == "__init__" and getattr(owner, "name", "") not in self.program.inherited
         calls = self.program.calls_of.get(module.called_as(function), ())
         calls = [place for place in calls if place[1] not in self.dead]
         if not calls and (spawned := self._given_by_spawn(name, function, module)) is not None:
