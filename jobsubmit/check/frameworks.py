@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.sampler import LOADERS
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = tuple(

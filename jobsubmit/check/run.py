@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,35 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.bundle.model import Bundle
 from jobsubmit.check.arguments import Word, check_arguments
 from jobsubmit.check.boot_file import broken_modules, check_boot_file
+from jobsubmit.check.checkpoints.pickled import check_pickled
+from jobsubmit.check.checkpoints.races import check_races
+from jobsubmit.check.checkpoints.recovery import check_recovery
+from jobsubmit.check.checkpoints.saving import check_saving
 from jobsubmit.check.code import Code, look_at
-from jobsubmit.check.collective_arguments import check_collective_arguments
-from jobsubmit.check.collectives import check_collectives
-from jobsubmit.check.devices import check_devices
-from jobsubmit.check.evaluation import check_evaluation
+from jobsubmit.check.collectives.arguments import check_collective_arguments
+from jobsubmit.check.collectives.group import check_group
+from jobsubmit.check.collectives.rank_zero import check_rank_zero
+from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
-from jobsubmit.check.group import check_group
-from jobsubmit.check.hardcoded import check_fixed
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.interactive import check_interactive
-from jobsubmit.check.launcher import check_launcher
-from jobsubmit.check.no_sync import check_no_sync
-from jobsubmit.check.pickled import check_pickled
+from jobsubmit.check.loading.evaluation import check_evaluation
+from jobsubmit.check.loading.sampler import check_sampler
+from jobsubmit.check.models.gradients import check_gradients
+from jobsubmit.check.models.no_sync import check_no_sync
+from jobsubmit.check.models.sharding import check_sharding
+from jobsubmit.check.models.state import check_wrapped_state
+from jobsubmit.check.models.unsynchronized import check_unsynchronized
+from jobsubmit.check.models.unused_parameters import check_unused_parameters
+from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
-from jobsubmit.check.races import check_races
-from jobsubmit.check.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
-from jobsubmit.check.recovery import check_recovery
-from jobsubmit.check.saving import check_saving
-from jobsubmit.check.sharding import check_sharding
-from jobsubmit.check.unsynchronized import check_unsynchronized
-from jobsubmit.check.unused_parameters import check_unused_parameters
-from jobsubmit.check.world import check_world
-from jobsubmit.check.wrapped_state import check_wrapped_state
-from jobsubmit.check.wrapping import check_wrapping
+from jobsubmit.check.start.devices import check_devices
+from jobsubmit.check.start.hardcoded import check_fixed
+from jobsubmit.check.start.launcher import check_launcher
+from jobsubmit.check.start.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
+from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command
@@ -47,6 +50,13 @@ from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.modes import Start
 
 _SOME = 8
+# What needs nothing but the code.
+_OF_CODE = (
+    *(check_interactive, check_ranks, check_group, check_world, check_devices, check_fixed, check_gradients),
+    *(check_sampler, check_rank_zero, check_some_ranks, check_collective_arguments, check_wrapping),
+    *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
+    *(check_unused_parameters, check_saving, check_races),
+)
 _COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
@@ -87,33 +97,22 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         return look_at(program, _facts(plan, words), words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
-    for name, check in (
+    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("imports", lambda: check_imports(code(), bundle)),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
-        ("interactive", lambda: check_interactive(code())),
-        ("ranks", lambda: check_ranks(code())),
-        ("group", lambda: check_group(code())),
-        ("world", lambda: check_world(code())),
         ("frameworks", lambda: check_frameworks(code(), read)),
-        ("devices", lambda: check_devices(code())),
-        ("fixed", lambda: check_fixed(code())),
-        ("collectives", lambda: check_collectives(code())),
-        ("collective_arguments", lambda: check_collective_arguments(code())),
-        ("wrapping", lambda: check_wrapping(code())),
-        ("unsynchronized", lambda: check_unsynchronized(code())),
-        ("no_sync", lambda: check_no_sync(code())),
-        ("sharding", lambda: check_sharding(code())),
-        ("wrapped_state", lambda: check_wrapped_state(code())),
-        ("evaluation", lambda: check_evaluation(code())),
-        ("unused_parameters", lambda: check_unused_parameters(code())),
-        ("saving", lambda: check_saving(code())),
         ("pickled", lambda: check_pickled(code(), job.torch_version)),
-        ("races", lambda: check_races(code())),
         ("recovery", lambda: check_recovery(code(), job)),
-    ):
-        yield from _safely(name, check, plan.boot_file)
+    ]
+    checks += [(check.__name__.removeprefix("check_"), partial(_judge, check, code)) for check in _OF_CODE]
+    for name, found_by in checks:
+        yield from _safely(name, found_by, plan.boot_file)
+
+
+def _judge(check: Callable[[Code], Iterable[Finding]], code: Callable[[], Code]) -> Iterable[Finding]:
+    return check(code())
 
 
 def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tuple[LaunchPlan, int, bool]:

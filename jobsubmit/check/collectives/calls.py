@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Function, Module
 from jobsubmit.check.program.values import parameters
-from jobsubmit.check.rank_conditions import mentions_rank, zero_side
 
 _NAMES = frozenset(
     [

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 # Code that changes the keys, or does not insist on them.

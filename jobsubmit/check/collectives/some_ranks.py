@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
-from jobsubmit.check.collective_calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.values import Several, assigned_to
-from jobsubmit.check.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
@@ -21,6 +21,8 @@ _DEEPEST = 3
 
 def check_some_ranks(code: Code) -> Iterator[Finding]:
     """Yield a warning for a collective that only some ranks reach, and a loop or a step that one of them leaves."""
+    if code.world_size == 1:
+        return
     finder = CollectiveFinder(code)
     yield from _reached_by_some(finder)
     yield from _left_by_one(finder)

@@ -14,7 +14,7 @@ from jobsubmit.check.origins import beginning_of
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import UNKNOWN
-from jobsubmit.check.ranks import uses_environment
+from jobsubmit.check.start.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"

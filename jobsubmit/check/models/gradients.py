@@ -1,4 +1,4 @@
-"""Gradients and collectives: mistakes that make training wrong or slow, or let it hang, without an error."""
+"""Gradients that are averaged twice or not at all, and ranks that begin with other parameters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import assigned_to
-from jobsubmit.check.rank_zero import check_rank_zero
-from jobsubmit.check.sampler import check_sampler
-from jobsubmit.check.some_ranks import check_some_ranks
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
@@ -27,17 +24,8 @@ _ALL_REDUCE = "torch.distributed.all_reduce"
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
 
-def check_collectives(code: Code) -> Iterator[Finding]:
-    """Yield what would train wrongly or hang."""
-    yield from _gradients(code)
-    yield from check_sampler(code)
-    yield from _destroy(code)
-    if code.world_size != 1:
-        yield from check_rank_zero(code)
-        yield from check_some_ranks(code)
-
-
-def _gradients(code: Code) -> Iterator[Finding]:
+def check_gradients(code: Code) -> Iterator[Finding]:
+    """Yield gradients that are averaged twice, divided again, or never divided, and ranks that begin unequal."""
     reduced = [
         (module, call)
         for module, call in code.calls(_ALL_REDUCE)
@@ -254,17 +242,3 @@ def _is_division(node: ast.AST) -> bool:
     if isinstance(node, (ast.AugAssign, ast.BinOp)):
         return isinstance(node.op, (ast.Div, ast.Mult))
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIVIDES
-
-
-def _destroy(code: Code) -> Iterator[Finding]:
-    if "destroy_process_group" in code.names:
-        return
-    for module, call in code.calls(INIT):
-        yield Finding(
-            "hint",
-            "destroy",
-            module.where(call),
-            "the process group is never destroyed: some versions of torch warn or hang at exit",
-            "call torch.distributed.destroy_process_group() at the end",
-        )
-        return

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
+from jobsubmit.check.collectives.rank_zero import zero_branches
+from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, spelled
-from jobsubmit.check.rank_zero import zero_branches
-from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)

@@ -6,9 +6,9 @@ import ast
 import re
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
 _DEEPEST = 4

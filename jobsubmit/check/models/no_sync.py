@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.rank_conditions import after, leaves
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_conditions import after, leaves
 from jobsubmit.common.finding import Finding
 
 _STEP = re.compile(r"^\w*(?:step|micro|accum|\bi\b|\bidx)\w*$")

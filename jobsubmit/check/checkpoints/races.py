@@ -6,14 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.all_ranks import is_for_all, is_of_one_process
+from jobsubmit.check.checkpoints.saving import LOCAL_FOLDERS
 from jobsubmit.check.code import Code
-from jobsubmit.check.collective_calls import CollectiveFinder
+from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
+from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.rank_conditions import mentions_rank
+from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_conditions import mentions_rank
-from jobsubmit.check.rank_zero import zero_branches
-from jobsubmit.check.saving import LOCAL_FOLDERS
 from jobsubmit.common.finding import Finding
 
 _MAKES = ("os.makedirs", "os.mkdir")

@@ -6,14 +6,22 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collective_calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.rank_conditions import (
+    after,
+    is_for_main_process_only,
+    leaves,
+    leaves_at_last,
+    zero_side,
+)
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.rank_conditions import after, is_for_main_process_only, leaves, leaves_at_last, zero_side
 from jobsubmit.common.finding import Finding
 
 
 def check_rank_zero(code: Code) -> Iterator[Finding]:
     """Yield a warning for each collective that only rank 0 reaches."""
+    if code.world_size == 1:
+        return
     finder = CollectiveFinder(code)
     seen: set[ast.AST] = set()
     for module, body, others, scope in _branches(code):

@@ -35,7 +35,8 @@ def _position(place: _Place) -> tuple[int, int]:
 
 
 def check_group(code: Code) -> Iterator[Finding]:
-    """Yield an error where a process group is surely used before it is made, or made again."""
+    """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
+    yield from _destroy(code)
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
     if code.has_framework or not inits or set(_ASKS) & code.names:
         return
@@ -131,3 +132,17 @@ def _made_again(module: Module, made: list[_Place]) -> Iterator[Finding]:
 
 def _may_destroy(module: Module, first: int, last: int) -> bool:
     return any(node.attr == _DESTROYS and first < node.lineno < last for node in module.of(ast.Attribute))
+
+
+def _destroy(code: Code) -> Iterator[Finding]:
+    if _DESTROYS in code.names:
+        return
+    for module, call in code.calls(INIT):
+        yield Finding(
+            "hint",
+            "destroy",
+            module.where(call),
+            "the process group is never destroyed: some versions of torch warn or hang at exit",
+            "call torch.distributed.destroy_process_group() at the end",
+        )
+        return

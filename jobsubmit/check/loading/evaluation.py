@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module
-from jobsubmit.check.sampler import LOADERS
 from jobsubmit.common.finding import Finding
 
 # Anything that may add up the parts of all processes.

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.models.wrapping import is_load
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import Function, Module
-from jobsubmit.check.wrapping import is_load
 from jobsubmit.common.finding import Finding
 
 _FSDP = "FullyShardedDataParallel"

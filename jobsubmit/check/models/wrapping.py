@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp, trains
+from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.check.program.values import UNKNOWN, parameters
-from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"

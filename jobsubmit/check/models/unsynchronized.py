@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.all_ranks import is_for_all
 from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
-from jobsubmit.check.wrapper import is_wrapped
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
