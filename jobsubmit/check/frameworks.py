@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -21,6 +21,8 @@ _TRAINERS = tuple(
 )
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
+_SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
 
@@ -157,7 +159,7 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     if not prepares or any(hides_arguments(call) for call in prepares):
         return
     for module, loop in code.program.of(ast.For):
-        name = _looped(loop.iter)
+        name = _looped(loop.iter, module)
         if name is None or _NOT_TRAINING.search(name.id) or name.id in given or not _accelerates(loop):
             continue
         made = next((part for home, part in origins(code, name, module) if _is_loader(code, part, home)), None)
@@ -172,11 +174,15 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
             return
 
 
-def _looped(iterated: ast.expr) -> ast.Name | None:
-    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))`."""
+def _looped(iterated: ast.expr, module: Module) -> ast.Name | None:
+    """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that."""
     while isinstance(iterated, ast.Call) and iterated.args:
         iterated = iterated.args[0]
-    return iterated if isinstance(iterated, ast.Name) else None
+    if not isinstance(iterated, ast.Name):
+        return None
+    made = last_value(iterated, module)
+    is_shown = isinstance(made, ast.Call) and ast.unparse(made.func).rpartition(".")[2] in _SHOWS
+    return _looped(made, module) if is_shown and made is not None else iterated
 
 
 def _accelerates(loop: ast.For) -> bool:
@@ -200,7 +206,7 @@ def _is_prepared_later(name: ast.Name, module: Module) -> bool:
     """Return whether a variable is set by prepare, or by another method of the accelerator."""
     stores = module.stores.get((module.scope_of(name), name.id), ())
     statements = (above for store in stores for above in module.above(store) if isinstance(above, ast.Assign))
-    return any("accelerator" in ast.unparse(one.value) or "prepare" in ast.unparse(one.value) for one in statements)
+    return any(_OF_ACCELERATOR.search(ast.unparse(one.value)) for one in statements)
 
 
 def _set_at(name: ast.Name, module: Module) -> ast.AST | None:

@@ -89,8 +89,12 @@ def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Modu
     if node in found or depth > _DEEPEST:
         return
     found[node] = module
+    bases: set[ast.AST] = set()  # of attributes that are known by their own names
     for inner in ast.walk(node):
-        for home, source in _sources(code, inner, module):
+        sources = [] if inner in bases else list(_sources(code, inner, module))
+        if sources and isinstance(inner, ast.Attribute):
+            bases.update(ast.walk(inner.value))
+        for home, source in sources:
             _follow(code, source, home, found, depth + 1)
 
 
@@ -104,6 +108,7 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
         for home, target in code.program.attribute_stores.get(node.attr, ()):
             if (value := _assigned_to(target, home)) is not None:
                 yield home, value
+        yield from code.program.named_values.get(node.attr, ())
     elif isinstance(node, ast.Name):
         yield from _sources_of_variable(code, node, module)
 

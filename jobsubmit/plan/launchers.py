@@ -24,6 +24,7 @@ _PREPARES = re.compile(
     r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
     r"|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+=(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
+_ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
 _TO_OWN_FOLDER = re.compile(
     r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
@@ -128,7 +129,11 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
 
     Steps before the last command that do not change how it is started are left out, as `set -e` and `pip install`.
     """
-    parts = re.split(r"\n|;|&&", re.sub(r"\\\n", " ", text))
+    text = re.sub(r"\\\n", " ", text)
+    for name, content in _ARRAY.findall(text):
+        words_given = " ".join(content.split()).replace("\\", "\\\\")
+        text = re.sub(rf'"?\$\{{{name}\[@\]\}}"?', words_given, text)
+    parts = re.split(r"\n|;|&&", _ARRAY.sub("", text))
     steps = [part.strip() for part in parts if part.strip() and not _PREPARES.match(part.strip())]
     if steps and arguments and _goes_to_code(steps[0], arguments[0]):
         steps = steps[1:]

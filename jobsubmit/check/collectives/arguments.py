@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module
@@ -25,6 +26,8 @@ _KEEPS_DEVICE = (
     *("view", "unsqueeze", "sum", "mean"),
 )
 _NUMBERS = ("float", "int", "len")
+_WAITS = frozenset(["wait", "wait_all", "synchronize", "is_completed", "get_future"])
+_DEEPEST = 3
 
 
 def check_collective_arguments(code: Code) -> Iterator[Finding]:
@@ -139,13 +142,27 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     root = argument(call, *_ROOT[name]) if name in _ROOT else None
     is_of_all = root is not None and argument(call, "group") is None
     value = code.values.of(root, module) if root is not None and is_of_all else UNKNOWN
-    is_own = isinstance(root, ast.Call) and code.program.name_of(root.func, module) == f"{_PACKAGE}get_rank"
+    is_own = root is not None and name.startswith("broadcast") and _is_own_rank(code, root, module)
+    is_own = is_own and is_for_all(code, call, module)
     if root is not None and (isinstance(value, Several) or is_own):
         text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
     elif is_count(value) and code.world_size and value >= code.world_size:
         text = f"{name}() names rank {value}, but the last one of this job is {code.world_size - 1}"
         yield _finding(code, module, call, "other-roots", text, "name a rank of the job, such as 0")
+
+
+def _is_own_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether an expression is the rank of the process among all, by what it is set to."""
+    if isinstance(node, ast.Call):
+        return code.program.name_of(node.func, module) == f"{_PACKAGE}get_rank" and not node.args and not node.keywords
+    values: list[tuple[Module, ast.AST | None]] = []
+    if isinstance(node, ast.Name):
+        values = [(module, code.values.assigned(node, module))]
+    elif isinstance(node, ast.Attribute):
+        values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
+    is_known = bool(values) and depth < _DEEPEST
+    return is_known and all(one is not None and _is_own_rank(code, one, home, depth + 1) for home, one in values)
 
 
 def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
@@ -166,6 +183,7 @@ def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Itera
         isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
         for node in ast.walk(module.scope_of(call))
     )
-    if is_async and (isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)):
+    is_lost = isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)
+    if is_async and (is_lost or not _WAITS & code.names):
         text = f"nothing waits for this {name}(): with async_op=True the result may be used before it is there"
         yield Finding("warning", "not-awaited", module.where(call), text, "keep what it returns, and call wait() on it")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
-from jobsubmit.check.origins import origins, words_of
+from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.values import Several, parameters
@@ -353,13 +353,14 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
     """Yield a warning where data is split by random numbers that nothing seeds, so that they differ by rank."""
     if "broadcast_object_list" in code.names:
         return
-    for module, call, name in code.reached.calls:
+    for module, call, whole in code.reached.calls:
+        name = whole or _of_generator(code, call, module)
         source = _RANDOM_SPLITS.get(name)
         if source is None or any(seed in code.names for seed in _SEEDS_ALL) or hides_arguments(call):
             continue
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
-        seeds = [one for _, one, other in code.program.calls if other in source]
+        seeds = [one for _, one, other in code.program.calls if other in source and one.args]
         if not seeds and (name in _SPLIT_BY_THEMSELVES or _is_cut(call, module)):
             yield Finding(
                 "warning",
@@ -370,6 +371,14 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
                 f"seed it with the same number on every rank: {source[0]}(0)",
             )
             return
+
+
+def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
+    """Return what numpy's function a method of a new generator is like: `np.random.default_rng().permutation(n)`."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = last_value(owner, module) if isinstance(owner, ast.Name) else owner
+    is_new = isinstance(made, ast.Call) and code.program.name_of(made.func, module) == "numpy.random.default_rng"
+    return f"numpy.random.{call.func.attr}" if is_new else ""  # type: ignore[attr-defined] # it is an attribute
 
 
 def _is_cut(call: ast.Call, module: Module) -> bool:

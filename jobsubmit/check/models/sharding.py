@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.models.wrapping import is_load
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _FSDP = "FullyShardedDataParallel"
@@ -63,16 +62,16 @@ def _clipped_by_part(code: Code) -> Iterator[Finding]:
 def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:
     """Return the variable of the model that a call shards, itself or by a function of the program; else nothing."""
     name = code.program.name_of(call.func, module)
-    model = argument(call, "module", 0)
-    if not isinstance(model, ast.Name):
+    model = spelled(argument(call, "module", 0) or call)
+    if not model or "(" in model:
         return ""
     if name.rpartition(".")[2] in _SHARDS and name.startswith("torch."):
-        return model.id
-    given = _given_on(code, call, model.id, module) if depth < _DEEPEST else None
+        return model
+    given = _given_on(code, call, model, module) if depth < _DEEPEST else None
     inside = given is not None and any(
         isinstance(one, ast.Call) and _sharded(code, one, given[0], depth + 1) == given[2] for one in ast.walk(given[1])
     )
-    return model.id if inside else ""
+    return model if inside else ""
 
 
 def _given_on(code: Code, call: ast.Call, variable: str, module: Module) -> tuple[Module, Function, str] | None:
@@ -82,7 +81,7 @@ def _given_on(code: Code, call: ast.Call, variable: str, module: Module) -> tupl
         return None
     home, function = found[0], found[1]
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    own = [name for name in names if is_load(given_for(call, function, name) or call, variable)]
+    own = [name for name in names if spelled(given_for(call, function, name) or call) == variable]
     return (home, function, own[0]) if own else None
 
 
@@ -90,7 +89,7 @@ def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> 
     """Return whether a call makes an optimizer of a model's parameters, itself or by a function of the program."""
     if code.program.name_of(node.func, module).startswith("torch.optim."):
         given = argument(node, "params", 0)
-        return given is not None and any(is_load(inner, model) for inner in ast.walk(given))
+        return given is not None and any(spelled(inner) == model for inner in ast.walk(given))
     inner = _given_on(code, node, model, module)
     if inner is None:
         return False

@@ -274,11 +274,11 @@ def _sets_gradient(
 def _function_of_model(code: Code, call: ast.Call, one: _Wrapped) -> tuple[Module, Function] | None:
     """Return the function of the program that a call gives the model to, or the method that it calls of the model."""
     models = {one.model.id, one.wrapper} - {""}
-    if isinstance(call.func, ast.Attribute):
+    found = code.program.definition(code.program.name_of(call.func, one.module))
+    if found is None and isinstance(call.func, ast.Attribute):
         methods = code.program.methods.get(call.func.attr, ())
         is_of_model = ast.unparse(call.func.value).removesuffix(".module") in models
         return (methods[0][0], methods[0][2]) if is_of_model and len(methods) == 1 else None
-    found = code.program.definition(code.program.name_of(call.func, one.module))
     is_given = any(isinstance(arg, ast.Name) and arg.id in models for arg in call.args)
     return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
 
@@ -335,7 +335,8 @@ def _inner_called(code: Code) -> Iterator[Finding]:
 
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that a call gives to a function which calls it."""
-    if not any(map(_is_inner, (*call.args, *(keyword.value for keyword in call.keywords)))):
+    given_all = (*call.args, *(keyword.value for keyword in call.keywords))
+    if not any(_is_inner(one) or isinstance(one, ast.Name) for one in given_all):
         return None
     found = code.program.definition(code.program.name_of(call.func, module))
     if found is None and isinstance(call.func, ast.Attribute):
@@ -348,9 +349,23 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     }
     for parameter in called & parameters(found[1]):
         given = given_for(call, found[1], parameter)
-        if isinstance(given, ast.Attribute) and _is_inner(given) and is_wrapped(code, given.value, module):
-            return given
+        inner = _unwrapped(code, given, module)
+        if inner is not None and is_wrapped(code, inner.value, module):
+            return inner
     return None
+
+
+def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that an expression is: `model.module`, or a variable set to that."""
+    made = last_value(node, module) if isinstance(node, ast.Name) else node
+    if isinstance(made, ast.Attribute):
+        return made if _is_inner(made) else None
+    found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
+    if found is None or not isinstance(made, ast.Call) or len(made.args) != 1:
+        return None
+    returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return)]
+    is_unwrapping = any(_is_inner(part) for value in returns if value is not None for part in ast.walk(value))
+    return ast.Attribute(made.args[0], "module", ast.Load()) if is_unwrapping else None
 
 
 def _is_inner(node: ast.AST | None) -> bool:

@@ -227,6 +227,16 @@ class Program:
         return found
 
     @cached_property
+    def named_values(self) -> Mapping[str, Sequence[tuple[Module, ast.expr]]]:
+        """Return the values that SimpleNamespace gets by each name: those of its attributes."""
+        found: dict[str, list[tuple[Module, ast.expr]]] = {}
+        for module, call, name in self.calls:
+            for keyword in call.keywords if name.endswith("SimpleNamespace") else ():
+                if keyword.arg is not None:
+                    found.setdefault(keyword.arg, []).append((module, keyword.value))
+        return found
+
+    @cached_property
     def filled(self) -> frozenset[str]:
         """Return the variables whose containers are changed after they were made."""
         found: set[str] = set()

@@ -99,6 +99,15 @@ WRONG = {
         {"data": f"files = list(range(64)); random.shuffle(files); files = files[rank::world]; {SPLIT}"},
     ),
     "numbers in any order": ("split-by-rank", {"data": f"files = np.random.permutation(9); n = files[:5]; {SPLIT}"}),
+    "works that nothing waits for": (
+        "not-awaited",
+        {"end": "works = []\n        works.append(dist.all_reduce(loss, async_op=True))\n        print(len(works))"},
+    ),
+    "a root of its own": ("other-roots", {"end": "dist.broadcast(loss, src=dist.get_rank(), group=dist.group.WORLD)"}),
+    "a new generator": (
+        "split-by-rank",
+        {"data": f"files = np.random.default_rng().permutation(9); n = files[:5]; {SPLIT}"},
+    ),
     "a split of scikit": ("split-by-rank", {"data": f"files, test = train_test_split(list(range(64))); {SPLIT}"}),
     "only rank 0 goes on": (
         "loaded-by-one",

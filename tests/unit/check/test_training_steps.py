@@ -270,6 +270,8 @@ def test_a_mistake_is_found_where_it_is(
         "accelerate launch --num_processes $((NNODES * NPROC_PER_NODE)) train.py --lr 0.1\n",
         'cd "$(dirname "$0")/.."\nexec python train.py --lr 0.1\n',
         "cd $(dirname ${BASH_SOURCE[0]})/..\npython train.py --lr 0.1\n",
+        'ARGS=(\n  --nnodes "$NNODES"\n)\ntorchrun "${ARGS[@]}" train.py --lr 0.1\n',
+        "N=$((NNODES * 2))\ntorchrun --nnodes $N train.py --lr 0.1\n",
     ],
 )
 def test_what_a_script_starts_is_checked(script: str, tmp_path: Path) -> None:
