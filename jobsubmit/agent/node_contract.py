@@ -39,7 +39,7 @@ HOSTS = _variable("VC_WORKER_HOSTS", PLATFORM, "addresses of all nodes, separate
 NODE_COUNT = _variable("VC_WORKER_NUM", PLATFORM, "number of nodes")
 NODE_INDEX = _variable("VC_TASK_INDEX", PLATFORM, "index of this node, from 0", per_node=True)
 HOST_COUNT = _variable("MA_NUM_HOSTS", PLATFORM, "number of nodes")
-GPU_COUNT = _variable("MA_NUM_GPUS", PLATFORM, "accelerators of a node")
+GPU_COUNT = _variable("MA_NUM_GPUS", PLATFORM, "accelerators of a node; on the local backend, nproc_per_node")
 TASK_NAME = _variable("MA_TASK_NAME", PLATFORM, "role of the node: worker")
 OWN_ADDRESS = _variable("MA_CURRENT_IP", PLATFORM, "address of this node", per_node=True)
 OWN_NAME = _variable("MA_CURRENT_INSTANCE_NAME", PLATFORM, "name of this node's instance", per_node=True)

@@ -10,7 +10,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _TORCH_MODULES = {
@@ -56,12 +56,13 @@ _DEEPSPEED_SWITCHES = (
 )
 _SRUN_SWITCHES = (
     *("label", "unbuffered", "exclusive", "overlap", "verbose", "quiet", "no_kill", "pty", "contiguous", "overcommit"),
-    *("l", "u", "v", "s", "Q", "k", "O"),
+    *("kill_on_bad_exit", "l", "u", "v", "s", "Q", "k", "O"),
 )
 _MPI_SWITCHES = (
     *("allow_run_as_root", "oversubscribe", "tag_output", "bynode", "byslot", "report_bindings", "verbose", "v", "q"),
     *("display_map", "nolocal", "prefix_id", "bind_to_core", "bind_to_none"),
 )
+_COUNTS = ("nodes", "ntasks", "ntasks_per_node", "np", "H", "per_node", "x")  # what a job file says in other words
 _MPI_TWO = ("mca", "genv", "gmca")
 _SHORT = {"m": "module", "r": "redirects", "t": "tee"}
 _SRUN_SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus_per_task", "p": "partition", "J": "job_name", "G": "gpus"}
@@ -80,7 +81,8 @@ class Launch:
     """A program and the launcher that starts it.
 
     `program` are its words, the first of which is a file, or with `is_module` a module; without a `launcher` they are
-    any command. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's.
+    any command. `nproc` is None where each node starts one process per accelerator. `options` are the launcher's, and
+    `of_scheduler` those of srun or mpirun around it.
     """
 
     launcher: str
@@ -92,6 +94,7 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     python: tuple[str, ...] = ("python",)
     own_words: tuple[str, ...] = ()
+    of_scheduler: tuple[str, ...] = ()
 
 
 def parse_launch(words: Sequence[str]) -> Launch:
@@ -221,7 +224,7 @@ def _srun(words: list[str]) -> Launch:
     nodes = _count(str(options.get("nodes", "")).partition("-")[0], 1)
     total = _count(options.get("ntasks"), 0)
     each = _count(options.get("ntasks_per_node"), 0) or (max(1, total // nodes) if total else 1)
-    return _inside("srun", program, nodes, each)
+    return _inside("srun", program, nodes, each, options)
 
 
 def _mpi(words: list[str]) -> Launch:
@@ -231,22 +234,23 @@ def _mpi(words: list[str]) -> Launch:
     hosts = [host.partition(":")[2] for host in str(options.get("H", "")).split(",") if host]
     slots = [int(slot) for slot in hosts if slot.isdecimal()]
     each = _count(options.get("per_node"), 0) or (slots[0] if slots else max(1, total // max(1, len(hosts))))
-    found = _inside("mpirun", program, max(1, -(-total // each)), min(each, total))
-    return Launch(**{**vars(found), "env": {**env, **found.env}})
+    found = _inside("mpirun", program, max(1, -(-total // each)), min(each, total), options)
+    return replace(found, env={**env, **found.env})
 
 
 def _exported(words: Sequence[str]) -> list[str]:
     return [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-x"]
 
 
-def _inside(outer: str, words: list[str], nodes: int, each: int) -> Launch:
+def _inside(outer: str, words: list[str], nodes: int, each: int, options: Mapping[str, Any]) -> Launch:
     """Return what is started by a launcher of a scheduler, once for each task."""
     inner = parse_launch(words)
+    left = tuple(name for name in options if name not in (*_COUNTS, *_SRUN_SWITCHES, *_MPI_SWITCHES, *_MPI_TWO))
     if inner.launcher == "python":
-        return Launch(outer, inner.program, inner.is_module, nodes, each, python=inner.python)
+        return Launch(outer, inner.program, inner.is_module, nodes, each, python=inner.python, of_scheduler=left)
     if inner.launcher:  # a launcher for each node
-        return Launch(**{**vars(inner), "nodes": nodes if inner.nodes == 1 else inner.nodes})
-    return Launch(outer, inner.program, nodes=nodes, nproc=each, python=())
+        return replace(inner, nodes=nodes if inner.nodes == 1 else inner.nodes, of_scheduler=left)
+    return Launch(outer, inner.program, nodes=nodes, nproc=each, python=(), of_scheduler=left)
 
 
 def _options(

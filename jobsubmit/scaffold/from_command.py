@@ -165,6 +165,9 @@ def _of_launcher(launch: Launch) -> list[str]:
     notes = [f"--{name} of the launcher: dropped" for name in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, set by the backend")
+    if launch.of_scheduler:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in launch.of_scheduler)
+        notes.append(f"{names}: dropped; for Slurm, write what the job needs into `backend`")
     if launch.nproc is None:
         notes.append("nproc_per_node is not set: each node starts one process per accelerator")
     return notes

@@ -170,7 +170,8 @@ class CheckpointSpec(FrozenModel):
     """Where a job stores what it needs to continue after a restart."""
 
     uri: StoreUri = Field(
-        description="Folder, relative to the job file, or s3://…, obs://…; each job gets a subfolder of its own.",
+        description="Folder, relative to the job file, or s3://…, obs://…; each job gets a subfolder of its own "
+        "(not on ModelArts, where jobs with the same folder share it).",
         examples=["checkpoints", "s3://bucket/checkpoints"],
     )
     passed_as: PassedAs | None = Field(
@@ -292,8 +293,8 @@ class _CommonSpec(FrozenModel):
     )
     setup: ShellLines | None = Field(
         None,
-        description="Shell lines that each node runs in the code directory before the start, and again after a restart "
-        "that fetches the code again; bash stops at the first command that fails.",
+        description="Shell lines that each node runs in the code directory before the training starts, in each attempt; "
+        "bash stops at the first command that fails.",
         examples=["pip install -e .", "make extensions\npython prepare_data.py"],
     )
     allow_secrets: tuple[Location, ...] = Field(

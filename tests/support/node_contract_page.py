@@ -13,8 +13,8 @@ What the processes of a node find in their environment. This page is made from t
 `jobsubmit/agent/node_contract.py`, which also decides what a job file must not set, what is removed from a node's
 environment, and what `render --expand`, the commands of `render --hosts` and the environment of pods hold.
 
-A *reserved* variable cannot be set in `env` or `secrets`, and is removed if your shell has set it. The same applies to
-all variables that begin with {prefixes}.
+A *reserved* variable cannot be set in `env` or `secrets`. On the backends that pass on the environment of your shell,
+local and Slurm, it is removed if your shell has set it. The same applies to all variables that begin with {prefixes}.
 """
 _SOURCES = {
     contract.PLATFORM: "Set by the platform (ModelArts, Volcano), or by jobsubmit under the same names elsewhere",

@@ -22,7 +22,7 @@ _PLAIN = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}  # what we read 
 _ANSWER_SECONDS, _SUBMIT_SECONDS = 8.0, 60.0  # a controller that is down is reported within ten
 _FRESH_SECONDS = 1.0
 _FIELDS = ("JobState", "Reason", "Restarts", "SubmitTime", "StartTime", "NodeList")
-_CREDENTIALS = re.compile(r"(AWS|OBS|HUAWEI)_.*(KEY|TOKEN|SECRET).*")
+_CREDENTIALS = re.compile(r"(AWS|OBS|HW|HUAWEI|HUAWEICLOUD)_(.*(KEY|TOKEN|SECRET).*|(.*_)?(AK|SK))")
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ def _refusal_hint(text: str) -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment that a job may have: no variables of other launchers, no keys of the store, and no
-    defaults of sbatch, because the document sets everything."""
+    """Return the environment that a job may have: no variables of other launchers, no keys of a store or cloud, and
+    no defaults of sbatch, because the document sets everything."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -333,3 +333,12 @@ def test_the_agent_below_a_folder_of_several_users_serves_all_of_them(tmp_path: 
         os.umask(umask)
     assert (tmp_path / "agent.pyz").read_bytes() == agent_archive()
     assert stat.S_IMODE((tmp_path / "agent.pyz").stat().st_mode) == 0o644
+
+
+def test_no_key_of_a_cloud_reaches_a_job_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OBS_AK", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK")
+    for name in (*keys, "AWS_REGION", "HUAWEICLOUD_SDK_PROJECT_ID"):
+        monkeypatch.setenv(name, "x")
+    kept = clients.clean_environment()
+    assert not set(keys) & set(kept)
+    assert {"AWS_REGION", "HUAWEICLOUD_SDK_PROJECT_ID", "PATH"} <= set(kept)

@@ -119,6 +119,12 @@ def test_a_command_line_becomes_a_job(command: str) -> None:
     assert "RANK" not in fields.get("env", {})
 
 
+def test_what_of_srun_a_job_file_does_not_say_is_noted() -> None:
+    command = "srun -N2 -p gpu --account=team --kill-on-bad-exit torchrun --nproc_per_node=2 train.py"
+    (note,) = [note for note in drafts_from_command(command)[0].notes if "Slurm" in note]
+    assert note.startswith("--partition, --account: dropped")
+
+
 @pytest.mark.parametrize(
     "command",
     [
