@@ -293,8 +293,8 @@ class _CommonSpec(FrozenModel):
     )
     setup: ShellLines | None = Field(
         None,
-        description="Shell lines that each node runs in the code directory before the training starts, in each attempt; "
-        "bash stops at the first command that fails.",
+        description="Shell lines that each node runs in the code directory before the training starts, in each "
+        "attempt; bash stops at the first command that fails.",
         examples=["pip install -e .", "make extensions\npython prepare_data.py"],
     )
     allow_secrets: tuple[Location, ...] = Field(
