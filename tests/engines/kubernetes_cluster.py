@@ -56,7 +56,10 @@ class Cluster:
     def kubectl(self, *args: str, stdin: str = "", check: bool = True) -> str:
         """Run kubectl as the administrator."""
         command = [str(cluster_programs.folder() / "bin" / "kubectl"), "--kubeconfig", str(self.kubeconfig), *args]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=check).stdout
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"kubectl {' '.join(args)}: {done.stderr}")
+        return done.stdout
 
     def kill_node(self, number: int) -> None:
         """Let a node vanish: its kubelet and its runtime, with all that runs on it."""
@@ -184,7 +187,10 @@ def _start_volcano(cluster: Cluster, programs: Path, cache: Path) -> None:
     pki, kubeconfig = cluster.folder / "pki", f"--kubeconfig={cluster.kubeconfig}"
     webhook = f"https://127.0.0.1:{_PORT + 3}"
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_volcano_objects(cache, webhook))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    # `kubectl wait` fails for a type that has no conditions yet.
+    established = '{range .items[*]}{.status.conditions[?(@.type=="Established")].status}{"\\n"}{end}'
+    types = ["get", "crd", "-o", f"jsonpath={established}"]
+    _wait(lambda: set(cluster.kubectl(*types, check=False).splitlines()) == {"True"}, "Volcano's types", cluster)
     scheduler = cluster.folder / "scheduler.yaml"
     scheduler.write_text(_SCHEDULER)
     common = [kubeconfig, "--logtostderr", "--v=2"]
