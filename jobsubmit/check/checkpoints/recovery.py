@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.mounts import Mount
 
 _LOADS = frozenset(
     [
@@ -34,8 +34,10 @@ _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_fr
 
 
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield a warning if each restart trains from the beginning, or if no code reads the checkpoint directory."""
-    if plan.restarts is not None and plan.restarts.max > 0 and not _loads(code):
+    """Yield a warning if each restart trains from the beginning, or if the code does not get a directory's path."""
+    restarts = plan.restarts is not None and plan.restarts.max > 0
+    is_lost = restarts and not _loads(code)
+    if is_lost:
         yield Finding(
             "warning",
             "no-checkpoint",
@@ -44,24 +46,65 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             "save checkpoints to checkpoint_dir regularly, and load the last one at the start "
             "(for an example in a new folder, run `jobsubmit init --sample torchrun example`)",
         )
-        return
-    if plan.restarts is not None and plan.restarts.max > 0:
-        yield from _named_by_start(code)
-    yield from _beside_code(code, plan)
+    else:
+        yield from _named_by_start(code) if restarts else ()
+        yield from _beside_code(code, plan)
     for mount in plan.mounts:
-        words = " ".join((*code.facts.argv, *(plan.command or ()), plan.setup or ""))
-        is_given = mount.passed_as == "hyperparameter" or contract.CHECKPOINTS in (*code.names, *_variables(words))
-        is_passed = any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
-        is_declared = f"--{mount.name}" in code.names or bool(code.line.gaps) or bool(code.program.unread)
-        if mount.kind == "checkpoint" and not is_given and not is_passed and not is_declared:
-            yield Finding(
-                "warning",
-                "no-checkpoint",
-                mount.field,
-                f"no code reads the variable {contract.CHECKPOINTS} or the argument --{mount.name}",
-                f"declare --{mount.name}, read the variable, or pass the path as another argument: "
-                "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
-            )
+        if mount.kind == "checkpoint" and not _gets(code, plan, mount):
+            option = _option_for(code, mount)
+            if option is not None and not (plan.mode == "spawn" and plan.backend.starts_boot_file):
+                yield _not_passed(mount, *option)
+            elif option is None and not is_lost and not _may_declare(code, mount):
+                yield _not_read(mount)
+
+
+def _gets(code: Code, plan: LaunchPlan, mount: Mount) -> bool:
+    """Return whether the code has the path of a directory, from a variable or an argument."""
+    shell = " ".join((*code.facts.argv, *(plan.command or ()), plan.setup or ""))
+    return (
+        mount.passed_as == "hyperparameter"
+        or mount.variable in (*code.names, *_variables(shell))
+        or any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
+    )
+
+
+def _option_for(code: Code, mount: Mount) -> tuple[str, str] | None:
+    """Return the option that would take the path of a directory, and where it is declared."""
+    return next(
+        (
+            (name, option.where)
+            for option in code.options
+            if option.takes_value
+            for name in option.names
+            if name.startswith("--") and _name_of(name) == _plain(mount.name)
+        ),
+        None,
+    )
+
+
+def _may_declare(code: Code, mount: Mount) -> bool:
+    return f"--{mount.name}" in code.names or bool(code.line.gaps) or bool(code.program.unread)
+
+
+def _not_passed(mount: Mount, name: str, where: str) -> Finding:
+    return Finding(
+        "warning",
+        "no-checkpoint",
+        mount.field,
+        f"the code does not get the path: {where} declares {name}, but nothing passes it",
+        f"set checkpoint_dir: {{uri: {mount.uri}, as: hyperparameter, name: {name[2:]}}}",
+    )
+
+
+def _not_read(mount: Mount) -> Finding:
+    return Finding(
+        "warning",
+        "no-checkpoint",
+        mount.field,
+        f"no code reads the variable {mount.variable} or the argument --{mount.name}",
+        f"declare --{mount.name}, read the variable, or pass the path as another argument: "
+        "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
+    )
 
 
 def _variables(shell: str) -> list[str]:

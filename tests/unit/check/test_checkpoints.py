@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import found
+from checked import findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
@@ -250,6 +250,37 @@ def test_a_command_that_passes_the_checkpoints_on(tmp_path: Path) -> None:
     shell = 'exec python train.py --out "$JOBSUBMIT_CHECKPOINT_DIR"'
     assert "no-checkpoint" not in found(tmp_path, text, command=["bash", "-c", shell], **fields)
     assert "no-checkpoint" in found(tmp_path, text, command=["bash", "-c", "exec python train.py"], **fields)
+
+
+DECLARED = """\
+import argparse
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checkpoint-dir", default="")
+    return parser.parse_args()
+"""
+USED = """\
+import torch, os
+from options import parse
+args = parse()
+torch.save({}, os.path.join(args.checkpoint_dir, "last.pt"))
+torch.load(os.path.join(args.checkpoint_dir, "last.pt"))
+"""
+
+
+@pytest.mark.parametrize("started", [{}, {"command": "python train.py"}])
+def test_the_checkpoints_are_declared_where_the_start_script_does_not_look(
+    started: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "options.py").write_text(DECLARED)
+    (tmp_path / "train.py").write_text(USED)
+    given = {"uri": "s3://bucket/c", "as": "hyperparameter", "name": "checkpoint-dir"}
+    (warning,) = [
+        each for each in findings(tmp_path, checkpoint_dir="s3://bucket/c", **started) if "passes" in each.text
+    ]
+    assert "options.py:4 declares --checkpoint-dir, but nothing passes it" in warning.text
+    assert "as: hyperparameter, name: checkpoint-dir" in str(warning.hint)
+    assert not [each for each in findings(tmp_path, checkpoint_dir=given, **started) if "passes" in each.text]
 
 
 def test_models_looked_up_by_name_do_not_hide_the_arguments(tmp_path: Path) -> None:
