@@ -15,6 +15,7 @@ from jobsubmit.check.program.calls import SPAWNS, Reach, argument
 from jobsubmit.check.program.modules import Module, Program, imported_names
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Facts, Values
+from jobsubmit.common.finding import Level
 
 # They start, place or synchronise processes themselves, in ways that no look at the script shows.
 _FRAMEWORKS = (
@@ -139,6 +140,10 @@ class Code:
         for module, call, name in self.reached.calls:
             if name in names and self.reached.of(call, module) >= least:
                 yield module, call
+
+    def level_of(self, node: ast.AST, module: Module) -> Level:
+        """Return how serious a mistake in a node is: an error where the node is surely executed."""
+        return "error" if self.reached.is_sure(node, module) else "warning"
 
     @cached_property
     def processes(self) -> int | None:

@@ -230,7 +230,7 @@ def _spread_over_all(code: Code) -> Iterator[Finding]:
 
 
 def _never_accumulated(code: Code) -> Iterator[Finding]:
-    """Yield a warning where Accelerate is told to accumulate gradients, and no step does."""
+    """Yield a warning where Accelerate is to accumulate gradients, but no step uses `accumulate`."""
     if {"accumulate", "no_sync"} & code.names:
         return
     for module, call, name in code.reached.calls:

@@ -15,7 +15,7 @@ def check_interactive(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if name in _ASKS:
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "no-terminal",
                 module.where(call),
                 f"{name}() waits for input, and a job has no terminal: it would fail",

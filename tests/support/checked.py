@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jobsubmit.bundle.scanner import scan
 from jobsubmit.check.run import check_code
 from jobsubmit.common.finding import Finding
@@ -29,3 +31,9 @@ def found(folder: Path, text: str, **fields: Any) -> set[str]:
     """Check a program; return what is wrong with it, by the names of the checks."""
     (folder / "train.py").write_text(text)
     return {finding.check for finding in findings(folder, **fields) if finding.level in ("error", "warning")}
+
+
+def each_mistake(cases: list[tuple[str, str, str, dict[str, Any]]]) -> pytest.MarkDecorator:
+    """Run a test with each case: a check, a program with its mistake, one without it, and the fields of the job."""
+    ids = [f"{number}-{check}" for number, (check, *_) in enumerate(cases)]
+    return pytest.mark.parametrize(("check", "wrong", "right", "fields"), cases, ids=ids)

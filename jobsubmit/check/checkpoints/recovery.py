@@ -35,7 +35,7 @@ _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_fr
 
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     """Yield a warning if each restart trains from the beginning, or if the code does not get a directory's path."""
-    restarts = plan.restarts is not None and plan.restarts.max > 0
+    restarts = _restarts(plan)
     is_lost = restarts and not _loads(code)
     if is_lost:
         yield Finding(
@@ -56,6 +56,10 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
                 yield _not_passed(mount, *option)
             elif option is None and not is_lost and not _may_declare(code, mount):
                 yield _not_read(mount)
+
+
+def _restarts(plan: LaunchPlan) -> bool:
+    return plan.restarts is not None and plan.restarts.max > 0
 
 
 def _gets(code: Code, plan: LaunchPlan, mount: Mount) -> bool:
@@ -130,7 +134,7 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
 
 def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     """Yield a warning where all checkpoints go to a folder beside the code, which the next attempt does not have."""
-    restarts = plan.restarts is not None and plan.restarts.max > 0
+    restarts = _restarts(plan)
     if not (restarts or plan.backend.uses_containers) or not _starts_in_code(code, plan):
         return
     places = [(module.where(path), beginning_of(code, path, module)) for module, path in _places(code)]

@@ -42,7 +42,7 @@ def check_collective_arguments(code: Code) -> Iterator[Finding]:
 
 
 def _finding(code: Code, module: Module, call: ast.Call, check: str, text: str, hint: str) -> Finding:
-    return Finding("error" if code.reached.is_sure(call, module) else "warning", check, module.where(call), text, hint)
+    return Finding(code.level_of(call, module), check, module.where(call), text, hint)
 
 
 def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:

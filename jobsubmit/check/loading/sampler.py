@@ -319,7 +319,7 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
             and not value
         ):
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "empty-batch",
                 module.where(call),
                 f"{ast.unparse(size)} is 0 with {code.world_size} processes: DataLoader refuses that",

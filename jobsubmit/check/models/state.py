@@ -147,7 +147,7 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
         is_candidate = isinstance(node.ctx, ast.Load) and node.attr in members - given - _OWN - code.texts
         if is_candidate and code.reached.of(node, module) and is_wrapped(code, node.value, module):
             yield Finding(
-                "error" if code.reached.is_sure(node, module) else "warning",
+                code.level_of(node, module),
                 "wrapped-attribute",
                 module.where(node),
                 f"{ast.unparse(node.value)} is the wrapper DistributedDataParallel here, which has no attribute "

@@ -1,4 +1,4 @@
-"""Layers that a model makes and never uses: DistributedDataParallel waits for their gradients in vain."""
+"""Layers that a model makes and never uses: DistributedDataParallel waits for gradients that never come."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _on_cpu(code: Code, one: _Wrapped) -> Iterator[Finding]:
     made = last_value(one.model, one.module)
     if made is not None and _is_on_cpu(code, made, one.module) and not _is_moved(one, made):
         yield Finding(
-            "error" if code.reached.is_sure(one.call, one.module) else "warning",
+            code.level_of(one.call, one.module),
             "model-on-cpu",
             one.module.where(one.call),
             f"{one.model.id} is still on the CPU when DistributedDataParallel gets it, and the processes communicate "
@@ -88,7 +88,7 @@ def _made_on_cpu(code: Code) -> Iterator[Finding]:
         is_at_once = is_ddp(name) and isinstance(made, ast.Call) and not hides_arguments(call)
         if is_at_once and _is_for_gpu(code, call) and _is_on_cpu(code, made, module):  # type: ignore[arg-type]
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "model-on-cpu",
                 module.where(call),
                 f"{ast.unparse(made)} is still on the CPU when DistributedDataParallel gets it, and the processes "  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def _returned_device(code: Code, name: str, depth: int) -> str:
 def _fixed(code: Code) -> Iterator[Finding]:
     if (code.processes or 0) <= 1 or code.has_framework or not (code.is_distributed or code.facts.has_launcher):
         return
-    if any("VISIBLE_DEVICES" in name for name in code.names):
+    if _limits_visible(code):
         return
     calls = _only_devices(code) if _places_by_rank(code) else code.reached.calls
     placed = [(module, call, _device_of(call, name)) for module, call, name in calls]
@@ -174,7 +174,7 @@ def _fixed(code: Code) -> Iterator[Finding]:
         value = code.values.of(node, module) if node is not None and not is_rank else UNKNOWN
         if node is not None and _is_one_device(value):
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "fixed-device",
                 module.where(node),
                 f"every process uses {value if isinstance(value, str) else f'cuda:{value}'}, so the "
@@ -184,9 +184,14 @@ def _fixed(code: Code) -> Iterator[Finding]:
             return
 
 
+def _limits_visible(code: Code) -> bool:
+    """Return whether the code may hide GPUs from a process: then number 0 may be another one in each."""
+    return any("VISIBLE_DEVICES" in name for name in code.names)
+
+
 def _wrapped_for_one(code: Code) -> Iterator[Finding]:
     """Yield an error where every process wraps its model for the same GPU, or puts it there for that."""
-    if (code.processes or 0) <= 1 or any("VISIBLE_DEVICES" in name for name in code.names):
+    if (code.processes or 0) <= 1 or _limits_visible(code):
         return
     for module, call, name in code.reached.calls:
         if not is_ddp(name) or hides_arguments(call):
@@ -198,7 +203,7 @@ def _wrapped_for_one(code: Code) -> Iterator[Finding]:
         one = next((node for node in places if isinstance(node, ast.Constant) and _is_one_device(node.value)), None)
         if one is not None:
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "fixed-device",
                 module.where(one),
                 f"every process wraps its model for GPU {ast.unparse(one)}: the {code.processes} processes of a node "
@@ -215,7 +220,7 @@ def _always_set(code: Code) -> Iterator[Finding]:
         return
     if all(call.args and isinstance(call.args[0], ast.Constant) for _, call in calls):
         module, call = calls[0]
-        if not any("VISIBLE_DEVICES" in name for name in code.names):
+        if not _limits_visible(code):
             yield Finding(
                 "warning",
                 "fixed-device",
@@ -250,7 +255,7 @@ def _unplaced(code: Code) -> Iterator[Finding]:
 def _chooses(code: Code) -> bool:
     """Return whether anything may choose a GPU."""
     sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in code.names)
-    names_one = any("cuda:" in text for text in code.texts) or any("VISIBLE_DEVICES" in name for name in code.names)
+    names_one = any("cuda:" in text for text in code.texts) or _limits_visible(code)
     return sets or names_one or bool(code.program.broken or code.program.unread) or _takes_number(code)
 
 
@@ -405,7 +410,7 @@ def _by_global_rank(code: Code) -> Iterator[Finding]:
             if _is_global_rank(code, chosen, module):
                 last = code.facts.nodes * (code.processes or 1) - 1
                 yield Finding(
-                    "error" if code.reached.is_sure(call, module) else "warning",
+                    code.level_of(call, module),
                     "rank-as-device",
                     module.where(chosen),
                     f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "

@@ -58,7 +58,7 @@ def _no_group(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if is_ddp(name):
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "no-init",
                 module.where(call),
                 "DistributedDataParallel needs a process group, but init_process_group is never called",

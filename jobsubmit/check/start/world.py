@@ -59,7 +59,7 @@ def _rank_of_a_node(code: Code) -> Iterator[Finding]:
             continue
         if rank is not None and code.processes and 0 <= max(ranks) < code.processes:
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "same-ranks",
                 module.where(call),
                 f"rank={ast.unparse(rank)} is the same on all {code.facts.nodes} nodes: at most {max(ranks)}, but the "
@@ -85,7 +85,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
             return
         if isinstance(source, ast.Name) and _is_number_of_process(code, source, module):
             yield Finding(
-                "error" if code.reached.is_sure(call, module) else "warning",
+                code.level_of(call, module),
                 "same-ranks",
                 module.where(call),
                 f"the rank is only the number of the process on its node: all {code.facts.nodes} nodes have the same "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import findings, found
+from checked import each_mistake, findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 PODS = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
@@ -234,9 +234,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("check", "wrong", "right", "fields"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)]
-)
+@each_mistake(CASES)
 def test_a_mistake_is_found_where_it_is(
     check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import found
+from checked import each_mistake, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 
@@ -206,7 +206,7 @@ def ddp(end: str) -> str:
     return DDP.replace("{end}", end)
 
 
-CASES = [
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     # what is checked, the wrong program, the right one, and fields of the job
     (
         "saved-by-all",
@@ -482,9 +482,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("check", "wrong", "right", "fields"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)]
-)
+@each_mistake(CASES)
 def test_a_mistake_is_found_where_it_is(
     check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
