@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values
 from jobsubmit.check.program.values import assigned_to, parameters
 
 _DEEPEST = 8
@@ -102,8 +102,7 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
     if isinstance(node, ast.Call):
         found = code.program.definition(code.program.name_of(node.func, module))
         if found is not None and isinstance(found[1], FUNCTIONS):
-            returned = (one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return))
-            yield from ((found[0], value) for value in returned if value is not None)
+            yield from ((found[0], value) for value in returned_values(found[1]))
     elif isinstance(node, ast.Attribute):
         for home, target in code.program.attribute_stores.get(node.attr, ()):
             if (value := _assigned_to(target, home)) is not None:

@@ -26,11 +26,9 @@ def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
     outer = module.function_of(function)
     if outer is not None:
         return False  # a function inside another one, which may be handed over
-    calls = list(code.program.calls_of.get(f"{module.name}.{function.name}", ()))
-    owner = next((above for above in module.above(function) if isinstance(above, ast.ClassDef)), None)
-    if owner is not None and function.name == "__init__":
-        calls = list(code.program.calls_of.get(f"{module.name}.{owner.name}", ()))
-    elif owner is not None:
+    calls = list(code.program.calls_of.get(module.called_as(function), ()))
+    is_method = any(isinstance(above, ast.ClassDef) for above in module.above(function))
+    if is_method and function.name != "__init__":
         calls = [
             (home, call)
             for home, call, _ in code.program.calls

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values
 from jobsubmit.check.program.values import assigned_to, parameters
 
 _DEEPEST = 6
@@ -49,8 +49,7 @@ def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | No
     home, definition = found
     if isinstance(definition, ast.ClassDef):
         return False
-    returned = [one.value for one in ast.walk(definition) if isinstance(one, ast.Return) and one.value is not None]
-    return _agreed(is_wrapped(code, value, home, depth) for value in returned)
+    return _agreed(is_wrapped(code, value, home, depth) for value in returned_values(definition))
 
 
 def _variable(code: Code, name: ast.Name, module: Module, depth: int) -> bool | None:

@@ -483,6 +483,11 @@ def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST
     return by_type, parents
 
 
+def returned_values(function: Function) -> list[ast.expr]:
+    """Return the expressions that a function returns, with those of functions inside it."""
+    return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+
+
 def spelled(node: ast.AST) -> str:
     """Return a dotted name as it is written, or nothing for what is none; ast.unparse takes a hundred times as long."""
     parts: list[str] = []

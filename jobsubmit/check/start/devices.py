@@ -12,7 +12,7 @@ from typing import Any
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, returned_values
 from jobsubmit.check.program.values import UNKNOWN, Several, parameters
 from jobsubmit.common.finding import Finding
 
@@ -513,8 +513,7 @@ def _returned(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
     found = code.program.definition(name)
     if found is None or isinstance(found[1], ast.ClassDef):
         return []
-    returned = [node.value for node in ast.walk(found[1]) if isinstance(node, ast.Return) and node.value is not None]
-    return [(found[0], value) for value in returned]
+    return [(found[0], value) for value in returned_values(found[1])]
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:

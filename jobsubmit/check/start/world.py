@@ -125,11 +125,9 @@ def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int
         return False
     if function.name in code.spawned:
         return function.args.args[0].arg == name.id
-    owner = next((above for above in module.above(function) if isinstance(above, ast.ClassDef)), None)
-    called = owner.name if owner is not None and function.name == "__init__" else function.name
     given = [
         (home, given_for(call, function, name.id))
-        for home, call in code.program.calls_of.get(f"{module.name}.{called}", ())
+        for home, call in code.program.calls_of.get(module.called_as(function), ())
     ]
     return bool(given) and all(
         isinstance(one, ast.Name) and _is_number_of_process(code, one, home, depth + 1) for home, one in given
