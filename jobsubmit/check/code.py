@@ -202,7 +202,6 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
-    parsed = {name: value for name, value in parsed.items() if name not in program.stored_attributes}
     dead = frozenset(call for module, call, _ in program.calls if not first.of(call, module))
     values = replace(blank, arguments=parsed, namespaces=line.namespaces, dead=dead)
     reached = explore(program, values)

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values
-from jobsubmit.check.program.values import assigned_to, parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 8
 _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")

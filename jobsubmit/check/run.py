@@ -37,7 +37,8 @@ from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.program.modules import load_program
-from jobsubmit.check.program.values import UNKNOWN, Facts, Several, several
+from jobsubmit.check.program.operations import UNKNOWN, Several, several
+from jobsubmit.check.program.values import Facts
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import check_fixed
 from jobsubmit.check.start.launcher import check_launcher

@@ -11,7 +11,8 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN, Several, assigned_to, parameters
+from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."

@@ -11,7 +11,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Function, Module
-from jobsubmit.check.program.values import parameters
+from jobsubmit.check.program.variables import parameters
 
 _NAMES = frozenset(
     [

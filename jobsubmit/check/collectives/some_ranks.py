@@ -12,7 +12,8 @@ from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import after, is_rank, leaves, zero_side
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
-from jobsubmit.check.program.values import Several, assigned_to
+from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")

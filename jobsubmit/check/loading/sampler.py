@@ -10,7 +10,8 @@ from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
 from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import Several, parameters
+from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -239,7 +240,7 @@ def _is_divided(stream: str) -> bool:
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
     for module, call, name in code.reached.calls:
-        sampler = argument(call, "sampler", _SAMPLER)
+        sampler = _sampler_of(code, call, module)
         if name not in LOADERS or sampler is None or code.values.of(argument(call, "shuffle", 2), module) is not True:
             continue
         made = [home for home in origins(code, sampler, module) if _is_sampler(code, *home)]

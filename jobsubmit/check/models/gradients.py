@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import assigned_to
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values
-from jobsubmit.check.program.values import assigned_to, parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 6
 _SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")

@@ -13,7 +13,8 @@ from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, spelled
-from jobsubmit.check.program.values import UNKNOWN, parameters
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"

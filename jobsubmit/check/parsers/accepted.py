@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
-from jobsubmit.check.program.values import UNKNOWN
+from jobsubmit.check.program.operations import UNKNOWN
 
 
 def _yes_no(text: str) -> bool:

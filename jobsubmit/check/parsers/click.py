@@ -10,8 +10,9 @@ from typing import Any
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import UNKNOWN, Values
+from jobsubmit.check.program.values import Values
 
 _HARMLESS = ("click.pass_context", "click.pass_obj", "click.help_option")
 _TYPES = {

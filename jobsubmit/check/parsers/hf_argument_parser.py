@@ -10,8 +10,9 @@ from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.training_arguments import KNOWN_CLASSES
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import UNKNOWN, Values
+from jobsubmit.check.program.values import Values
 
 _CLASSES = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
 _PARSES = "parse_args_into_dataclasses"

@@ -9,8 +9,9 @@ from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.parsers.hf_argument_parser import enumerated
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import UNKNOWN, Values
+from jobsubmit.check.program.values import Values
 
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:

@@ -31,10 +31,13 @@ _TELLS = re.compile(
 _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _LARGEST = 4 << 20
+_CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NAMESPACES = (*_SCOPES, *_COMPREHENSIONS)
 _LONGEST_CHAIN = 20
 _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
 
@@ -107,6 +110,20 @@ class Module:
                 functions = [above for above in self.above(node) if isinstance(above, FUNCTIONS)]
                 for scope in (*functions, self.tree):
                     found.setdefault((scope, node.id), []).append(node)
+        return found
+
+    @cached_property
+    def own_stores(self) -> Mapping[tuple[ast.AST, str], Sequence[ast.Name]]:
+        """Return the places that set each variable of a function, or of the module's tree: none of inner scopes."""
+        found: dict[tuple[ast.AST, str], list[ast.Name]] = {}
+        elsewhere = {(self.function_of(node), name) for node in self.of(ast.Global) for name in node.names}
+        for node in self.of(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                continue
+            scope = next((above for above in self.above(node) if isinstance(above, _NAMESPACES)), self.tree)
+            if not isinstance(scope, _COMPREHENSIONS):
+                home = self.tree if (scope, node.id) in elsewhere else scope
+                found.setdefault((home, node.id), []).append(node)
         return found
 
     @cached_property
@@ -183,7 +200,7 @@ class Program:
     """The modules that a boot file leads to; `roots` are the folders its imports are looked up in.
 
     `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
-    the files, but in no root: the nodes may have them installed.
+    the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path.
     """
 
     boot: Module
@@ -192,6 +209,7 @@ class Program:
     paths: frozenset[str] = field(repr=False)
     broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
     unread: frozenset[str] = field(default=frozenset(), repr=False)
+    configurations: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""
@@ -248,6 +266,8 @@ class Program:
                 target = node.func.value
             elif isinstance(node, ast.AugAssign):
                 target = node.target
+            while isinstance(target, ast.Subscript):
+                target = target.value
             if isinstance(target, (ast.Name, ast.Attribute)):
                 found.add(target.id if isinstance(target, ast.Name) else target.attr)
         return frozenset(found)
@@ -387,7 +407,9 @@ def load_program(
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    return Program(modules[MAIN], modules, roots, paths, broken, frozenset(unread - modules.keys()))
+    configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
+    missing = frozenset(unread - modules.keys())
+    return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
 
 
 def folders_of(paths: Iterable[str]) -> frozenset[str]:

@@ -3,98 +3,47 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import operator
-import posixpath
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from jobsubmit.check.program.calls import SPAWNS, argument
-from jobsubmit.check.program.modules import Function, Module, Program, spelled
+from jobsubmit.check.program.calls import SPAWNS, argument, given_for, hides_arguments
+from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
+from jobsubmit.check.program.operations import (
+    BINARY,
+    COMPARE,
+    CONVERT,
+    LONGEST_RANGE,
+    PATH_FUNCTIONS,
+    PATH_METHODS,
+    TEXT_METHODS,
+    UNKNOWN,
+    Several,
+    has_gaps,
+    is_instance,
+    is_open,
+    lifted,
+    several,
+)
+from jobsubmit.check.program.variables import (
+    UnclearError,
+    assigned_to,
+    is_executed,
+    last_place,
+    own_returns,
+    parameters,
+)
 from jobsubmit.spec.modes import Start
 
-
-class _Unknown:
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-UNKNOWN: Final[Any] = _Unknown()
-
-
-class Several(NamedTuple):
-    """Values that an expression has in one process or another, as a rank does: the first, one amid, the last."""
-
-    values: tuple[Any, ...]
-
-
-def several(values: Iterable[Any]) -> Any:
-    """Return values as one where they are equal; UNKNOWN where one is not known, or they are too many."""
-    found = list(values)
-    if any(value is UNKNOWN for value in found):
-        return UNKNOWN
-    different = [value for index, value in enumerate(found) if value not in found[:index]]
-    if len(different) == 1:
-        return different[0]
-    return Several(tuple(different)) if 0 < len(different) <= _MOST_VALUES else UNKNOWN
-
-
-_DEEPEST = 12
-_MOST_VALUES = 9
-_LONGEST_RANGE = 10_000
-_LONGEST_TEXT = 1_000
-_LARGEST_NUMBER = 1 << 60
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: lambda left, right: UNKNOWN if str in (type(left), type(right)) else left * right,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-}
-_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
-}
-_CONVERT: Mapping[str, Callable[[Any], Any]] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": bool,
-    "len": len,
-    "list": list,
-    "tuple": list,
-    "sorted": sorted,
-}
-
-
-def _as_path(value: Any) -> PurePosixPath:
-    """Return a path, seen from the code directory: there a program starts, and its files are."""
-    return PurePosixPath(value)
-
-
-# `__file__` is a path below the code directory, and so is every path that is made of it.
-_PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "os.path.join": posixpath.join,
-    "os.path.dirname": posixpath.dirname,
-    "os.path.normpath": posixpath.normpath,
-    **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath"), str),
-    **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), PurePosixPath),
-    "os.getcwd": lambda: "",
-    "pathlib.Path.cwd": PurePosixPath,
-}
-_PATH_METHODS = ("resolve", "absolute", "expanduser", "as_posix")
-_TYPES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict)}
-_TEXT_METHODS = ("startswith", "endswith", "lower", "upper", "strip")
+_MOST_OPEN = 60  # expressions that wait for each other's values
+_MOST_PLACES = 8  # that set an attribute
+_MOST_CALLS = 5  # functions of the program inside each other
+_HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
+_MAPPINGS = ("Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict")
+_GROUP = "torch.distributed.init_process_group"
 
 
 @dataclass(frozen=True)
@@ -124,7 +73,9 @@ class Facts:
 class Values:
     """Evaluate expressions; `arguments` are parsed ones, held by variables of these `namespaces`.
 
-    `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached.
+    `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached. `given` are the values
+    of the parameters of functions that are being evaluated, and `has_group` says that these have a process group.
+    `opened` are the expressions whose values are being found.
     """
 
     program: Program
@@ -133,15 +84,31 @@ class Values:
     namespaces: frozenset[str] = frozenset()
     bound: Mapping[str, ast.expr] = field(default_factory=dict)
     dead: frozenset[ast.Call] = frozenset()
+    given: Mapping[tuple[Function, str], Any] = field(default_factory=dict)
+    has_group: bool = False
+    opened: set[ast.AST] = field(default_factory=set, repr=False)
+    _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, node: ast.AST | None, module: Module, depth: int = 0) -> Any:
+    def of(self, node: ast.AST | None, module: Module) -> Any:
         """Return the value of an expression, or UNKNOWN."""
-        if node is None or depth > _DEEPEST:
+        if node is None:
             return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value
+        if node in self._known:
+            return self._known[node]
+        if node in self.opened or len(self.opened) > _MOST_OPEN:
+            return UNKNOWN  # its own value would be needed first
+        self.opened.add(node)
         try:
-            return self._of(node, module, depth + 1)
+            value = self._of(node, module)
         except Exception:  # whatever an operation on a user's literals may raise: then the program would raise it, too
-            return UNKNOWN
+            value = UNKNOWN
+        finally:
+            self.opened.discard(node)
+        if not self.bound:
+            self._known[node] = value
+        return value
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:
         """Return whether a condition holds; None if that is not known."""
@@ -157,194 +124,335 @@ class Values:
             value = several(map(bool, value.values))
         return None if value is UNKNOWN or isinstance(value, Several) else bool(value)
 
-    def _of(self, node: ast.AST, module: Module, depth: int) -> Any:
-        match node:
-            case ast.Constant():
-                return node.value
-            case ast.Name():
-                return self._name(node, module, depth)
-            case ast.Attribute():
-                return self._attribute(node, module)
-            case ast.Dict():
-                keys = [self.of(key, module, depth) for key in node.keys]
-                return UNKNOWN if UNKNOWN in keys else dict.fromkeys(keys, UNKNOWN)
-            case ast.Tuple() | ast.List() | ast.Set():
-                items = [self.of(item, module, depth) for item in node.elts]
-                return UNKNOWN if any(_is_open(item) for item in items) else items
-            case ast.UnaryOp():
-                return self._unary(node, module, depth)
-            case ast.BoolOp():
-                return self._bool(node, module, depth)
-            case ast.BinOp():
-                values = [self.of(side, module, depth) for side in (node.left, node.right)]
-                return _lifted(_BINARY[type(node.op)], *values) if type(node.op) in _BINARY else UNKNOWN
-            case ast.Compare():
-                return self._compare(node, module, depth)
-            case ast.IfExp():
-                test = self.truth(node.test, module)
-                return UNKNOWN if test is None else self.of(node.body if test else node.orelse, module, depth)
-            case ast.Call():
-                return self._call(node, module, depth)
-            case ast.Subscript():
-                return self._subscript(node, module, depth)
-            case ast.JoinedStr():
-                parts = [self.of(part, module, depth) for part in node.values]
-                return UNKNOWN if any(_is_open(part) for part in parts) else "".join(map(str, parts))
-            case ast.FormattedValue():
-                return self.of(node.value, module, depth)
-        return UNKNOWN
-
-    def _known(self, node: ast.AST, module: Module, depth: int) -> Any:
-        """Return a value; raise ValueError where it is not known."""
-        value = self.of(node, module, depth)
-        if value is UNKNOWN:
-            raise ValueError
-        return value
-
     def assigned(self, node: ast.Name, module: Module) -> ast.expr | None:
         """Return the expression that a variable is set to, in one place only; other files may set it, too."""
         for scope in (*module.above(node), module.tree):
-            if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.id in parameters(scope):
+            if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
                 return None
             places = module.stores.get((scope, node.id), ())
             if places:
                 return assigned_to(places[0], module) if len(places) == 1 else None
         return None
 
-    def _unary(self, node: ast.UnaryOp, module: Module, depth: int) -> Any:
-        value = self.of(node.operand, module, depth)
-        operation = {ast.Not: operator.not_, ast.USub: operator.neg}.get(type(node.op))
-        return UNKNOWN if value is UNKNOWN or operation is None else _lifted(operation, value)
+    def _of(self, node: ast.AST, module: Module) -> Any:
+        match node:
+            case ast.Name():
+                return self._name(node, module)
+            case ast.Attribute():
+                return self._attribute(node, module)
+            case ast.Dict():
+                return self._dict(node, module)
+            case ast.Tuple() | ast.List() | ast.Set():
+                items = [self.of(item, module) for item in node.elts]
+                return UNKNOWN if any(is_open(item) for item in items) else items
+            case ast.UnaryOp():
+                value = self.of(node.operand, module)
+                operation = {ast.Not: operator.not_, ast.USub: operator.neg}.get(type(node.op))
+                return UNKNOWN if value is UNKNOWN or operation is None else lifted(operation, value)
+            case ast.BoolOp():
+                return self._bool(node, module)
+            case ast.BinOp():
+                return self._operated(node.op, self.of(node.left, module), self.of(node.right, module))
+            case ast.Compare():
+                return self._compare(node, module)
+            case ast.IfExp():
+                test = self.truth(node.test, module)
+                return UNKNOWN if test is None else self.of(node.body if test else node.orelse, module)
+            case ast.Call():
+                return self._call(node, module)
+            case ast.Subscript():
+                return self._subscript(node, module)
+            case ast.JoinedStr():
+                return lifted(
+                    lambda *parts: "".join(map(str, parts)), *(self._required(p, module) for p in node.values)
+                )
+            case ast.FormattedValue():
+                spec = self._required(node.format_spec, module) if node.format_spec is not None else ""
+                return lifted(format, self._required(node.value, module), spec)
+            case ast.NamedExpr():
+                return self.of(node.value, module)
+        return UNKNOWN
 
-    def _bool(self, node: ast.BoolOp, module: Module, depth: int) -> Any:
+    def _required(self, node: ast.AST, module: Module) -> Any:
+        """Return a value; raise ValueError where it is not known."""
+        value = self.of(node, module)
+        if value is UNKNOWN:
+            raise ValueError
+        return value
+
+    def _dict(self, node: ast.Dict, module: Module) -> Any:
+        found: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                found |= self._required(value, module)
+            else:
+                found[self._required(key, module)] = self.of(value, module)
+        return found
+
+    def _operated(self, op: ast.operator, left: Any, right: Any) -> Any:
+        if type(op) not in BINARY or left is UNKNOWN or right is UNKNOWN:
+            return UNKNOWN
+        return lifted(BINARY[type(op)], left, right)
+
+    def _bool(self, node: ast.BoolOp, module: Module) -> Any:
         value = UNKNOWN
         for item in node.values:
-            value = self.of(item, module, depth)
+            value = self.of(item, module)
             truth = several(map(bool, value.values)) if isinstance(value, Several) else bool(value)
-            if _is_open(truth):
+            if is_open(truth):
                 return UNKNOWN
             if value is UNKNOWN or truth is isinstance(node.op, ast.Or):
                 return value
         return value
 
-    def _compare(self, node: ast.Compare, module: Module, depth: int) -> Any:
+    def _compare(self, node: ast.Compare, module: Module) -> Any:
         if len(node.ops) != 1:
             return UNKNOWN
         op, right_node = node.ops[0], node.comparators[0]
         if isinstance(op, (ast.In, ast.NotIn)) and self.program.name_of(right_node, module) == "os.environ":
-            value = self._variable(node.left, module, depth)
+            value = self._variable_of_environment(node.left, module)
             return value if value is UNKNOWN else (value is not None) is isinstance(op, ast.In)
         if isinstance(node.left, ast.Attribute) and node.left.attr == "grad" and isinstance(op, (ast.Is, ast.IsNot)):
             return isinstance(op, ast.IsNot)  # a parameter is taken to be trained
-        left, right = self.of(node.left, module, depth), self.of(right_node, module, depth)
-        if left is UNKNOWN or right is UNKNOWN:
+        left, right = self.of(node.left, module), self.of(right_node, module)
+        if left is UNKNOWN or has_gaps(right):
             return UNKNOWN
-        return _lifted(_COMPARE[type(op)], left, right)
+        return lifted(COMPARE[type(op)], left, right)
 
-    def _variable(self, node: ast.AST, module: Module, depth: int) -> Any:
+    def _variable_of_environment(self, node: ast.AST, module: Module) -> Any:
         """Return whether a variable of the environment is set: None where it is not, something else where it is."""
-        name = self.of(node, module, depth)
+        name = self.of(node, module)
         if name not in self.facts.environment:
             return UNKNOWN
         return None if self.facts.environment[name] is None else name
 
-    def _call(self, node: ast.Call, module: Module, depth: int) -> Any:
+    def _subscript(self, node: ast.Subscript, module: Module) -> Any:
+        if self.program.name_of(node.value, module) == "os.environ":
+            value = self.facts.environment.get(self.of(node.slice, module), UNKNOWN)
+            return UNKNOWN if value is None else value
+        items, index = self.of(node.value, module), self.of(node.slice, module)
+        return UNKNOWN if items is UNKNOWN or index is UNKNOWN else items[index]
+
+    def _call(self, node: ast.Call, module: Module) -> Any:
         name = self.program.name_of(node.func, module)
+        if name.rpartition(".")[2] in _MAPPINGS or self._is_mapping(name):
+            return self._mapping(node, module)
+        if self.program.definition(name) is not None or _is_own_method(node.func):
+            return self._returned(node, module)
+        if name.startswith(("torch.", "os.")) and (value := self._fact(name, node, module)) is not None:
+            return value
+        if name in ("os.environ.get", "os.getenv") and node.args:
+            value = self.facts.environment.get(self.of(node.args[0], module), UNKNOWN)
+            if value is None:
+                return self.of(node.args[1], module) if len(node.args) > 1 else None
+            return value
+        if name in PATH_FUNCTIONS and not node.keywords:
+            return PATH_FUNCTIONS[name](*(self._required(item, module) for item in node.args))
+        if name in OPENERS or name in READERS:
+            return self._read(name, node, module)
+        if name == "range" and not node.keywords:
+            bounds = [self.of(item, module) for item in node.args]
+            is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
+            return list(range(*bounds)) if is_short else UNKNOWN
+        if name == "isinstance" and len(node.args) > 1:
+            return is_instance(self._required(node.args[0], module), node.args[1])
+        if name in CONVERT and not node.keywords:
+            return lifted(CONVERT[name], *(self._required(item, module) for item in node.args))
+        return self._method(node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+    def _fact(self, name: str, node: ast.Call, module: Module) -> Any:
+        """Return what torch says of GPUs and of the process group; None for another function."""
         if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
             gpus = UNKNOWN if self.facts.gpus is None else self.facts.gpus
             return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
-        if name in ("os.environ.get", "os.getenv") and node.args:
-            value = self.facts.environment.get(self.of(node.args[0], module, depth), UNKNOWN)
-            if value is None:
-                return self.of(node.args[1], module, depth) if len(node.args) > 1 else None
-            return value
         if name == "torch.distributed.is_available":
             return True
-        if name == "torch.distributed.get_rank" and not node.args and not node.keywords:
+        if name == "torch.distributed.is_initialized" and self.has_group:
+            return True
+        if node.args or node.keywords:
+            return None
+        if name == "torch.distributed.get_rank":
             return self.facts.rank
-        if name == "torch.distributed.get_world_size" and not node.args and not node.keywords:
+        if name == "torch.distributed.get_world_size":
             nproc = self.facts.nproc if self.facts.has_launcher else None
             return UNKNOWN if nproc is None else self.facts.nodes * nproc
-        if name in _PATH_FUNCTIONS and not node.keywords:
-            return _PATH_FUNCTIONS[name](*(self._known(item, module, depth) for item in node.args))
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _PATH_METHODS and not node.args:
-            return _as_path(self._known(node.func.value, module, depth))
-        if name == "range" and not node.keywords:
-            bounds = [self.of(item, module, depth) for item in node.args]
-            is_short = UNKNOWN not in bounds and len(range(*bounds)) < _LONGEST_RANGE
-            return list(range(*bounds)) if is_short else UNKNOWN
-        values = [self.of(item, module, depth) for item in (node.args[:1] if name == "isinstance" else node.args)]
-        if any(value is UNKNOWN for value in values) or node.keywords:
+        return None
+
+    def _is_mapping(self, name: str) -> bool:
+        """Return whether a name is that of a class of the program whose objects are mappings."""
+        found = self.program.definition(name)
+        return isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases) if found else False
+
+    def _mapping(self, node: ast.Call, module: Module) -> Any:
+        """Return the mapping that is made of another one, or of keywords: `Namespace(**settings)`."""
+        found: dict[Any, Any] = {}
+        for item in node.args:
+            found |= self._required(item, module)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                found |= self._required(keyword.value, module)
+            else:
+                found[keyword.arg] = self.of(keyword.value, module)
+        return found
+
+    def _read(self, name: str, node: ast.Call, module: Module) -> Any:
+        """Return an open file, or what a configuration file says."""
+        given = self._required(node.args[0], module)
+        if name in OPENERS:
+            return OpenFile(str(given))
+        return read_configuration(self.program, given, READERS[name])
+
+    def _method(self, node: ast.Call, module: Module) -> Any:
+        """Return what a method of a path, a file, a text or a mapping returns."""
+        method = node.func.attr  # type: ignore[attr-defined] # it is an attribute
+        owner = self.of(node.func.value, module)  # type: ignore[attr-defined]
+        if owner is UNKNOWN or node.keywords:
             return UNKNOWN
-        if name == "isinstance" and len(node.args) > 1:
-            return _is_instance(values[0], node.args[1])
-        if name in _CONVERT and len(values) == 1:
-            return _lifted(_CONVERT[name], *values)
-        if any(_is_open(value) for value in values):
-            return UNKNOWN
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "keys":
-            mapping = self.of(node.func.value, module, depth)
-            return list(mapping) if isinstance(mapping, dict) else UNKNOWN
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS:
-            text = self.of(node.func.value, module, depth)
-            return getattr(text, node.func.attr)(*values) if isinstance(text, str) else UNKNOWN
+        if method in PATH_METHODS and not node.args and isinstance(owner, (str, PurePosixPath)):
+            return PATH_METHODS[method](owner)
+        if method in ("open", "read_text", "read") and isinstance(owner, (PurePosixPath, OpenFile)):
+            return owner if isinstance(owner, OpenFile) else OpenFile(str(owner))
+        if isinstance(owner, dict):
+            if method == "keys":
+                return list(owner)
+            if method == "get" and node.args:
+                key = self._required(node.args[0], module)
+                return owner[key] if key in owner else self.of(node.args[1], module) if node.args[1:] else None
+        if method in TEXT_METHODS and isinstance(owner, (str, Several)):
+            values = [self._required(item, module) for item in node.args]
+            return lifted(lambda text, *rest: getattr(text, method)(*rest), owner, *values)
         return UNKNOWN
 
-    def _subscript(self, node: ast.Subscript, module: Module, depth: int) -> Any:
-        if self.program.name_of(node.value, module) == "os.environ":
-            value = self.facts.environment.get(self.of(node.slice, module, depth), UNKNOWN)
-            return UNKNOWN if value is None else value
-        items, index = self.of(node.value, module, depth), self.of(node.slice, module, depth)
-        return UNKNOWN if UNKNOWN in (items, index) else items[index]
+    def _returned(self, call: ast.Call, module: Module) -> Any:
+        """Return the value that a function of the program returns to a call."""
+        entered = self._entered(call, module)
+        if entered is None:
+            return UNKNOWN
+        frame, home, function = entered
+        returned = frame._returned_expression(function, home)
+        return UNKNOWN if returned is None else frame.of(returned, home)
 
-    def _attribute(self, node: ast.Attribute, module: Module) -> Any:
-        if spelled(node.value) in self.namespaces:
-            return self.arguments.get(node.attr, UNKNOWN)
-        if node.attr == "requires_grad":
-            return True
-        if node.attr == "parent" and isinstance(path := self.of(node.value, module), PurePosixPath):
-            return path.parent
-        name = self.program.name_of(node, module)
-        if name == "sys.argv":
-            return ["", *self.facts.argv]
-        return UNKNOWN if node.attr in self.program.stored_attributes else self._at_top(name)
+    def _entered(self, call: ast.Call, module: Module) -> tuple[Values, Module, Function] | None:
+        """Return a function that a call enters, with the values of its parameters; None where it is not clear."""
+        found = self._called(call, module)
+        outer = {function for function, _ in self.given}
+        if found is None or found[1] in outer or len(outer) > _MOST_CALLS or hides_arguments(call):
+            return None
+        home, function = found
+        decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
+        if any(one.rpartition(".")[2] not in _HARMLESS_DECORATORS for one in decorators):
+            return None
+        given: dict[tuple[Function, str], Any] = {
+            (function, ""): None
+        }  # it is known to be open without parameters, too
+        for name in parameters(function) - {"self", "cls"}:
+            expression = given_for(call, function, name)
+            is_given = expression is not None
+            value = self.of(expression if is_given else _default_of(function, name), module if is_given else home)
+            given[function, name] = value
+        joins = any(
+            isinstance(one, ast.Call) and self.program.name_of(one.func, home) == _GROUP for one in ast.walk(function)
+        )
+        has_group = self.facts.has_launcher and not joins and _GROUP in self.program.calls_of
+        return replace(self, bound={}, given={**self.given, **given}, has_group=has_group), home, function
 
-    def _name(self, node: ast.Name, module: Module, depth: int) -> Any:
+    def _called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+        """Return the function of the program, or the method of the same object, that a call calls."""
+        if _is_own_method(call.func):
+            return self._own_method(call, module)
+        found = self.program.definition(self.program.name_of(call.func, module))
+        return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
+
+    def _own_method(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+        """Return the method of the same class that `self.method()` calls."""
+        owner = _class_around(call, module)
+        name = call.func.attr  # type: ignore[attr-defined] # it is an attribute
+        methods = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name] if owner else []
+        is_final = owner is not None and owner.name not in self.program.inherited
+        return (module, methods[0]) if len(methods) == 1 and is_final else None
+
+    def _returned_expression(self, function: Function, module: Module) -> ast.expr | None:
+        """Return the expression that a function returns first, where that is clear."""
+        if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in ast.walk(function)):
+            return None
+        for returned in own_returns(function):
+            runs = is_executed(returned, function, module, self.truth)
+            if runs is not False:
+                return returned.value if runs else None
+        return None
+
+    def _item(self, node: ast.AST, index: int, size: int, module: Module) -> Any:
+        """Return one of the values that several variables are set to at once."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            has_star = any(isinstance(item, ast.Starred) for item in node.elts)
+            return UNKNOWN if has_star or len(node.elts) != size else self.of(node.elts[index], module)
+        if isinstance(node, ast.IfExp) and (test := self.truth(node.test, module)) is not None:
+            return self._item(node.body if test else node.orelse, index, size, module)
+        if isinstance(node, ast.Call) and (entered := self._entered(node, module)) is not None:
+            frame, home, function = entered
+            returned = frame._returned_expression(function, home)
+            return UNKNOWN if returned is None else frame._item(returned, index, size, home)
+        values = self.of(node, module)
+        return values[index] if isinstance(values, list) and len(values) == size else UNKNOWN
+
+    def _name(self, node: ast.Name, module: Module) -> Any:
         if node.id == "__name__":
             return module.name
         if node.id == "__file__":
             return module.path
         if node.id in self.bound:
-            return self.of(self.bound[node.id], module, depth)
+            return self.of(self.bound[node.id], module)
         for scope in module.above(node):
-            if isinstance(scope, ast.Lambda) and any(arg.arg == node.id for arg in scope.args.args):
+            if _binds(scope, node.id):
                 return UNKNOWN
-            if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                if node.id in parameters(scope) or (scope, node.id) in module.stores:
-                    return self._once(node.id, scope, module, depth)
+            if isinstance(scope, FUNCTIONS):
+                if node.id in parameters(scope) or (scope, node.id) in module.own_stores:
+                    return self._variable(node.id, scope, module, node)
         if node.id in module.aliases:
             return self._at_top(self.program.name_of(node, module))
-        return self._once(node.id, module.tree, module, depth)
+        return self._variable(node.id, module.tree, module, node)
 
     def _at_top(self, name: str) -> Any:
         """Return the value of a variable at the top of a local module, by its whole name."""
         owner, _, last = name.rpartition(".")
         module = self.program.modules.get(owner)
-        return self._once(last, module.tree, module, 1) if module else UNKNOWN
+        return self._variable(last, module.tree, module, None) if module else UNKNOWN
 
-    def _once(self, name: str, scope: ast.Module | Function, module: Module, depth: int) -> Any:
-        """Return the value of a variable that is set in one place only, and not in a branch or a loop."""
-        if not isinstance(scope, ast.Module) and name in parameters(scope):
-            return self._parameter(name, scope, module, depth)
-        places = module.stores.get((scope, name), ())
-        if len(places) != 1 or (isinstance(scope, ast.Module) and self.program.is_dynamic):
+    def _variable(self, name: str, scope: ast.Module | Function, module: Module, use: ast.AST | None) -> Any:
+        """Return the value that a variable has where it is used: the last one that is surely given to it."""
+        if isinstance(scope, ast.Module) and self.program.is_dynamic:
             return UNKNOWN
-        statement = next(node for node in module.above(places[0]) if isinstance(node, ast.stmt))
-        assigned = assigned_to(places[0], module)
-        if statement not in scope.body or assigned is None:
+        try:
+            place = last_place(module.own_stores.get((scope, name), ()), use, scope, module, self.truth)
+        except UnclearError:
             return UNKNOWN
-        value = self.of(assigned, module, depth)
+        if place is not None:
+            value = self._set_here(place, module)
+        elif isinstance(scope, ast.Module):
+            value = UNKNOWN
+        elif (scope, name) in self.given:
+            value = self.given[scope, name]
+        else:
+            value = self._parameter(name, scope, module)
         return UNKNOWN if isinstance(value, (list, dict)) and name in self.program.filled else value
+
+    def _set_here(self, place: ast.expr, module: Module) -> Any:
+        """Return the value that one place gives to a variable or an attribute."""
+        parent = module.parents.get(place)
+        match parent:
+            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+                return self.of(parent.value, module)
+            case ast.withitem():
+                return self.of(parent.context_expr, module)
+            case ast.AugAssign(target=ast.Name(id=name)):
+                scope = module.scope_of(place)
+                before = self._variable(name, scope, module, place)
+                return self._operated(parent.op, before, self.of(parent.value, module))
+            case ast.Tuple() | ast.List():
+                above = module.parents.get(parent)
+                if isinstance(above, ast.Assign) and not any(isinstance(one, ast.Starred) for one in parent.elts):
+                    return self._item(above.value, parent.elts.index(place), len(parent.elts), module)
+        return UNKNOWN
 
     def _given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
         """Return what mp.spawn gives for a parameter of the function that it starts: not for the first, a number."""
@@ -352,7 +460,7 @@ class Values:
         calls = [
             place for spawn in SPAWNS for place in self.program.calls_of.get(spawn, ()) if place[1] not in self.dead
         ]
-        if len(calls) != 1 or (function, name) in module.stores or name not in own[1:]:
+        if len(calls) != 1 or name not in own[1:]:
             return None
         home, call = calls[0]
         started = argument(call, "fn", 0)
@@ -360,75 +468,189 @@ class Values:
         given = _elements(argument(call, "args", 1)) if is_this else []
         return (home, given[own.index(name) - 1]) if len(given) >= own.index(name) else None
 
-    def _parameter(self, name: str, function: Function, module: Module, depth: int) -> Any:
+    def _parameter(self, name: str, function: Function, module: Module) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
         owner = module.parents.get(function)
         is_maker = function.name == "__init__" and getattr(owner, "name", "") not in self.program.inherited
         calls = self.program.calls_of.get(module.called_as(function), ())
         calls = [place for place in calls if place[1] not in self.dead]
         if not calls and (spawned := self._given_by_spawn(name, function, module)) is not None:
-            return self.of(spawned[1], spawned[0], depth)
-        if (
-            len(calls) != 1
-            or (function, name) in module.stores
-            or (module.definitions.get(function.name) is not function and not is_maker)
-        ):
+            return self.of(spawned[1], spawned[0])
+        is_known = module.definitions.get(function.name) is function or is_maker
+        if len(calls) != 1 or not is_known or hides_arguments(calls[0][1]):
             return UNKNOWN
         home, call = calls[0]
-        own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)][1 if is_maker else 0 :]
-        if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
+        given = given_for(call, function, name)
+        return self.of(given, home) if given is not None else self.of(_default_of(function, name), module)
+
+    def _attribute(self, node: ast.Attribute, module: Module) -> Any:
+        if node.attr == "requires_grad":
+            return True
+        name = self.program.name_of(node, module)
+        if name == "sys.argv":
+            return ["", *self.facts.argv]
+        if node.attr in self.program.attribute_stores:
+            return self._stored(node, module)
+        if spelled(node.value) in self.namespaces:
+            return self.arguments.get(node.attr, UNKNOWN)
+        owner = self.of(node.value, module)
+        if isinstance(owner, PurePosixPath):
+            return {"parent": owner.parent, "name": owner.name, "stem": owner.stem}.get(node.attr, UNKNOWN)
+        if isinstance(owner, dict):
+            return owner.get(node.attr, UNKNOWN)
+        value = self._at_top(name)
+        return self._of_class(node, module) if value is UNKNOWN else value
+
+    def _stored(self, node: ast.Attribute, module: Module) -> Any:
+        """Return the value of an attribute that is set in one place that counts, where it is used."""
+        before = self.arguments.get(node.attr, UNKNOWN) if spelled(node.value) in self.namespaces else UNKNOWN
+        all_places = list(self._places_of(node, module))
+        if len(all_places) > _MOST_PLACES:
             return UNKNOWN
-        given = dict(zip(own, call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
-        if name in given:
-            return self.of(given[name], home, depth)
-        defaults = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
-        return self.of(defaults[name], module, depth) if name in defaults else UNKNOWN
+        places = [
+            (home, place)
+            for home, place in all_places
+            if is_executed(place, home.scope_of(place), home, self.truth) is not False and self._is_entered(place, home)
+        ]
+        if len(places) != 1:
+            return UNKNOWN if places else before
+        home, place = places[0]
+        if home is module and home.scope_of(place) is module.scope_of(node) and not _is_after(node, place):
+            return before
+        if is_executed(place, home.scope_of(place), home, self.truth) is None:
+            return UNKNOWN
+        value = self._set_here(place, home)
+        is_same = home is module and home.scope_of(place) is module.scope_of(node)
+        if isinstance(value, (list, dict)) and node.attr in self.program.filled:
+            return UNKNOWN
+        return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+    def _places_of(self, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
+        """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
+        places = self.program.attribute_stores[node.attr]
+        owner = _class_around(node, module) if spelled(node.value) == "self" else None
+        own = [(home, place) for home, place in places if owner and _class_around(place, home) is owner]
+        yield from own or places
+
+    def _is_entered(self, node: ast.AST, module: Module) -> bool:
+        """Return whether the function that a node is in may be called."""
+        function = module.function_of(node)
+        if function is None or module.definitions.get(function.name) is not function:
+            return True
+        calls = self.program.calls_of.get(module.called_as(function), ())
+        return not calls or any(call not in self.dead for _, call in calls)
+
+    def _of_class(self, node: ast.Attribute, module: Module) -> Any:
+        """Return the value of a field of an object whose class the program defines."""
+        made = self._made(node.value, module)
+        if made is None:
+            return UNKNOWN
+        home, owner, at, call = made
+        if call is not None and not hides_arguments(call):
+            fields = [one.target.id for one in owner.body if _is_field(one)]  # type: ignore[attr-defined] # it is one
+            position = fields.index(node.attr) if node.attr in fields else None
+            if (given := argument(call, node.attr, position)) is not None:
+                return self.of(given, at)
+        for statement in owner.body:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
+                return self.of(_default_of_field(statement.value), home)
+            if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and _is_property(statement):
+                returned = self._returned_expression(statement, home)
+                return UNKNOWN if returned is None else self.of(returned, home)
+        return UNKNOWN
+
+    def _made(
+        self, node: ast.AST, module: Module, depth: int = 0
+    ) -> tuple[Module, ast.ClassDef, Module, ast.Call | None] | None:
+        """Return the class of an object, and the call that makes it, with their modules."""
+        match node:
+            case ast.Call():
+                found = self.program.definition(self.program.name_of(node.func, module))
+                if found is not None and isinstance(found[1], ast.ClassDef):
+                    return found[0], found[1], module, node
+            case ast.Name(id="self"):
+                owner = _class_around(node, module)
+                if owner is not None and owner.name not in self.program.inherited:
+                    calls = self.program.calls_of.get(f"{module.name}.{owner.name}", ())
+                    at, call = calls[0] if calls else (module, None)
+                    return None if calls[1:] else (module, owner, at, call)
+            case ast.Name() | ast.Attribute():
+                sources = list(self._sources(node, module)) if depth < _MOST_CALLS else []
+                return self._made(sources[0][1], sources[0][0], depth + 1) if len(sources) == 1 else None
+        return None
+
+    def _sources(self, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+        """Yield the expressions that make the object of a variable, a parameter or an attribute."""
+        if isinstance(node, ast.Attribute):
+            for home, store in self.program.attribute_stores.get(node.attr, ()):
+                if (value := assigned_to(store, home)) is not None and value is not node:
+                    yield home, value
+            return
+        scopes = [above for above in module.above(node) if isinstance(above, FUNCTIONS)]
+        for scope in (*scopes, module.tree):
+            for place in module.own_stores.get((scope, node.id), ()):
+                if (value := assigned_to(place, module)) is not None and value is not node:
+                    yield module, value
+            if (scope, node.id) in module.own_stores:
+                return
+            if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
+                for home, call in self.program.calls_of.get(module.called_as(scope), ()):
+                    if (given := given_for(call, scope, node.id)) is not None:
+                        yield home, given
+                return
+
+
+def _is_own_method(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _is_after(node: ast.AST, place: ast.AST) -> bool:
+    return getattr(node, "lineno", 0) > getattr(place, "lineno", 0)
+
+
+def _class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
+    return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+
+
+def _default_of(function: Function, name: str) -> ast.expr | None:
+    """Return the default of a parameter."""
+    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    defaults: dict[str, ast.expr | None] = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
+    only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return (defaults | {arg.arg: value for arg, value in only}).get(name)
+
+
+def _is_field(node: ast.stmt) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+def _sets_field(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+def _default_of_field(node: ast.expr | None) -> ast.expr | None:
+    """Return the default of a field of a dataclass: of `field(default=…)`, and what a factory makes."""
+    if not isinstance(node, ast.Call) or spelled(node.func).rpartition(".")[2] != "field":
+        return node
+    factory = argument(node, "default_factory")
+    return factory.body if isinstance(factory, ast.Lambda) else argument(node, "default")
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)
+
+
+def _binds(scope: ast.AST, name: str) -> bool:
+    """Return whether a lambda or a comprehension has a variable of its own by a name."""
+    if isinstance(scope, ast.Lambda):
+        return any(arg.arg == name for arg in scope.args.args)
+    return any(
+        isinstance(one, ast.Name) and one.id == name
+        for generator in getattr(scope, "generators", ())
+        for one in ast.walk(generator.target)
+    )
 
 
 def _elements(node: ast.AST | None) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else []
-
-
-def _is_instance(value: Any, kinds: ast.expr) -> Any:
-    """Return whether a value is of one of the built-in types that are named."""
-    named = {ast.unparse(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])}
-    if not named <= set(_TYPES) or _is_open(value):
-        return UNKNOWN
-    return isinstance(value, tuple(_TYPES[name] for name in named))
-
-
-def _is_open(value: Any) -> bool:
-    """Return whether a value is not one, and known."""
-    return value is UNKNOWN or isinstance(value, Several)
-
-
-def _lifted(operation: Callable[..., Any], *values: Any) -> Any:
-    """Return what an operation makes of values, each of which may be several."""
-    each = [value.values if isinstance(value, Several) else (value,) for value in values]
-    if any(not _is_small(item) for items in each for item in items if not isinstance(item, (list, dict, bool))):
-        return UNKNOWN
-    return several(operation(*chosen) for chosen in itertools.product(*each))
-
-
-def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:
-    """Return the expression that is assigned to a variable or an attribute here, alone or as one of several."""
-    parent = module.parents.get(target)
-    if isinstance(parent, ast.Tuple):
-        above = module.parents.get(parent)
-        if isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
-            if len(parent.elts) == len(above.value.elts):
-                return above.value.elts[parent.elts.index(target)]
-        return None
-    return parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-
-
-def _is_small(value: Any) -> bool:
-    """Return whether a value is small enough to compute here."""
-    if isinstance(value, (str, PurePosixPath)):
-        return len(str(value)) < _LONGEST_TEXT
-    return value is None or (isinstance(value, (int, float)) and abs(value) < _LARGEST_NUMBER)
-
-
-def parameters(function: Function) -> set[str]:
-    """Return the names of a function's parameters."""
-    return {node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg)}

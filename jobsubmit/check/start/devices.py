@@ -13,7 +13,8 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module, returned_values
-from jobsubmit.check.program.values import UNKNOWN, Several, parameters
+from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _DEVICE = re.compile(r"cuda:\d+")

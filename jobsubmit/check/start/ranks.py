@@ -10,7 +10,7 @@ from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN, Several
+from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import Several, parameters
+from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN, Values, parameters
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.variables import parameters
 
 _DEEPEST = 8
 _MOST_ENTRIES = 500

@@ -11,7 +11,7 @@ from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.parsers.argparse.loops import Pass, type_name
 from jobsubmit.check.parsers.argparse.search import KNOWN_ADDERS, Search
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.values import UNKNOWN
+from jobsubmit.check.program.operations import UNKNOWN
 
 _VALUES = {
     "argparse.REMAINDER": "...",

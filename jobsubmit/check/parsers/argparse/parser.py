@@ -15,7 +15,8 @@ from jobsubmit.check.parsers.argparse.subcommands import find_commands
 from jobsubmit.check.program.calls import given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import Values, parameters
+from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.variables import parameters
 
 _LONGEST_WAY = 8  # from the command line to the parser, through functions and variables
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from jobsubmit.check.parsers.argparse.loops import Pass, passes
 from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
-from jobsubmit.check.program.values import UNKNOWN, Values
+from jobsubmit.check.program.values import Values
 
 CREATES = "argparse.ArgumentParser"
 ADDS = ("add_argument",)

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 from jobsubmit.check.parsers.argparse.search import GROUPS, Search
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import Function, Module
-from jobsubmit.check.program.values import UNKNOWN, parameters
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import parameters
 
 Made: TypeAlias = tuple[Module, ast.Call]
 _LONGEST_WAY = 8  # from where a parser is made to where it gets an option, through functions and variables

@@ -1,0 +1,66 @@
+"""Configuration files that a program reads: YAML, JSON and TOML, as mappings."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobsubmit.check.program.modules import Program
+from jobsubmit.check.program.operations import UNKNOWN
+
+_LARGEST = 64 << 10
+OPENERS = ("open", "io.open", "codecs.open")
+# Function that reads a configuration → the format, empty where the name of the file says it.
+READERS: Mapping[str, str] = {
+    **dict.fromkeys(("yaml.safe_load", "yaml.load", "yaml.full_load", "yaml.unsafe_load"), "yaml"),
+    **dict.fromkeys(("json.load", "json.loads"), "json"),
+    **dict.fromkeys(("tomllib.load", "tomllib.loads", "toml.load", "toml.loads", "tomli.load", "tomli.loads"), "toml"),
+    **dict.fromkeys(("omegaconf.OmegaConf.load", "OmegaConf.load"), "yaml"),
+}
+
+
+class OpenFile(NamedTuple):
+    """A file that was opened, or its text."""
+
+    path: str
+
+
+def read_configuration(program: Program, file: Any, form: str) -> Any:
+    """Return what a configuration file of the code says, a mapping as a rule; UNKNOWN where it cannot be read."""
+    path = posixpath.normpath(file.path if isinstance(file, OpenFile) else str(file))
+    source = program.configurations.get(path)
+    if source is None:
+        return UNKNOWN
+    try:
+        with Path(source).open("rb") as stream:
+            data = stream.read(_LARGEST + 1)
+        return UNKNOWN if len(data) > _LARGEST else _parse(data.decode(), form)
+    except (OSError, ValueError, RecursionError, ImportError):
+        return UNKNOWN
+
+
+def _parse(text: str, form: str) -> Any:
+    """Return the values of a text; raise ValueError where it has another form."""
+    if form == "json":
+        return json.loads(text)
+    if form == "toml":
+        return _parse_toml(text)
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _parse_toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        return tomllib.loads(text)
+    return UNKNOWN

@@ -1,0 +1,168 @@
+"""Which of the places that set a variable counts where it is used, by the branches and loops that they stand in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, spelled
+
+Truth: TypeAlias = Callable[[ast.AST, Module], bool | None]
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_MOST_PLACES = 20
+
+
+class UnclearError(Exception):
+    """It is not known which place sets a variable last."""
+
+
+def parameters(function: Function) -> set[str]:
+    """Return the names of a function's parameters."""
+    return {node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg)}
+
+
+def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:
+    """Return the expression that is assigned to a variable or an attribute here, alone or as one of several."""
+    parent = module.parents.get(target)
+    if isinstance(parent, ast.Tuple):
+        above = module.parents.get(parent)
+        if isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
+            if len(parent.elts) == len(above.value.elts):
+                return above.value.elts[parent.elts.index(target)]
+        return None
+    return parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+
+
+def last_place(
+    places: Sequence[ast.expr], use: ast.AST | None, scope: ast.AST, module: Module, truth: Truth
+) -> ast.expr | None:
+    """Return the place that sets a variable last before it is used, None if none does; raise UnclearError.
+
+    Where the use is in another scope, or in another module (None), the last place of all counts.
+    """
+    if len(places) > _MOST_PLACES:
+        raise UnclearError
+    use = use if use is not None and _scope_of(use, module) is scope else None
+    around_use = list(module.above(use)) if use is not None else []
+    last: ast.expr | None = None
+    is_unclear = False
+    for place in sorted(places, key=_position):
+        loop = next((one for one in module.above(place) if one in around_use and isinstance(one, _LOOPS)), None)
+        if use is not None and not _is_before(place, use, module):
+            is_unclear |= loop is not None and (last is None or loop not in set(module.above(last)))
+            continue
+        common = next((one for one in module.above(place) if one in around_use), scope)
+        runs = is_executed(place, common, module, truth)
+        if use is not None and isinstance(common, (ast.If, ast.Try)):
+            is_other = _block_of(place, common, module) != _block_of(use, common, module)
+            runs = runs if not is_other else False if isinstance(common, ast.If) else None
+        if runs:
+            last, is_unclear = place, False
+        elif runs is None:
+            is_unclear = True
+    if is_unclear:
+        raise UnclearError
+    return last
+
+
+def is_executed(node: ast.AST, scope: ast.AST, module: Module, truth: Truth) -> bool | None:
+    """Return whether a node is executed when the scope around it is; None if that is not known."""
+    runs: bool | None = True
+    inner = node
+    for above in module.above(node):
+        if _is_left_before(inner, above, module, truth):
+            return False
+        if above is scope:
+            return runs
+        match above:
+            case ast.If():
+                branch = _branch(inner, above)
+                taken = truth(above.test, module) if branch is not None else branch
+                if branch is not None and taken is not None and taken is not branch:
+                    return False
+                runs = None if branch is not None and taken is None else runs
+            case ast.For() | ast.AsyncFor() | ast.While():
+                runs = None if inner in (*above.body, *above.orelse) else runs
+            case ast.Try():
+                runs = runs if inner in above.finalbody or _cannot_go_on(above) else None
+            case ast.Match() | ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                runs = None
+        inner = above
+    return runs
+
+
+def own_returns(function: Function) -> Iterator[ast.Return]:
+    """Yield the returns of a function in their order, without those of functions inside it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Return):
+            yield node
+        elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            waiting[:0] = list(ast.iter_child_nodes(node))
+
+
+def _scope_of(node: ast.AST, module: Module) -> ast.AST:
+    found = next((one for one in module.above(node) if isinstance(one, (*FUNCTIONS, ast.Lambda))), None)
+    return module.tree if found is None else found
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _is_before(place: ast.AST, use: ast.AST, module: Module) -> bool:
+    """Return whether a place sets its variable before a use, which may not be in the same statement."""
+    statement = next((one for one in module.above(place) if isinstance(one, ast.stmt)), place)
+    if isinstance(statement, (*_LOOPS, ast.With, ast.AsyncWith)):
+        return _position(place) < _position(use)
+    return statement not in set(module.above(use)) and _position(statement) < _position(use)
+
+
+def _branch(inner: ast.AST, above: ast.If) -> bool | None:
+    """Return which branch of a condition something is in, None for the condition itself."""
+    return True if inner in above.body else False if inner in above.orelse else None
+
+
+def _block_of(node: ast.AST, above: ast.AST, module: Module) -> str:
+    """Return the name of the block of a statement, such as `orelse`, that a node is in."""
+    inner = next(one for one in (node, *module.above(node)) if module.parents.get(one) is above)
+    blocks = (name for name, block in ast.iter_fields(above) if isinstance(block, list) and inner in block)
+    return next(blocks, "")
+
+
+def _is_left_before(inner: ast.AST, above: ast.AST, module: Module, truth: Truth) -> bool:
+    for name in ("body", "orelse", "finalbody"):
+        block: Any = getattr(above, name, None)
+        if isinstance(block, list) and inner in block:
+            return any(_leaves(one, module, truth) for one in block[: block.index(inner)])
+    return False
+
+
+def _leaves(node: ast.stmt, module: Module, truth: Truth) -> bool:
+    """Return whether a statement surely leaves the block that it is in."""
+    match node:
+        case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+            return True
+        case ast.Expr(value=ast.Call(func=function)):
+            return spelled(function) in EXITS
+        case ast.If():
+            taken = truth(node.test, module) if _may_leave(node) else None
+            body = node.body if taken else node.orelse
+            return taken is not None and any(_leaves(one, module, truth) for one in body)
+    return False
+
+
+def _may_leave(node: ast.If) -> bool:
+    return any(
+        isinstance(one, (ast.Return, ast.Raise, ast.Break, ast.Continue))
+        or (isinstance(one, ast.Call) and spelled(one.func) in EXITS)
+        for one in ast.walk(node)
+    )
+
+
+def _cannot_go_on(node: ast.Try) -> bool:
+    """Return whether the program ends where something fails in a block."""
+    return all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers)

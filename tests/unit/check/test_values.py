@@ -1,0 +1,162 @@
+"""The values of expressions: `show(…)` in a program asks for one, on two nodes with eight processes each."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsubmit.bundle.scanner import scan
+from jobsubmit.check.program.modules import load_program
+from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.values import Facts, Values
+
+RANKS, LOCAL = Several((0, 8, 15)), Several((0, 4, 7))
+ENVIRONMENT = {
+    "RANK": Several(("0", "8", "15")),
+    "LOCAL_RANK": Several(("0", "4", "7")),
+    "WORLD_SIZE": "16",
+    "SLURM_PROCID": None,
+}
+
+
+def shown(folder: Path, text: str, **given: Any) -> list[Any]:
+    """Return the value of each expression that is shown, in the order of the lines of all files."""
+    (folder / "train.py").write_text(f"import os\nimport torch.distributed as dist\n{text}")
+    program = load_program(scan(folder), "train.py")
+    assert program is not None
+    values = Values(program, Facts("torchrun", 2, 8, 8, ENVIRONMENT, (), RANKS), **given)
+    calls = [(module, call) for module, call in program.of(ast.Call) if ast.unparse(call.func) == "show"]
+    return [values.of(call.args[0], module) for module, call in sorted(calls, key=lambda one: one[1].lineno)]
+
+
+SETUP = """
+def setup():
+    if "RANK" in os.environ:
+        rank = int(os.environ["RANK"])
+        world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    elif "SLURM_PROCID" in os.environ:
+        rank, world, local = int(os.environ["SLURM_PROCID"]), 4, 0
+    else:
+        return 0, 1, 0
+    return rank, world, local
+rank, world, local = setup()
+"""
+SETTINGS = """
+from dataclasses import dataclass, field
+@dataclass
+class Settings:
+    backend: str = "nccl"
+    workers: int = field(default=3)
+    rank: int = field(default_factory=lambda: int(os.environ["RANK"]))
+    @property
+    def is_main(self):
+        return self.rank == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{SETUP}show(rank)\nshow(world)\nshow(local)", [RANKS, 16, LOCAL]),
+        (f'{SETUP}show(f"cuda:{{local}}")', [Several(("cuda:0", "cuda:4", "cuda:7"))]),
+        ("size = 64\nsize //= int(os.environ['WORLD_SIZE'])\nshow(size)", [4]),
+        ("a = 1\nif os.environ['WORLD_SIZE'] == '16':\n    a = 2\nelse:\n    a = 3\nshow(a)", [2]),
+        ("def f(x, y=2):\n    return x * y\nshow(f(3))\nshow(f(4, y=5))", [6, 20]),
+        ("def main():\n    return dist.get_rank() == 0\nif main():\n    pass\nshow(main())", [Several((True, False))]),
+        (
+            "dist.init_process_group('gloo')\n"
+            "def size():\n    if not dist.is_initialized():\n        return 1\n    return dist.get_world_size()\n"
+            "show(size())",
+            [16],
+        ),
+        (f"{SETTINGS}s = Settings()\nshow(s.backend)\nshow(s.workers)\nshow(s.rank)", ["nccl", 3, RANKS]),
+        (f"{SETTINGS}s = Settings('gloo', workers=5)\nshow(s.backend)\nshow(s.workers)", ["gloo", 5]),
+        (f"{SETTINGS}def go(s):\n    show(s.is_main)\ngo(Settings())", [Several((True, False))]),
+        (
+            "class T:\n    def __init__(self, n):\n        self.n = n\n        self.r = self.rank() % 8\n"
+            "    def rank(self):\n        return int(os.environ['RANK'])\n"
+            "    def go(self):\n        show(self.n)\n        show(self.r)\nT(9).go()",
+            [9, Several((0, 7))],
+        ),
+        ("c = {'a': {'b': 5}, **{'d': 6}}\nshow(c['a']['b'])\nshow(c.get('d'))\nshow(c.get('e', 7))", [5, 6, 7]),
+        ("from types import SimpleNamespace as Namespace\nc = Namespace(**{'a': 1}, b=2)\nshow(c.a + c.b)", [3]),
+        ("show(17 % 4)\nshow(2 ** 5)\nshow(min(3, 8))\nshow('a,b'.split(','))", [1, 32, 3, ["a", "b"]]),
+    ],
+)
+def test_what_a_program_computes_is_followed(tmp_path: Path, text: str, expected: list[Any]) -> None:
+    assert shown(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for i in range(3):\n    step = i\n    show(step)",
+        "step = 0\nwhile True:\n    show(step)\n    step += 1",
+        "a = 1\nif os.environ['OTHER']:\n    a = 2\nshow(a)",
+        "def f():\n    if input():\n        return 1\n    return 2\nshow(f())",
+        "def f(n):\n    return f(n - 1)\nshow(f(3))",
+        "def f():\n    yield 1\nshow(f())",
+        "c = {'a': {}}\nc['a']['b'] = 1\nshow(c['a'])",
+        "show([x for x in 'ab'])",
+        "x = 1\nshow([x for x in input()][0])\nshow(sum(x for x in input()))",
+        "try:\n    a = 1\nexcept OSError:\n    a = 2\nshow(a)",
+        "a = 1\ndef f():\n    global a\n    a = 2\nf()\nshow(a)",
+        "class T:\n    def __init__(self):\n        self.n = 1\n    def set(self):\n        self.n = 2\n"
+        "    def go(self):\n        show(self.n)\nT().go()",
+        "a = a + 1\nshow(a)",
+    ],
+)
+def test_what_may_be_otherwise_is_not_known(tmp_path: Path, text: str) -> None:
+    assert all(value is UNKNOWN for value in shown(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("c.yaml", "train: {batch: 32, backend: gloo}\n", "yaml.safe_load(open('c.yaml'))"),
+        (
+            "conf/c.json",
+            '{"train": {"batch": 32, "backend": "gloo"}}',
+            "json.loads(Path('conf', 'c.json').read_text())",
+        ),
+        ("c.yaml", "train: {batch: 32, backend: gloo}\n", "OmegaConf.load(HERE / 'c.yaml')"),
+    ],
+)
+def test_configuration_files_are_read(tmp_path: Path, name: str, content: str, read: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    text = (
+        "import json, yaml\nfrom pathlib import Path\nfrom omegaconf import OmegaConf\nHERE = Path(__file__).parent\n"
+        f"c = {read}\nshow(c['train']['batch'])\nshow(c.train.backend)\n"
+        "with open('c.yaml') as stream:\n    d = yaml.load(stream, Loader=yaml.FullLoader)\n"
+    )
+    assert shown(tmp_path, text) == [32, "gloo"]
+
+
+def test_a_configuration_that_is_changed_or_missing_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("batch: 32\n")
+    (tmp_path / "bad.yaml").write_text("batch: [\n")
+    text = (
+        "import yaml\nc = yaml.safe_load(open('c.yaml'))\nc['batch'] = 3\nshow(c['batch'])\n"
+        "show(yaml.safe_load(open('none.yaml')))\nshow(yaml.safe_load(open('bad.yaml')))\n"
+        "show(yaml.safe_load(open('../c.yaml')))\n"
+    )
+    assert all(value is UNKNOWN for value in shown(tmp_path, text))
+
+
+def test_an_argument_that_the_program_replaces_has_its_new_value(tmp_path: Path) -> None:
+    text = (
+        "args = parse()\nshow(args.batch)\nargs.batch = args.batch // int(os.environ['WORLD_SIZE'])\nshow(args.batch)\n"
+        "args.rank = int(os.environ['RANK'])\ndef go(args):\n    show(args.rank)\ngo(args)\n"
+    )
+    given = {"arguments": {"batch": 64}, "namespaces": frozenset({"args"})}
+    assert shown(tmp_path, text, **given) == [64, 4, RANKS]
+
+
+def test_values_that_need_each_other_take_no_time(tmp_path: Path) -> None:
+    lines = [
+        f"    if args.a{(n * 7) % 40} > args.a{(n * 3 + 1) % 40}:\n        args.a{n} = args.a{n + 1}" for n in range(40)
+    ]
+    text = "def f(args):\n" + "\n".join(lines) + "\n    show(args.a0)\n"
+    assert shown(tmp_path, text) == [UNKNOWN]
