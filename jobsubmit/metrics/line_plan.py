@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from jobsubmit.metrics import words
 from jobsubmit.metrics.template import Template
 
-_UNIT = re.compile(r"[KM](?![A-Za-z])")
-_TOTAL = re.compile(r"\s*(?:/|of|共|之)\s*")
+_UNIT = re.compile(r"[KMk](?![A-Za-z])")
+_TOTAL = re.compile(r"[KMk]?\s*(?:/|of|共|之)\s*")
 _SEPARATOR = re.compile(
     r"(?:\s*(?:=>|->|:|=|：|＝|│|┃|(?<=\w)\s*\|)\s*|\s+(?:is|was|of)\s*|['\"],\s*)['\"]?\s*[\[(]*['\"]?\s*$"
 )
@@ -88,7 +88,7 @@ class LinePlan:
 
     `word` is the validation word of the line. `is_batch` says that the step is named a batch, without an epoch before
     it; `is_bar` that the counters are those of a progress bar, described by `description`. The step counts in
-    `step_unit`. `form` is the template with single blanks.
+    `step_unit`, the total in `steps_unit`. `form` is the template with single blanks.
     """
 
     epoch: int | None = None
@@ -105,6 +105,7 @@ class LinePlan:
     is_bar: bool = False
     description: str = ""
     step_unit: int = 1
+    steps_unit: int = 1
     form: str = ""
     is_indented: bool = False
 
@@ -210,6 +211,7 @@ class _Planner:
             bar,
             description,
             self._unit_of(self.found.get("step")),
+            self._unit_of(self.found.get("steps")),
             "\0".join(" ".join(text.split()) for text in self.template),
             self.template[0].startswith(("  ", "\t")),
         )
@@ -217,7 +219,7 @@ class _Planner:
     def _unit_of(self, place: int | None) -> int:
         """Return what a counter such as `2K` counts in."""
         found = _UNIT.match(self.template[place + 1]) if place is not None else None
-        return {"K": 1000, "M": 1_000_000}[found[0]] if found else 1
+        return {"k": 1000, "K": 1000, "M": 1_000_000}[found[0]] if found else 1
 
     def _is_headline(self) -> bool:
         """Return whether the line begins with a counter, as in `Epoch 3/10` and `===== epoch 3 =====`."""
@@ -303,7 +305,9 @@ class _Planner:
         is_described = not is_step and (
             place < self.bar_at or (is_scope and before.endswith("("))
         )  # `Train 1/4: 24%|…`
-        if is_described or (not is_step and re.match(r"(?:个)?(?:epochs?\b|轮|エポック)", after, re.IGNORECASE)):
+        is_counted_next = bool(key) and key.isascii() and words.is_epoch(after.rstrip(" :="))  # `fold 1/5  epoch 3/25`
+        names_epochs = not is_counted_next and re.match(r"(?:个)?(?:epochs?\b|轮|エポック)", after, re.IGNORECASE)
+        if is_described or (not is_step and names_epochs):
             self.found.update(epoch=place, epochs=place + 1)
             return
         opens = before.endswith("[") or before in ("", "|", "(")

@@ -32,6 +32,12 @@ class MetricsReader:
         if self._configuration_left:
             self._configuration_left -= 1
             self._configured.read(text)
+        if "\r" in text:
+            return [found for state in text.split("\r") if state for found in self._read_state(source, time, state)]
+        return self._read_state(source, time, text)
+
+    def _read_state(self, source: Source, time: float, text: str) -> Sequence[Reading]:
+        """Read a line, or one state of a line that is written again and again, as progress bars are."""
         if len(text) > LONGEST_LINE:
             return ()
         if own := self._own.read(text):

@@ -273,8 +273,11 @@ class SourceReader:
             for name, value in row.figures.items()
         ]
         if row.is_counted:
-            self.progress = Progress(time, _whole(row.step), _whole(row.steps), row.epoch, _whole(row.epochs))
-            self.pace.add(self.progress, self.progress.step, is_end=True)
+            last, step, steps = self.progress, _whole(row.step), _whole(row.steps)
+            if step is None and last is not None and last.epoch == row.epoch:
+                step, steps = last.step, last.steps  # a table of results, after that of the steps
+            self.progress = Progress(time, step, steps, row.epoch, _whole(row.epochs))
+            self.pace.add(self.progress, _whole(row.step), is_end=True)
             self.bar_total = self.progress.steps
             self.is_training = True
         return self._published(readings)
@@ -313,6 +316,7 @@ class SourceReader:
     ) -> None:
         """Take the counters of a training line, unless they are those of a bar that is about something else."""
         steps, epochs = _counter(plan.steps, numbers), _counter(plan.epochs, numbers)
+        steps = steps if steps is None else steps * plan.steps_unit
         if plan.is_batch and self.is_epoch_first:
             steps = None
         if plan.is_bar and not self._is_bar_of_training(plan, _whole(steps)):

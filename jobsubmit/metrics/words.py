@@ -13,9 +13,7 @@ _STEP_WORDS = (
     r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
     r"|global_step/max_steps"
 )
-_EPOCH_WORDS = (
-    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch|ep)|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
-)
+_EPOCH_WORDS = r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch(?:\sloaded)?|ep)|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
 _ROOM = r"(?:(?:trainer|train|training)/)?"
 _STEP = re.compile(rf"{_ROOM}(?:{_STEP_WORDS})(?:\(\w+\))?|trainer/steps_train", re.IGNORECASE)
 _EPOCH = re.compile(rf"{_ROOM}(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.IGNORECASE)
@@ -32,6 +30,7 @@ _COUNTED = re.compile(
 _SETTING = re.compile(
     r"(?:^|_)max_(?!mem)\w+$|(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
     r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|(?<!l2_)params|tokens_seen|batch_size)$"
+    r"|(?:tokens|samples|images|batch\w*)_per_(?:step|batch|iter\w*|update|gpu|device|rank)$"
     r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|minimum|final|early|stop)_"
 )
 _TOTAL_EPOCHS = re.compile(r"(?:num|max|n|total|number_of)_(?:train(?:ing)?_)?epochs|epochs|总轮数|总轮次")
@@ -45,7 +44,7 @@ _LOSS = re.compile(
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
+    r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|(?:^|_)(?:r|p|hr|mrr|ndcg)@\d|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
     r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
@@ -93,6 +92,7 @@ _MORE_HINTS = (
     "ep.",
     "[",
 )
+_FIGURE_HINTS = ("oss", "cc", "AP", "LOSS", "损失", "R@", "WER", "F1", "mse", "mae", "MSE", "MAE", "auc", "AUC", "ppl")
 _PAIR = re.compile(r"\s*[A-Za-z][\w/@. -]{0,60}[:=]\s*[-+.\d]")  # a name and a number begin the line
 _VALIDATION = re.compile(
     r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation)?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",
@@ -175,7 +175,7 @@ def may_be_progress(text: str) -> bool:
 
 def may_name_figures(text: str) -> bool:
     """Return whether a line may be the head of a table: a quick look."""
-    return any(word in text for word in ("oss", "cc", "AP", "LOSS", "损失", "R@", "WER", "F1"))
+    return any(word in text for word in _FIGURE_HINTS)
 
 
 def is_counted(name: str) -> bool:

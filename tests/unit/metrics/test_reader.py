@@ -88,6 +88,57 @@ def points(metrics: Metrics) -> dict[str, list[tuple[float | None, int | None, f
     return {series.name: [(p.epoch, p.step, p.value) for p in series.points] for series in metrics.series()}
 
 
+def test_a_table_of_commas_may_have_empty_cells() -> None:
+    metrics = read("epoch,train_mse,val_mse,lr,seconds", "1,0.68,,9.7e-05,11.5", "2,0.66,0.89,9.4e-05,11.6")
+    assert values(metrics) == {
+        "train_mse": [0.68, 0.66],
+        "lr": [9.7e-05, 9.4e-05],
+        "val_mse": [0.89],
+        "seconds": [11.5, 11.6],
+    }
+    assert [point.epoch for point in metrics.series()[0].points] == [1.0, 2.0]
+
+
+def test_a_table_of_results_leaves_the_step_as_it_is() -> None:
+    rows = [
+        "| epoch | step | loss |",
+        "| 1 | 100 | 3.5 |",
+        "| 1 | 200 | 3.25 |",
+        "| epoch | R@1 | R@5 |",
+        "| 1 | 50.5 | 75.5 |",
+    ]
+    metrics = read(*rows)
+    assert values(metrics) == {"loss": [3.5, 3.25], "r@1": [50.5], "r@5": [75.5]}
+    (progress,) = metrics.progress().values()
+    assert (progress.epoch, progress.step) == (1.0, 200)
+
+
+def test_a_fold_is_no_epoch() -> None:
+    metrics = read(
+        "fold 1/5  epoch 24/25  train_rmse=1.5",
+        "fold 1/5  epoch 25/25  train_rmse=1.25",
+        "fold 2/5  epoch 1/25  train_rmse=2",
+    )
+    assert [point.epoch for point in metrics.series()[0].points] == [24.0, 25.0, 1.0]
+
+
+def test_a_counter_and_its_total_may_have_units() -> None:
+    metrics = read("[default0]:[1.75K/50K] loss 8.5 tokens 98M", "[default0]:[2K/50K] loss 8.25 tokens 115M")
+    assert [point.step for point in metrics.series()[0].points] == [1750, 2000]
+    (progress,) = metrics.progress().values()
+    assert (progress.step, progress.steps) == (2000, 50_000)
+
+
+def test_each_state_of_a_line_that_is_written_again_counts() -> None:
+    states = (f"Epochs: {n * 10}%|##  | {n}/10 [00:04<02:19, 4.8s/it, t_loss={6 - n / 4}]" for n in range(4))
+    assert values(read("\r".join(states))) == {"t_loss": [6.0, 5.75, 5.5, 5.25]}
+
+
+@pytest.mark.parametrize("line", ["tokens per step: 98,304", "images_per_gpu = 16"])
+def test_what_a_step_takes_is_a_setting(line: str) -> None:
+    assert list(values(read("step 1 loss 2", "step 2 loss 1", line, line, line))) == ["loss"]
+
+
 def test_a_box_is_read_as_one_line() -> None:
     rule = "-" * 24
     boxes = [
