@@ -13,7 +13,10 @@ _STEP_WORDS = (
     r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
     r"|global_step/max_steps"
 )
-_EPOCH_WORDS = r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch(?:\sloaded)?|ep)|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
+_EPOCH_WORDS = (
+    r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch(?:\sloaded)?|ep)"
+    r"|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
+)
 _ROOM = r"(?:(?:trainer|train|training)/)?"
 _STEP = re.compile(rf"{_ROOM}(?:{_STEP_WORDS})(?:\(\w+\))?|trainer/steps_train", re.IGNORECASE)
 _EPOCH = re.compile(rf"{_ROOM}(?:{_EPOCH_WORDS})(?:\(\w+\))?|エポック", re.IGNORECASE)
