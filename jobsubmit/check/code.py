@@ -175,6 +175,11 @@ class Code:
         return None if self.processes is None else self.processes * self.facts.nodes
 
     @cached_property
+    def is_parallel(self) -> bool:
+        """Return whether the job surely has several processes, even if a platform decides how many."""
+        return self.facts.nodes > 1 if self.world_size is None else self.world_size > 1
+
+    @cached_property
     def wraps_models(self) -> bool:
         """Return whether a model is wrapped in DistributedDataParallel."""
         return any(is_ddp(name) for _, _, name in self.reached.calls)

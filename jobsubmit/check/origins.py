@@ -118,12 +118,13 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
             for home, call in code.program.calls_of.get(module.called_as(scope), ()):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
-            return
+            if (spawned := code.values.given_by_spawn(node.id, scope, module)) is not None:
+                yield spawned
         stores = module.stores.get((scope, node.id), ())
         for store in stores:
             if (value := _assigned_to(store, module)) is not None:
                 yield module, value
-        if stores:
+        if stores or (isinstance(scope, FUNCTIONS) and node.id in parameters(scope)):
             return
 
 

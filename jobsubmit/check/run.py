@@ -22,6 +22,7 @@ from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives.arguments import check_collective_arguments
 from jobsubmit.check.collectives.group import check_group
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
+from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
 from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
@@ -56,7 +57,7 @@ _OF_CODE = (
     *(check_interactive, check_ranks, check_group, check_world, check_devices, check_fixed, check_gradients),
     *(check_sampler, check_rank_zero, check_some_ranks, check_collective_arguments, check_wrapping),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
-    *(check_unused_parameters, check_saving, check_races),
+    *(check_unused_parameters, check_saving, check_races, check_reduced),
 )
 _COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

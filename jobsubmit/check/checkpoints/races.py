@@ -43,7 +43,7 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
                 "warning",
                 "made-by-all",
                 module.where(call),
-                f"each of the {code.world_size} processes makes this folder: all but the first may fail with "
+                "each process makes this folder: all but the first may fail with "
                 "FileExistsError, even if they looked whether it exists",
                 "pass exist_ok=True",
             )
@@ -73,7 +73,7 @@ def _download_by_all(code: Code) -> Iterator[Finding]:
                 "warning",
                 "fetched-by-all",
                 module.where(call),
-                f"each of the {code.world_size} processes downloads the data, and unpacks it where others read it",
+                "each process downloads the data, and unpacks it where others read it",
                 "download it on rank 0 first: if rank == 0: …(download=True); then dist.barrier() on all ranks",
             )
             return

@@ -32,7 +32,7 @@ _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|loa
 
 def check_saving(code: Code) -> Iterator[Finding]:
     """Yield a warning for a file that every process writes, and for a state that only rank 0 loads."""
-    if code.has_framework or code.world_size in (None, 1) or not code.is_distributed:
+    if code.has_framework or not code.is_parallel or not code.is_distributed:
         return
     yield from _written_by_all(code)
     yield from _written_by_nodes(code)
@@ -50,7 +50,7 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 "warning",
                 "saved-by-all",
                 module.where(call),
-                f"each of the {code.world_size} processes writes the same file: it may be damaged",
+                "each process writes the same file: it may be damaged",
                 "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
             )
             return

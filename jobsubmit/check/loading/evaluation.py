@@ -24,7 +24,7 @@ _ADDS_UP = frozenset(
 
 def check_evaluation(code: Code) -> Iterator[Finding]:
     """Yield a warning where a count of one process is divided by the number of all samples."""
-    if code.has_framework or code.world_size in (None, 1) or _ADDS_UP & code.names:
+    if code.has_framework or not code.is_parallel or _ADDS_UP & code.names:
         return
     for module, node in code.program.of(ast.BinOp):
         if not isinstance(node.op, ast.Div) or not code.reached.of(node, module):

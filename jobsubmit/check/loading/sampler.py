@@ -180,7 +180,7 @@ def _is_same_each_time(given: ast.expr, module: Module) -> bool:
 
 def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
-    if code.has_framework or code.world_size is None or _PARTS & code.names or _has_parts_by_rank(code):
+    if code.has_framework or not code.is_parallel or _PARTS & code.names or _has_parts_by_rank(code):
         return
     if not code.wraps_models:
         return
@@ -194,8 +194,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
                     "warning",
                     "no-sampler",
                     module.where(call),
-                    f"each of the {code.world_size} processes gets all of the data from this loader: an epoch takes as "
-                    "long as with one process",
+                    "each process gets all of the data from this loader: an epoch takes as long as with one process",
                     "pass sampler=DistributedSampler(dataset) instead of shuffle, and call set_epoch",
                 )
                 return
@@ -203,7 +202,7 @@ def _no_sampler(code: Code) -> Iterator[Finding]:
 
 def _undivided(code: Code) -> Iterator[Finding]:
     """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
-    if code.has_framework or code.world_size is None or not code.wraps_models:
+    if code.has_framework or not code.is_parallel or not code.wraps_models:
         return
     streams = {
         f"{module.name}.{node.name}"
@@ -225,8 +224,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "warning",
                 "no-sampler",
                 module.where(call),
-                f"each of the {code.world_size} processes reads all of this stream: an epoch takes as long as with one "
-                "process",
+                "each process reads all of this stream: an epoch takes as long as with one process",
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
@@ -332,7 +330,7 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
 def _split_by_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning where each rank splits the data by another seed: what one tests on, another trains on."""
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
-    if code.world_size in (None, 1) or not code.is_distributed:
+    if not code.is_parallel or not code.is_distributed:
         return
     yield from _split_at_random(code)
     if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):

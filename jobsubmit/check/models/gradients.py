@@ -21,6 +21,7 @@ _NO_GRADIENT = re.compile(r"grad\w*_?accum\w*|accum\w*_?grad\w*|(?:max_)?grad_?(
 _SEEDS = ("manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fix_seed", "setup_seed")
 _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _ALL_REDUCE = "torch.distributed.all_reduce"
+_NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
 
 
@@ -70,6 +71,14 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
         if divided is None or by is None or not code.reached.of(node, module):
             continue
         is_gradient = isinstance(divided, ast.Attribute) and divided.attr == "grad"
+        owner = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+        if (
+            is_gradient
+            and owner is not None
+            and _is_layer(code, owner, module)
+            and not _is_wrapped(code, owner, wrapped)
+        ):
+            continue  # its parameters are divided among the processes
         if (is_gradient or _is_backward(node, module)) and _is_world_size(code, by, module):
             yield Finding(
                 "warning",
@@ -80,6 +89,17 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
                 "remove the division",
             )
             return
+
+
+def _is_layer(code: Code, owner: ast.ClassDef, module: Module) -> bool:
+    return any(code.program.name_of(base, module) == "torch.nn.Module" for base in owner.bases)
+
+
+def _is_wrapped(code: Code, owner: ast.ClassDef, wrapped: Sequence[tuple[Module, ast.Call]]) -> bool:
+    """Return whether a wrapped model is of a class."""
+    models = ((argument(call, "module", 0), module) for module, call in wrapped)
+    made = (code.values.made(model, module) for model, module in models if model is not None)
+    return any(one is not None and one[1] is owner for one in made)
 
 
 def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
@@ -206,6 +226,8 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
             isinstance(t, ast.Name) and t.id == node.id for t in statement.targets
         ):
             parts = list(ast.walk(statement.value))
+            if any(isinstance(part, ast.Attribute) and part.attr in _NORMS for part in parts):
+                continue
             if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
                 return True
             others = [part for part in parts if isinstance(part, ast.Name) and part.id != node.id]

@@ -43,7 +43,8 @@ def _never_synchronized(code: Code) -> Iterator[Finding]:
 def _inverted(code: Code) -> Iterator[Finding]:
     """Yield a warning where the step before the optimizer's is the one without synchronization."""
     for module, node in code.program.of(ast.IfExp, ast.If):
-        skips = _calls_no_sync(node.body) if isinstance(node, ast.IfExp) else any(map(_is_no_sync, node.body))
+        is_choice = isinstance(node, ast.IfExp)
+        skips = _calls_no_sync(node.body) if is_choice else any(map(_is_no_sync, node.body))
         is_last = skips and _is_last_step(code, node.test, module)
         if not is_last and _syncs_in_first_step(node, module) and code.reached.of(node, module):
             yield Finding(
@@ -86,6 +87,8 @@ def _is_among(statements: list[ast.stmt]) -> bool:
 
 def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition holds in the last of some steps: `(i + 1) % n == 0`, `i == n - 1`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return any(_is_last_step(code, item, module) for item in test.values)
     if isinstance(test, ast.Name):
         made = last_value(test, module)
         return made is not None and _is_last_step(code, made, module)

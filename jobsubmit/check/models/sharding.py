@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _FSDP = "FullyShardedDataParallel"
@@ -92,10 +92,23 @@ def _is_optimizer_of(code: Code, node: ast.Call, model: str, module: Module) -> 
         return given is not None and any(spelled(inner) == model for inner in ast.walk(given))
     inner = _given_on(code, node, model, module)
     if inner is None:
-        return False
+        return _makes_both(code, node, model, module)
     home, function, parameter = inner
     calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
     makes_one = any(code.program.name_of(one.func, home).startswith("torch.optim.") for one in calls)
     gives = any(ast.unparse(given) == f"{parameter}.parameters()" for one in calls for given in one.args)
     is_named = "optim" in function.name.lower() and gives
     return (makes_one or is_named) and not any(_sharded(code, one, home) for one in calls)
+
+
+def _makes_both(code: Code, call: ast.Call, model: str, module: Module) -> bool:
+    """Return whether a function of the program makes a model and its optimizer: `model, optimizer = build(args)`."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    statement = module.parents.get(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    is_set = any(spelled(one) == model for target in targets for one in getattr(target, "elts", ()))
+    if found is None or not is_set or not isinstance(found[1], FUNCTIONS):
+        return False
+    calls = [one for one in ast.walk(found[1]) if isinstance(one, ast.Call)]
+    makes_one = any(code.program.name_of(one.func, found[0]).startswith("torch.optim.") for one in calls)
+    return makes_one and not any(_sharded(code, one, found[0]) for one in calls)

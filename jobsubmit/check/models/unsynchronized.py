@@ -23,7 +23,7 @@ _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", 
 
 def check_unsynchronized(code: Code) -> Iterator[Finding]:
     """Yield a warning where every process trains and nothing that is read could average the gradients."""
-    if code.has_framework or code.world_size in (None, 1) or code.looks_up_names or code.program.unread:
+    if code.has_framework or not code.is_parallel or code.looks_up_names or code.program.unread:
         return
     if _names_wrapper(code) or any(map(_SHARES.search, code.names)) or not any(True for _ in code.calls(INIT)):
         return
@@ -36,7 +36,7 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-synchronized",
                 module.where(call),
-                f"nothing averages the gradients: each of the {code.world_size} processes trains a model of its own",
+                "nothing averages the gradients: each process trains a model of its own",
                 "wrap the model in DistributedDataParallel",
             )
             return

@@ -1,4 +1,4 @@
-"""Layers that a model makes and never uses: DistributedDataParallel waits for gradients that never come."""
+"""Layers that no step of a model uses, or not each: DistributedDataParallel waits for gradients that never come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _LAYERS = frozenset(
@@ -17,6 +17,7 @@ _LAYERS = frozenset(
     ]
 )
 _ALLOWS = ("find_unused_parameters", "static_graph", "_set_static_graph")
+_RANDOM = ("torch.rand", "random.random", "numpy.random.rand", "numpy.random.random", "numpy.random.uniform")
 _BY_NAME = ("getattr", "__getattr__", "_modules", "children", "named_children", "modules_to_save")
 
 
@@ -25,6 +26,7 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
     allowed = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
     if not code.wraps_models or code.world_size == 1 or allowed & {*_ALLOWS, *_BY_NAME} or code.program.unread:
         return
+    yield from _skipped(code)
     read = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Load)}
     for module, owner in code.program.of(ast.ClassDef):
         if _is_model(code, owner, module) and _is_made(code, owner, module):
@@ -39,6 +41,50 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
                         "remove it, or pass find_unused_parameters=True to DistributedDataParallel",
                     )
                     return
+
+
+def _skipped(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a model leaves out a layer at random."""
+    for module, node in code.program.of(ast.If):
+        method = module.function_of(node)
+        owner = module.parents.get(method) if method is not None else None
+        if not isinstance(owner, ast.ClassDef) or not _is_model(code, owner, module) or node.orelse:
+            continue
+        if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in node.body):
+            yield Finding(
+                "warning",
+                "unused-parameters",
+                module.where(node),
+                f"a step in which `{ast.unparse(node.test)}` does not hold leaves out a layer: "
+                "DistributedDataParallel waits for its gradients, and fails in the next step",
+                "pass find_unused_parameters=True to DistributedDataParallel",
+            )
+            return
+
+
+def _is_random(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition compares a random number with a probability that is not surely 0 or 1."""
+    for compare in (one for one in ast.walk(test) if isinstance(one, ast.Compare) and len(one.comparators) == 1):
+        for drawn, limit in ((compare.left, compare.comparators[0]), (compare.comparators[0], compare.left)):
+            calls = (one for one in ast.walk(drawn) if isinstance(one, ast.Call))
+            if any(code.program.name_of(one.func, module) in _RANDOM for one in calls):
+                return code.values.of(limit, module) not in (0, 1)
+    return False
+
+
+def _calls_layer(statement: ast.stmt, module: Module) -> bool:
+    """Return whether a statement calls an attribute of the model, or what a loop takes from one."""
+    calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)]
+    loops = (above for above in module.above(statement) if isinstance(above, ast.For))
+    looped = {
+        name.id
+        for loop in loops
+        if any(isinstance(one, ast.Attribute) and spelled(one).startswith("self.") for one in ast.walk(loop.iter))
+        for name in ast.walk(loop.target)
+        if isinstance(name, ast.Name)
+    }
+    names = (spelled(call.func) for call in calls)
+    return any(name in looped or (name.startswith("self.") and name.count(".") == 1) for name in names)
 
 
 def _is_model(code: Code, owner: ast.ClassDef, module: Module) -> bool:

@@ -253,7 +253,8 @@ def _set_by_function(code: Code, node: ast.AST, one: _Wrapped) -> Iterator[objec
 
 
 def _is_model(node: ast.AST | None, one: _Wrapped) -> bool:
-    return isinstance(node, ast.Name) and node.id in (one.model.id, one.wrapper)
+    """Return whether an expression is the model, the wrapper, or a part of it: `model.module.backbone`."""
+    return node is not None and spelled(node).partition(".")[0] in {one.model.id, one.wrapper} - {""}
 
 
 def _sets_gradient(
@@ -280,7 +281,7 @@ def _function_of_model(code: Code, call: ast.Call, one: _Wrapped) -> tuple[Modul
         methods = code.program.methods.get(call.func.attr, ())
         is_of_model = ast.unparse(call.func.value).removesuffix(".module") in models
         return (methods[0][0], methods[0][2]) if is_of_model and len(methods) == 1 else None
-    is_given = any(isinstance(arg, ast.Name) and arg.id in models for arg in call.args)
+    is_given = any(_is_model(arg, one) for arg in call.args)
     return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
 
 

@@ -43,6 +43,7 @@ _MOST_PLACES = 8  # that set an attribute
 _MOST_CALLS = 5  # functions of the program inside each other
 _HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
 _MAPPINGS = ("Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict")
+_RETURN_ITSELF = ("to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16")
 _GROUP = "torch.distributed.init_process_group"
 
 
@@ -454,7 +455,7 @@ class Values:
                     return self._item(above.value, parent.elts.index(place), len(parent.elts), module)
         return UNKNOWN
 
-    def _given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
+    def given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
         """Return what mp.spawn gives for a parameter of the function that it starts: not for the first, a number."""
         own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
         calls = [
@@ -474,7 +475,7 @@ class Values:
         is_maker = function.name == "__init__" and getattr(owner, "name", "") not in self.program.inherited
         calls = self.program.calls_of.get(module.called_as(function), ())
         calls = [place for place in calls if place[1] not in self.dead]
-        if not calls and (spawned := self._given_by_spawn(name, function, module)) is not None:
+        if not calls and (spawned := self.given_by_spawn(name, function, module)) is not None:
             return self.of(spawned[1], spawned[0])
         is_known = module.definitions.get(function.name) is function or is_maker
         if len(calls) != 1 or not is_known or hides_arguments(calls[0][1]):
@@ -542,7 +543,7 @@ class Values:
 
     def _of_class(self, node: ast.Attribute, module: Module) -> Any:
         """Return the value of a field of an object whose class the program defines."""
-        made = self._made(node.value, module)
+        made = self.made(node.value, module)
         if made is None:
             return UNKNOWN
         home, owner, at, call = made
@@ -559,7 +560,7 @@ class Values:
                 return UNKNOWN if returned is None else self.of(returned, home)
         return UNKNOWN
 
-    def _made(
+    def made(
         self, node: ast.AST, module: Module, depth: int = 0
     ) -> tuple[Module, ast.ClassDef, Module, ast.Call | None] | None:
         """Return the class of an object, and the call that makes it, with their modules."""
@@ -568,6 +569,8 @@ class Values:
                 found = self.program.definition(self.program.name_of(node.func, module))
                 if found is not None and isinstance(found[1], ast.ClassDef):
                     return found[0], found[1], module, node
+                if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_ITSELF and depth < _MOST_CALLS:
+                    return self.made(node.func.value, module, depth + 1)
             case ast.Name(id="self"):
                 owner = _class_around(node, module)
                 if owner is not None and owner.name not in self.program.inherited:
@@ -576,7 +579,7 @@ class Values:
                     return None if calls[1:] else (module, owner, at, call)
             case ast.Name() | ast.Attribute():
                 sources = list(self._sources(node, module)) if depth < _MOST_CALLS else []
-                return self._made(sources[0][1], sources[0][0], depth + 1) if len(sources) == 1 else None
+                return self.made(sources[0][1], sources[0][0], depth + 1) if len(sources) == 1 else None
         return None
 
     def _sources(self, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
-from jobsubmit.check.origins import beginning_of
+from jobsubmit.check.origins import beginning_of, origins
 from jobsubmit.check.program.calls import Reach, argument
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.operations import UNKNOWN
@@ -18,6 +18,8 @@ from jobsubmit.check.start.ranks import uses_environment
 from jobsubmit.common.finding import Finding, Level
 
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
+_HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
+_FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 
 
@@ -97,6 +99,7 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
     is_rpc = code.program.name_of(call.func, module) == INIT_RPC
     if not is_rpc and not _is_for_another_start(code, module, call):
         yield from _address(code, module, call, argument(call, "init_method", 1))
+        yield from _own_ports(code, module, argument(call, "init_method", 1))
     if is_rpc and argument(call, "rpc_backend_options") is not None:
         return
     if not is_rpc and not uses_environment(code, module, call):
@@ -150,7 +153,27 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
         and text.startswith("tcp://")
         and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
     ):
-        yield _fixed_master(module.where(call), f"each node would connect only to itself at {text}")
+        yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", "error")
+
+
+def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:
+    """Yield a warning where each node meets at a port that it has found free by itself."""
+    if code.facts.nodes == 1 or method is None or _HANDED_ON & code.names:
+        return
+    for home, part in origins(code, method, module):
+        for call in (one for one in ast.walk(part) if isinstance(one, ast.Call)):
+            found = code.program.definition(code.program.name_of(call.func, home))
+            if found is not None and _FREE_PORT.search(ast.unparse(found[1])) and code.reached.is_sure(call, home):
+                text = f"{ast.unparse(call)} finds another port on each node: they would not meet"
+                yield _fixed_method(code, home.where(call), text, "warning")
+                return
+
+
+def _fixed_method(code: Code, where: str, text: str, level: Level) -> Finding:
+    hint = "remove init_method: the launcher sets MASTER_ADDR and MASTER_PORT, which are used without it"
+    if not code.facts.has_launcher:
+        hint = "use the address that the job gets: init_method=args.init_method"
+    return Finding(level, "fixed-master", where, text, hint)
 
 
 def _fixed_master(where: str, text: str, level: Level = "error") -> Finding:

@@ -1,0 +1,219 @@
+"""Mistakes that show only where values are followed through functions, and those of random or reduced values."""
+
+from pathlib import Path
+from typing import Any
+
+from checked import each_mistake, findings, found
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+FLAVOR = {
+    "backend": {"kind": "modelarts"},
+    "resources": {"nodes": 2, "flavor": "modelarts.vm.gpu.8v100"},
+    "image": "nlp/pytorch:2.7",
+    "torch_version": "2.7",
+    "store": {"uri": "s3://bucket/jobs"},
+}
+
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+def build():
+    model = torch.nn.Linear(4, 1)
+    return model, {optimizer}
+def shard(model):
+    return FSDP(model, device_id=0)
+dist.init_process_group("nccl")
+model, made = build()
+model = shard(model)
+optimizer = {after}
+"""
+
+ACCUMULATED = """
+import contextlib, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    is_last = (step + 1) % 4 == 0 or step + 1 == 8
+    with {context}:
+        model(torch.rand(8, 4)).mean().backward()
+    if is_last:
+        optimizer.step()
+"""
+
+PARTS = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+def set_trainable(part, is_trained):
+    for p in part.parameters():
+        p.requires_grad = is_trained
+dist.init_process_group("gloo")
+net = torch.nn.ModuleDict({{"body": torch.nn.Linear(4, 4)}})
+{before}
+model = DDP(net)
+for epoch in range(9):
+    if epoch == 3:
+        set_trainable(model.module.body, True)
+"""
+
+GRADIENTS = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Tables(torch.nn.Module):
+    def scale(self):
+        for p in self.parameters():
+            p.grad.div_(dist.get_world_size())
+class Net(torch.nn.Module):
+    def scale(self):
+        for p in self.parameters():
+            p.grad.div_(dist.get_world_size())
+dist.init_process_group("gloo")
+tables = Tables()
+net = Net().to("cpu")
+model = DDP({wrapped})
+model(torch.rand(4, 4)).mean().backward()
+{scaled}.scale()
+"""
+
+NORMS = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+model(torch.rand(4, 4)).mean().backward()
+for p in model.parameters():
+    total = {value}
+    dist.all_reduce(total)
+    p.grad /= dist.get_world_size()
+"""
+
+LAYERS = """
+import random, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(torch.nn.Module):
+    def __init__(self, drop):
+        super().__init__()
+        self.drop = drop
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+    def forward(self, x):
+        for layer in self.layers:
+            if not self.training or random.random() > self.drop:
+                x = layer(x)
+        return x
+dist.init_process_group("gloo")
+model = DDP(Net({drop}){flag})
+"""
+
+PLATEAU = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Meter:
+    def total(self, value):
+        stats = torch.tensor([value])
+        dist.{reduce}(stats, 0)
+        return stats.tolist()
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+for epoch in range(9):
+    (loss,) = Meter().total(0.5)
+    scheduler.step(loss / 2)
+"""
+
+PORTS = """
+import argparse, socket, torch, torch.multiprocessing as mp, torch.distributed as dist
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        return sock.getsockname()[1]
+def worker(gpu, n, args, url):
+    dist.init_process_group("nccl", init_method=url, world_size=args.world_size * n, rank=args.rank * n + gpu)
+parser = argparse.ArgumentParser()
+parser.add_argument("--init_method")
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--world_size", type=int, default=1)
+args = parser.parse_args()
+if __name__ == "__main__":
+    url = args.init_method
+    {port}
+    n = torch.cuda.device_count()
+    mp.spawn(worker, args=(n, args, url), nprocs=n)
+"""
+SPAWN = {"mode": "spawn", "resources": {"nodes": 2}, "backend": {**SLURM, "gpus_per_node": 8}}
+
+STREAM = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+class Lines(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        yield from self.files[{part}]
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = DDP(torch.nn.Linear(4, 1).cuda())
+for x in DataLoader(Lines(), batch_size=8):
+    model(x.cuda()).mean().backward()
+"""
+
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        "optimizer-too-early",
+        SHARDED.format(optimizer="torch.optim.AdamW(model.parameters())", after="made"),
+        SHARDED.format(optimizer="None", after="torch.optim.AdamW(model.parameters())"),
+        {"backend": SLURM},
+    ),
+    (
+        "never-synchronized",
+        ACCUMULATED.format(context="model.no_sync() if is_last else contextlib.nullcontext()"),
+        ACCUMULATED.format(context="contextlib.nullcontext() if is_last else model.no_sync()"),
+        {},
+    ),
+    ("thawed-later", PARTS.format(before="set_trainable(net.body, False)"), PARTS.format(before="pass"), {}),
+    (
+        "divided-again",
+        GRADIENTS.format(wrapped="net", scaled="net"),
+        GRADIENTS.format(wrapped="tables.x", scaled="net"),
+        {},
+    ),
+    ("double-averaging", NORMS.format(value="p.grad.flatten()"), NORMS.format(value="p.grad.pow(2).sum()"), {}),
+    ("unused-parameters", LAYERS.format(drop="0.1", flag=""), LAYERS.format(drop="0.0", flag=""), {}),
+    (
+        "unused-parameters",
+        LAYERS.format(drop="0.1", flag=""),
+        LAYERS.format(drop="0.1", flag=", find_unused_parameters=True"),
+        {},
+    ),
+    ("reduced-to-one", PLATEAU.format(reduce="reduce"), PLATEAU.format(reduce="broadcast"), {}),
+    ("fixed-master", PORTS.format(port='url = f"tcp://node0:{free_port()}"'), PORTS.format(port="pass"), SPAWN),
+    (
+        "no-sampler",
+        STREAM.format(part="info.id :: info.num_workers"),
+        STREAM.format(part="dist.get_rank() + info.id :: dist.get_world_size() * info.num_workers"),
+        FLAVOR,
+    ),
+]
+
+
+@each_mistake(CASES)
+def test_a_mistake_is_found_where_it_is(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_layers_outside_of_the_wrapper_may_be_scaled(tmp_path: Path) -> None:
+    tables, net = GRADIENTS.split("class Net")
+    text = tables + "class Net" + net.replace("p.grad.div_(dist.get_world_size())", "print(p.grad)")
+    assert "divided-again" not in found(tmp_path, text.format(wrapped="net", scaled="tables"))
+
+
+def test_the_hint_for_an_address_fits_the_mode(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo', init_method='tcp://localhost:29500')\n"
+    )
+    (hint,) = [one.hint for one in findings(tmp_path) if one.check == "fixed-master"]
+    assert hint.startswith("remove init_method")
