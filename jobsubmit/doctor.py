@@ -73,6 +73,14 @@ def _torch(python: ChosenPython | None) -> Line:
     if python is None:
         return Line("torch", "warn", "`python` is not on PATH", "activate the environment that your training runs in")
     version = version_of(python, "torch")
+    if not python.shows_packages:
+        return Line(
+            "torch",
+            "warn",
+            f"is not checked for {python.program} ({python.why}): jobsubmit does not start a Python that a job file "
+            "names, and reads the packages of venv and conda environments only",
+            f'check it yourself: {python.program} -c "import torch"',
+        )
     if not version:
         where = f"for {python.program} ({python.why}), which local jobs use"
         step = f"only local jobs need it here: run {python.program} -m pip install torch, or set backend.python"

@@ -192,8 +192,9 @@ def _remedy(line: CommandLine, name: str, mode: Start) -> str:
     if meant := _similar(line, name):
         return f"use {meant}, or declare {name}"
     names = [own for option in line.options for own in option.names if own.startswith("-")]
-    shown = [own for own in names if own.startswith("--") and own != "--help"][:_SHOWN]
-    return "remove it, or declare it in the parser" + (f" (it has {', '.join(shown)} …)" if shown else "")
+    known = [own for own in names if own.startswith("--") and own != "--help"]
+    shown = ", ".join(known[:_SHOWN]) + (" …" if known[_SHOWN:] else "")
+    return "remove it, or declare it in the parser" + (f" (it has {shown})" if shown else "")
 
 
 def _similar(line: CommandLine, name: str) -> str:
@@ -219,7 +220,7 @@ def _missing(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[
         if not option.is_sure:
             continue
         name = max(option.names, key=len)
-        hint = f"give it in hyperparameters: {{{name.lstrip('-')}: …}}"
+        hint = f"add it to `hyperparameters` as {name.lstrip('-')}, or with `run` to the command"
         hint = _place_of_words(mode) if option.is_positional else hint
         if name.lstrip("-").replace("-", "_") in _OF_A_PROCESS:
             hint = (

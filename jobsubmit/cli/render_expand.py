@@ -19,7 +19,7 @@ def show_expansion(plan: LaunchPlan, node: str) -> None:
     if out.json:
         out.data(json.dumps(_document(plan, expansion), ensure_ascii=False))
     else:
-        _show(expansion)
+        _show(expansion, "command" if plan.command is not None else "boot file")
 
 
 def _chosen(node: str, nodes: int) -> int | None:
@@ -69,14 +69,14 @@ def _value(value: Value) -> dict[str, Any]:
     return found
 
 
-def _show(expansion: Expansion) -> None:
+def _show(expansion: Expansion, started: str) -> None:
     out.data("# every process")
     _show_environment(expansion.environment)
     for node in expansion.nodes:
         out.data(f"# node {node.index}")
         _show_environment(node.environment)
         for process in node.processes:
-            who = "its process (the boot file starts the ranks)" if process.rank is None else f"rank {process.rank}"
+            who = f"its process (the {started} starts the ranks)" if process.rank is None else f"rank {process.rank}"
             out.data(f"# node {node.index}, {who}")
             for word in process.argv:
                 out.data(f"  {word.text:<58} {_who(word)}")

@@ -23,6 +23,7 @@ from jobsubmit.bundle.scanner import scan
 from jobsubmit.cli import console
 from jobsubmit.cli.commands import COMMANDS
 from jobsubmit.cli.console import counted, out, printable
+from jobsubmit.common.language import translate
 from jobsubmit.common.store_address import StoreAddress, endpoint_problem, name_problem, store_uri_problem, without_user
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.stores.opening import open_store
@@ -127,9 +128,9 @@ def _place(options: argparse.Namespace, layout: Layout, settings: configuration.
     uri = uri.rstrip("/") or uri
     above, separator, name = uri.rpartition("/")
     if is_remote and (not separator or above.endswith((":", ":/"))):
-        raise UsageError(f"{uri}: must name a folder in the bucket", "e.g. s3://bucket/code")
+        raise UsageError(f"{uri}: must name a folder in the bucket", "for example: s3://bucket/code")
     if not name or name in (".", ".."):
-        raise UsageError(f"{options.uri!r}: must end in the name of a folder", "e.g. s3://bucket/code")
+        raise UsageError(f"{options.uri!r}: must end in the name of a folder", "for example: s3://bucket/code")
     own = StoreAddress(
         above or ("/" if separator else "."),
         options.endpoint_url,
@@ -232,14 +233,14 @@ def _upload(options: argparse.Namespace) -> int:
     _show_left_out(bundle, code)
     for key in summary.deleted:
         out.talk(f"removed {printable(key)}")
-    removed = f", {len(summary.deleted):,} removed" if summary.deleted else ""
-    out.data(
-        f"{code.uri}: {counted(summary.files, 'file')} sent ({counted(summary.size, 'byte')}), "
-        f"{summary.skipped:,} unchanged{removed}; {_cost(store, summary.size, seconds)}"
-    )
+    removed = f"{len(summary.deleted):,} removed; " if summary.deleted else ""
+    sent = f"{counted(summary.files, 'file')} sent ({counted(summary.size, 'byte')})"
+    cost = _cost(store, summary.size, seconds)
+    out.data(translate(f"{code.uri}: {sent}, {summary.skipped:,} unchanged; {removed}{cost}"))
     if code.layout == "tree":
         out.talk(
-            f"use it in a job file: code_dir: {code.uri if place.address.is_remote else os.path.abspath(code.uri)}"
+            f"use it in a job file, as `code_dir` or as the `uri` of an input: "
+            f"{code.uri if place.address.is_remote else os.path.abspath(code.uri)}"
         )
     return 0
 
@@ -265,10 +266,11 @@ def _show_changes(changes: Changes, code: CodeRef, bundle: Bundle) -> None:
         out.document({"uri": code.uri, "send": send, "delete": list(changes.delete), "left_out": left_out})
         return
     for file in changes.send:
-        out.data(f"would send {printable(file.path)} ({counted(file.size, 'byte')})")
+        out.data(translate(f"would send {printable(file.path)} ({counted(file.size, 'byte')})"))
     for key in changes.delete:
-        out.data(f"would remove {printable(key)}")
-    out.data(f"{code.uri}: {counted(len(changes.send), 'file')} to send, {len(changes.delete)} to remove")
+        out.data(translate(f"would remove {printable(key)}"))
+    files = counted(len(changes.send), "file")
+    out.data(translate(f"{code.uri}: {files} to send, {len(changes.delete)} to remove"))
 
 
 def _download(options: argparse.Namespace) -> int:
@@ -281,7 +283,7 @@ def _download(options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     if not options.directory:
-        raise UsageError("DIR: must not be empty", "e.g. jobsubmit download s3://bucket/code .")
+        raise UsageError("DIR: must not be empty", "for example: jobsubmit download s3://bucket/code .")
     address, code = _place(options, "tree", configuration.load_settings())
     if code.name.endswith(MANIFEST_ENDING):
         raise UsageError(f"{code.uri}: this is a manifest", "give the URI of its upload, without this ending")
@@ -297,10 +299,9 @@ def _download(options: argparse.Namespace) -> int:
         out.document({**facts, "requests": store.requests})
         return 0
     proof = "verified with its manifest" if summary.digest else "no manifest: compared sizes and ETags"
-    out.data(
-        f"{root}: {counted(summary.files, 'file')} fetched ({counted(summary.size, 'byte')}), "
-        f"{summary.skipped:,} unchanged; {_cost(store, summary.size, seconds)}; {proof}"
-    )
+    fetched = f"{counted(summary.files, 'file')} fetched ({counted(summary.size, 'byte')})"
+    cost = _cost(store, summary.size, seconds)
+    out.data(translate(f"{root}: {fetched}, {summary.skipped:,} unchanged; {cost}; {proof}"))
     return 0
 
 

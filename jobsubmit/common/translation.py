@@ -17,10 +17,12 @@ _LOCALE = Path(__file__).parents[1] / "locale"
 _FOLDERS = {"zh": "zh_CN"}
 _STRING = re.compile(r'(msgid_plural|msgid|msgstr(?:\[0\])?)? ?"(.*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_JOINT = r"^ +| {2,}|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts of a message
+_JOINT = r"^ +| {2,}|(?<=`)(?:, | or | and )(?=`)|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts
+_WORDS_OF_JOINTS = {" or ": " 或 ", " and ": " 和 "}
 _CHINESE_JOINTS = {",": "\uff0c", ";": "\uff1b", ":": "\uff1a", "?": "\uff1f", "(": "\uff08"}
 _CHINESE, _SIGN = re.compile("[\u4e00-\u9fff]"), re.compile("[,;:?()\uff0c\uff1b\uff1a\uff1f\uff08\uff09]")
 _NUMBER = re.compile(r"[\d,]+(?= )")
+_PROSE = re.compile(r"(?<![\w'`/.-])[A-Za-z]{3,} [A-Za-z]{3,}(?![\w'`/.=-])")  # words that were not translated
 
 
 class Template(NamedTuple):
@@ -67,10 +69,14 @@ def parse_template(text: str) -> Template:
 
 
 class _Reading(NamedTuple):
-    """A translation of a message, or of a part of it, and how many letters of the English it accounts for."""
+    """A translation of a message, or of a part of it, and how many letters of the English it accounts for.
+
+    `is_joined` if it is put together from the readings of parts.
+    """
 
     letters: int
     text: str
+    is_joined: bool = False
 
 
 class Catalogue:
@@ -98,6 +104,12 @@ class Catalogue:
             )
         return self.readings[message]
 
+    def _read_value(self, value: str) -> _Reading:
+        """Return the reading of a value; what another program says stays as it is, even if a part of it is known."""
+        found = self._read(value)
+        is_partial = found.is_joined or found.letters * 2 < len(value)
+        return _Reading(0, value) if is_partial and _PROSE.search(found.text) else found
+
     def _from_templates(self, message: str) -> Iterator[_Reading]:
         if message in self.exact:
             yield _Reading(len(message), self.exact[message])
@@ -105,7 +117,9 @@ class Catalogue:
             yield _Reading(len(message), text.filled({text.names[0]: number[0]}))
         for template, translation in self.templates:
             if values := template.values_in(message):
-                read = {name: self._read(value) for name, value in values.items()}
+                read = {name: self._read_value(value) for name, value in values.items()}
+                if _takes_too_much(template, translation, values, read):
+                    continue
                 text_of = {name: reading.text for name, reading in read.items()}
                 letters = template.letters + sum(reading.letters for reading in read.values())
                 yield _Reading(letters, translation.filled(text_of))
@@ -113,8 +127,12 @@ class Catalogue:
     def _from_parts(self, message: str) -> Iterator[_Reading]:
         for joint in re.finditer(_JOINT, message):
             head, tail = self._read(message[: joint.start()]), self._read(message[joint.end() :])
+            if "(" in joint[0] and _PROSE.search(_SIGN.split(head.text)[-1]):
+                continue  # the brackets belong to what another program says
             yield _Reading(
-                head.letters + tail.letters, f"{head.text}{_joint(joint[0], head.text, tail.text)}{tail.text}"
+                head.letters + tail.letters + len(_WORDS_OF_JOINTS.get(joint[0], "")),
+                f"{head.text}{_joint(joint[0], head.text, tail.text)}{tail.text}",
+                is_joined=True,
             )
         for space in re.finditer(" ", message):
             tail_text = message[space.end() :]
@@ -122,14 +140,28 @@ class Catalogue:
                 continue
             head = self._read(message[: space.start()])
             if head.letters or " " not in head.text:
-                yield _Reading(head.letters + len(tail_text), f"{head.text}{_joint(' ', head.text, words)}{words}")
+                text = f"{head.text}{_joint(' ', head.text, words)}{words}"
+                yield _Reading(head.letters + len(tail_text), text, is_joined=True)
+
+
+def _takes_too_much(
+    template: Template, translation: Template, values: Mapping[str, str], read: Mapping[str, _Reading]
+) -> bool:
+    """Return whether the first value has words before it, as `error: `, which the translation would move as well."""
+    first = template.names[0]
+    is_moved = not template.texts[0] and (translation.texts[0] or translation.names[0] != first)
+    return bool(is_moved and ": " in values[first] and read[first].letters)
 
 
 def _joint(joint: str, head: str, tail: str) -> str:
     """Return what stands between two parts of a message: the Chinese sign if what it belongs to is Chinese."""
     if joint == " ":
         return "" if _CHINESE.match(head[-1:]) and _CHINESE.match(tail[:1]) else " "
+    if joint in _WORDS_OF_JOINTS:
+        return _WORDS_OF_JOINTS[joint]
     sign = joint.strip()
+    if sign == "," and head.endswith("`") and tail.startswith("`"):
+        return "、"
     before, after = _SIGN.split(head)[-1], _SIGN.split(tail)[0]
     is_chinese = _CHINESE.search({"(": after, ":": before, "?": before}.get(sign, before + after))
     return _CHINESE_JOINTS.get(sign, joint) if is_chinese else joint

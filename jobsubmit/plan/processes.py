@@ -74,6 +74,9 @@ def expand(plan: LaunchPlan, only: int | None = None) -> Expansion:
         notes.append("resources.nproc_per_node is not set: one process is shown, a node starts one per accelerator")
     if plan.min_nodes < plan.nodes:
         notes.append(f"elastic job: shown with {plan.nodes} nodes")
+    added = [f"--{mount.name}" for mount in plan.mounts if mount.declaration and plan.command is None]
+    if added:
+        notes.append(f"not shown: the start script adds {', '.join(added)} if the boot file declares it")
     return Expansion(dict(_shared(plan)), tuple(_node(plan, node) for node in nodes), tuple(notes))
 
 

@@ -112,7 +112,7 @@ def render(plan: LaunchPlan) -> Script:
     folder.
     """
     if plan.templates is not None and not plan.templates.is_dir():
-        raise SpecError([Problem(str(plan.templates), "templates", "is not a folder")])
+        raise SpecError([Problem("templates", "", f"{plan.templates} is not a folder")])
     folders = [plan.templates, TEMPLATES] if plan.templates else [TEMPLATES]
     return Script(render_document(_ENTRY, folders, job=plan, contract=_CONTRACT))
 

@@ -89,6 +89,8 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     if not launch.program:
         raise UsageError("the command names no program to start", _HINT)
     is_file = launch.program[0].endswith(".py") or launch.is_module
+    if not re.fullmatch(r"\d+(?::\d+)?", str(launch.nodes)):
+        raise UsageError(f"--nnodes={launch.nodes}: must be a number", "write the number in place of the variable")
     if launch.launcher in ("torchrun", "launch", "accelerate", "deepspeed") and not is_file and not _no_python(launch):
         raise UsageError(f"the command: {launch.program[0]} is not a Python file that the launcher can start", _HINT)
     return env, launch
@@ -161,8 +163,8 @@ def _resources(launch: Launch) -> dict[str, Any]:
 def _of_launcher(launch: Launch) -> list[str]:
     """Return notes on the options of a launcher."""
     kept = [word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.own_words]
-    left = [name for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED, *kept)]
-    notes = [f"--{name} of the launcher: dropped" for name in left]
+    left = [f"--{name}" for name in launch.options if name not in (*_UNDERSTOOD, *_NOT_NEEDED, *kept)]
+    notes = [f"{option}: dropped, it is an option of the launcher" for option in left]
     if dropped := [name for name in launch.options if name in _NOT_NEEDED]:
         notes.append(f"{', '.join(f'--{name}' for name in dropped)}: dropped, set by the backend")
     if launch.of_scheduler:

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.errors import Problem, SpecError
 from jobsubmit.spec.backend import UNKNOWN_KIND, BackendSpec
-from jobsubmit.spec.backend_registry import find_spec
+from jobsubmit.spec.backend_registry import backend_kinds, find_spec
 from jobsubmit.spec.constraints import find_complaints
 from jobsubmit.spec.field_types import ModelT, built
 from jobsubmit.spec.job_spec import (
@@ -137,19 +137,23 @@ def _apply_mode(document: Document, mode: Mode | None) -> tuple[str, ...]:
 def _leave_other_backend(document: Document, override: Override) -> tuple[str, ...]:
     """Drop what the document says of another kind of backend than the one an override wants, and name it.
 
-    All of it: a `python` or a `shared_dir` of a cluster is nothing on this machine.
+    All of it: a `python` or a `shared_dir` of a cluster is nothing on this machine. Where it names no kind, the fields
+    that the wanted one has are kept.
     """
     backend = document.values.get("backend")
     if override.path != ("backend", "kind") or not isinstance(backend, dict):
         return ()
-    if backend.get("kind", "local") == override.value or not isinstance(find_spec(str(override.value)), type):
+    wanted = find_spec(str(override.value))
+    if backend.get("kind", "local") == override.value or not isinstance(wanted, type):
         return ()
-    dropped = [name for name in backend if name != "kind"]
-    document.values["backend"] = {name: value for name, value in backend.items() if name == "kind"}
-    return tuple(
-        f"{document.where(('backend', name))}  backend.{name}: dropped, it belongs to {backend.get('kind', 'local')}"
-        for name in dropped
-    )
+    is_open = "kind" not in backend  # then its fields may be those of the backend that is wanted
+    kept = {"kind", *(getattr(wanted, "model_fields", {}) if is_open else ())}
+    dropped = [name for name in backend if name not in kept]
+    document.values["backend"] = {name: value for name, value in backend.items() if name in kept}
+    places = ((document.where(("backend", name)), name) for name in dropped)
+    if is_open:
+        return tuple(f"{place}  backend.{name}: dropped, {override.value} has no such field" for place, name in places)
+    return tuple(f"{place}  backend.{name}: dropped, it belongs to {backend['kind']}" for place, name in places)
 
 
 def _apply(document: Document, override: Override) -> None:
@@ -228,7 +232,7 @@ def _problem(model: type[BaseModel], details: ErrorDetails, document: Document) 
     if details["type"] != "extra_forbidden":
         text = _sentence(details)
     elif path[0] == "backend":  # its kind is known
-        text = _unknown_field(find_spec(document.values["backend"].get("kind", "local")), path[1:])
+        text = _unknown_field_of_backend(document.values["backend"].get("kind", "local"), path[1:])
     else:
         text = _unknown_field(model, path)
     return Problem(document.where(path), dotted(path), text)
@@ -259,6 +263,7 @@ def _sentence(details: ErrorDetails) -> str:
         "string_unicode": "must not contain a lone surrogate (half of a character)",
         "string_too_short": "must not be empty",
         "too_short": "must not be empty",
+        "too_long": f"must have at most {context.get('max_length')} entries, and has {context.get('actual_length')}",
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
         "dict_type": "must be a mapping of `name: value` lines",
@@ -292,6 +297,17 @@ def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
         return f"is not a field; did you mean `{close[0]}`?"
     script = f" (for an argument of your script use `hyperparameters.{name}`)" if "hyperparameters" in fields else ""
     return f"is not a field; known fields: {', '.join(fields)}{script}"
+
+
+def _unknown_field_of_backend(kind: str, path: FieldPath) -> str:
+    """Say what a field is that this kind of backend lacks: often one of another kind, where `kind` was forgotten."""
+    owners = [one for one in backend_kinds() if path[0] in getattr(find_spec(one), "model_fields", {})]
+    if not owners or len(path) > 1:
+        return _unknown_field(find_spec(kind), path)
+    if others := owners[1:]:
+        named = ", ".join(others)
+        return f"is no field of kind {kind}, but of {owners[0]} and {named}: set `kind`, or remove it"
+    return f"is a field of kind {owners[0]} only (this is {kind}): set `kind: {owners[0]}`, or remove it"
 
 
 def _fields_at(model: type[BaseModel], parents: FieldPath) -> Iterator[str]:

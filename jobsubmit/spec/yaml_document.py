@@ -179,11 +179,17 @@ def _compose(text: str, source: str) -> Node | None:
         problem = re.sub(r"\s+", " ", str(error.problem or error.context))
         # What was never closed is found at the end of the file; where it was opened is what helps.
         marks = (
-            (error.context_mark, error.problem_mark) if "end" in problem else (error.problem_mark, error.context_mark)
+            (error.context_mark, error.problem_mark)
+            if re.search(r"stream end|end of (?:stream|file)", problem)
+            else (error.problem_mark, error.context_mark)
         )
         mark = next((mark for mark in marks if mark), None)
         place = f"{source}:{mark.line + 1}" if mark else source
-        hint = "indent with spaces, not tabs" if "\\t" in problem else "quote text that contains special characters"
+        hint = (
+            "check the indentation of this line and of the one above, and that `: ` follows each name; "
+            "quote text that contains `: ` or ` #`"
+        )
+        hint = "indent with spaces, not tabs" if "\\t" in problem else hint
         raise SpecError([Problem(place, "", f"is not YAML: {problem}")], hint) from error
     except YAMLError as error:
         line = text[: getattr(error, "position", 0)].count("\n") + 1

@@ -82,7 +82,7 @@ class Reader:
                 text = text.replace(name, real)
             for name in STAND_INS:
                 shown = shown.replace(name, "…")
-            if text.startswith("cd "):
+            if text.startswith("cd ") and "&&" not in text:
                 self.folder /= text.removeprefix("cd ")
                 continue
             printed = self.output_of(text)

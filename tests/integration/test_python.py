@@ -72,6 +72,12 @@ def test_a_module_that_this_python_lacks_is_found_before(other: Path, jobsubmit:
     jobsubmit("validate", "job.yaml")
 
 
+def test_doctor_says_what_it_does_not_know_of_a_python(jobsubmit: Command, tmp_path: Path) -> None:
+    write(tmp_path, SAYS, "backend: {kind: local, python: /usr/bin/python3}\n")
+    (line,) = [line for line in jobsubmit("doctor", "job.yaml").stdout.splitlines() if "torch" in line.split()[1]]
+    assert "is not checked for /usr/bin/python3" in line
+
+
 def test_checks_do_not_start_a_python_that_the_job_file_names(jobsubmit: Command, tmp_path: Path) -> None:
     write(tmp_path, "import requests\n", "backend: {kind: local, python: ./program}\n")
     program = tmp_path / "program"

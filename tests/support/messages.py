@@ -36,6 +36,35 @@ _HELP_FILES = {"cli/commands.py", "cli/topics.py", "cli/help.py", "spec/json_sch
 
 
 _WORDS = ("error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost")
+# What argparse and click say; the code only passes it on.
+_OF_LIBRARIES = (
+    "{option}: invalid choice: {value} (choose from {choices})",
+    "{option}: invalid {kind} value: {value}",
+    "{option}: ignored explicit argument {value}",
+    "{option}: expected one argument",
+    "{option}: expected at least one argument",
+    "argument {option}: {problem}",
+    "invalid choice: {value} (choose from {choices})",
+    "invalid {kind} value: {value}",
+    "expected one argument",
+    "the following arguments are required: {names}",
+    "unrecognized arguments: {names}",
+    "No such command {name}.",
+    "No such command {name}",
+    "No such option: {option}",
+    "Did you mean {name}?",
+    "Possible options: {names}",
+    "Missing argument {name}.",
+    "Missing option {name}.",
+    "Option {option} requires an argument.",
+    "Got unexpected extra argument ({names})",
+    "Got unexpected extra arguments ({names})",
+    "Got unexpected extra argument(s) ({names})",
+    "Invalid value for {option}: {problem}",
+    "{value} is not a valid integer.",
+    "{value} is not one of {choices}.",
+    "Input should be a valid integer, unable to parse string as an integer",
+)
 _UNITS = ("bytes", "characters", "ranks", "hours", "variables", "files")
 LABELS = (*_WORDS, *_UNITS)
 
@@ -59,7 +88,7 @@ def texts() -> Iterator[Text]:
 
 def messages() -> dict[tuple[str, str], list[str]]:
     """Return the texts that are translated (template, plural) with their places."""
-    found: dict[tuple[str, str], list[str]] = {(label, ""): ["cli/console.py:1"] for label in LABELS}
+    found: dict[tuple[str, str], list[str]] = {(text, ""): ["cli/console.py:1"] for text in (*LABELS, *_OF_LIBRARIES)}
     for text in texts():
         is_other = text.where.startswith(_NO_MESSAGES_IN) or _NO_MESSAGE.match(text.template)
         is_other = is_other or _NO_MESSAGE_EITHER.match(text.template)
@@ -94,6 +123,7 @@ def _is_prose(template: str) -> bool:
 
 
 def _texts_below(node: ast.AST, file: str, is_help: bool) -> Iterator[Text]:
+    is_help = is_help and not isinstance(node, ast.Raise)
     if isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called == "counted" and (noun := _string(node.args[1])):

@@ -95,6 +95,22 @@ def test_a_message_is_recognized_by_its_words() -> None:
     assert chinese.translate("something else") is None
 
 
+def test_a_label_before_a_message_stays_there() -> None:
+    chinese = Catalogue({"{host} cannot be reached: {words}": "无法连接 {host}\uff1a{words}", "error": "错误"})
+    assert chinese.translate("error: gpu1 cannot be reached: x") == "错误\uff1a无法连接 gpu1\uff1ax"
+
+
+def test_what_another_program_says_is_not_translated_in_part() -> None:
+    chinese = Catalogue({"is not Python: {problem}": "不是 Python\uff1a{problem}", "at line {line}": "第 {line} 行"})
+    said = "is not Python: unterminated string literal (at line 1)"
+    assert chinese.translate(said) == "不是 Python\uff1aunterminated string literal (at line 1)"
+
+
+def test_choices_are_joined_as_the_language_does() -> None:
+    chinese = Catalogue({"must be {choices}": "必须是 {choices}"})
+    assert chinese.translate("must be `a`, `b` or `c`") == "必须是 `a`\u3001`b` 或 `c`"
+
+
 @pytest.mark.parametrize(
     ("variables", "chosen"),
     [

@@ -39,6 +39,11 @@ class ChosenPython(NamedTuple):
     why: str
 
     @property
+    def shows_packages(self) -> bool:
+        """Return whether it is known what is installed for it: it may be started, or its files can be read."""
+        return self.is_trusted or bool(_site_packages(self))
+
+    @property
     def is_trusted(self) -> bool:
         """Return whether the checks may start it: a job file of somebody else may name any program."""
         return self.why != _GIVEN

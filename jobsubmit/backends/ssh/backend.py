@@ -81,8 +81,8 @@ class SshBackend:
         """Yield what cannot run on these hosts (see Backend)."""
         spec = SshBackendSpec.of(plan.backend)
         if plan.nodes != spec.nodes:
-            text = f"resources.nodes is {plan.nodes}, but backend.hosts has {spec.nodes}, not counting spares"
-            hint = f"set resources.nodes: {spec.nodes}, or change backend.hosts or backend.spares"
+            text = f"is {plan.nodes}, but backend.hosts has {spec.nodes}, not counting spares"
+            hint = f"set it to {spec.nodes}, or change backend.hosts or backend.spares"
             yield Finding("error", "limit", "resources.nodes", text, hint)
         if code.uri.startswith("file:") and code.layout != "archive":
             text = "without a bucket the code goes to the hosts as one archive"

@@ -142,6 +142,11 @@ def test_what_is_no_command_is_refused(command: str) -> None:
         drafts_from_command(command)
 
 
+def test_a_number_of_nodes_that_is_a_variable_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--nnodes=.SLURM_NNODES: must be a number"):
+        drafts_from_command("torchrun --nnodes=$SLURM_NNODES train.py")
+
+
 @pytest.mark.parametrize(
     ("command", "words", "said"),
     [

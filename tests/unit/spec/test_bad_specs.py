@@ -32,6 +32,13 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "a number": ("42\n", 1, "must be a mapping"),
     "tab indentation": (GOOD + "resources:\n\tnodes: 2\n", 6, "is not YAML"),
     "unclosed bracket": (GOOD + "args: [1, 2\n", 5, "is not YAML"),
+    "a line too far to the left": ("name: ok\nhyperparameters:\n  lr: 0.1\n wd: 0.2\n", 4, "is not YAML"),
+    "a line too far to the right": (GOOD + "env:\n  A: a\n   B: b\n", 7, "is not YAML"),
+    "too many hosts": (
+        GOOD + f"backend: {{kind: ssh, hosts: [{', '.join(f'h{n}' for n in range(65))}]}}\n",
+        5,
+        "at most 64 entries",
+    ),
     "unclosed quote": ('name: "ok\nmode: torchrun\n', None, "is not YAML"),
     "colon in plain text": (GOOD + "image: a: b\n", 5, "is not YAML"),
     "bad escape": (GOOD + 'image: "\\q"\n', 5, "is not YAML"),
@@ -235,9 +242,17 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     "endpoint without scheme": (GOOD + "store: {uri: s3://bucket, endpoint_url: x:9000}\n", 5, "must be an address"),
     "unknown backend": (GOOD + "backend: {kind: kubernetes}\n", 5, "must be one of local, ssh, slurm, volcano"),
     "no kind": (GOOD + "backend: {kind: null}\n", 5, "must be one of local, ssh, slurm, volcano"),
-    "backend field of another kind": (GOOD + "backend: {kind: slurm, queue: q}\n", 5, "backend.queue: is not a field"),
+    "backend field of another kind": (
+        GOOD + "backend: {kind: slurm, queue: q}\n",
+        5,
+        "backend.queue: is a field of kind volcano only",
+    ),
     "backend field misspelt": (GOOD + "backend: {kind: slurm, partitoin: q}\n", 5, "did you mean `partition`"),
-    "local backend with fields": (GOOD + "backend: {partition: q}\n", 5, "backend.partition: is not a field"),
+    "local backend with fields": (
+        GOOD + "backend: {partition: q}\n",
+        5,
+        "backend.partition: is a field of kind slurm only",
+    ),
     "partition of two words": (GOOD + "backend: {kind: slurm, partition: a b}\n", 5, "one word"),
     "option that ends a line": (
         GOOD + 'backend: {kind: slurm, extra_sbatch: ["--x=1\\n#SBATCH -J y"]}\n',

@@ -152,6 +152,14 @@ def test_another_kind_of_backend_leaves_all_of_the_old_one_behind(tmp_path: Path
     assert kept.notes == ()
 
 
+def test_fields_without_a_kind_are_those_of_the_backend_that_is_chosen(tmp_path: Path) -> None:
+    fields = "backend: {partition: gpu, shared_dir: /shared, queue: q}\n"
+    file = write(tmp_path, f"name: a\nmode: torchrun\ncode_dir: .\nboot_file: t.py\n{fields}")
+    loaded = load(file, [Override("--backend", ("backend", "kind"), "slurm")])
+    assert vars(loaded.spec.backend)["partition"] == "gpu"
+    assert [note.partition("  ")[2] for note in loaded.notes] == ["backend.queue: dropped, slurm has no such field"]
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("2d", 172800)])
 def test_timeouts(text: str, seconds: int, tmp_path: Path) -> None:
     file = write(tmp_path, f"name: a\nmode: launch\ncode_dir: .\nboot_file: t.py\ntimeout: {text}\n")
