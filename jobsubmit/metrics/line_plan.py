@@ -64,6 +64,7 @@ _STATEMENT = re.compile(r"_(?:has|have|is|was)_")
 _COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$)")
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
+_BLOCK_STARTS = ("  ", "\t", " '", "{'")  # also of a dictionary over several lines
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 
 
@@ -213,7 +214,7 @@ class _Planner:
             self._unit_of(self.found.get("step")),
             self._unit_of(self.found.get("steps")),
             "\0".join(" ".join(text.split()) for text in self.template),
-            self.template[0].startswith(("  ", "\t")),
+            self.template[0].startswith(_BLOCK_STARTS),
         )
 
     def _unit_of(self, place: int | None) -> int:
@@ -272,7 +273,8 @@ class _Planner:
         elif words.is_epoch(key) or (not has_separator and words.ends_in_epoch(key)):
             self._count("epoch", place)
         elif words.is_batch(key) and "epoch" not in self.found:
-            return
+            if place == 0 and not has_separator and self.template[1].startswith(":"):
+                self._count("step", place)  # `Batch 100: loss = 0.5`
         elif words.is_step(key) or (not has_separator and (words.ends_in_step(key) or key.endswith(" @"))):
             self._count("step", place, words.is_global_step(key))
         elif self._is_numbered_scope(place, key):
@@ -464,7 +466,7 @@ def _after_unit(text: str) -> str:
     """Return a text without the unit of the number before it: `ms, mfu` and `ms/step - loss`."""
     if rate := _RATE_UNIT.match(text):
         return text[rate.end() :]
-    unit = re.match(r"(?:%|°C|[轮步次]|/?[a-zA-Zµ]+(?:/[a-zA-Z]+)*)(?=[\s,;|)\]}]|$)", text)
+    unit = re.match(r"(?:%|°C|[轮步次秒]|/?[a-zA-Zµ]+(?:/[a-zA-Z]+)*)(?=[\s,;|)\]}]|$)", text)
     return text[unit.end() :] if unit else text
 
 

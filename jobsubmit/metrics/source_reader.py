@@ -108,7 +108,7 @@ class SourceReader:
             self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
         if plan.is_headline_of_block and not plan.is_bar:
             self.headline = (self.lines, step, epoch)
-        elif not plan.is_indented and not plan.is_bar:
+        elif not plan.is_indented and not plan.is_cell and not plan.is_bar:
             self.headline = None
         if not plan.is_validation:
             if readings or plan.is_headline:
@@ -124,7 +124,7 @@ class SourceReader:
         if self.lines > line + (_MOST_BELOW if plan.is_indented else 1):
             self.headline = None
             return None, None
-        self.headline = (self.lines, step, epoch) if plan.is_indented else None
+        self.headline = (self.lines, step, epoch) if plan.is_indented or plan.is_cell else None
         return step, epoch
 
     def _new_readings(

@@ -45,12 +45,12 @@ _LOSS = re.compile(
     r"(?:^|_)loss(?:es)?(?:_|$)|loss$|^loss|损失|(?:^|_)(?:nll|elbo|xent|mse|mae|rmse|kl|objf)(?:_|$)|cross_?entropy|ロス"
 )
 _KNOWN = re.compile(
-    r"(?:^|_)(?:lr|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
+    r"(?:^|_)(?:lr|l_r|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
     r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
-    r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|(?:^|_)(?:r|p|hr|mrr|ndcg)@\d|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
+    r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|(?:^|_)(?:r|p|hr|mrr|ndcg)@\d|perplexity$|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(
-    r"(?:^|_)(?:lr|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
+    r"(?:^|_)(?:lr|l_r|learning_?rate|grad(?:ient)?_?norm|gnorm|norm|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|loss_?scale|err|error)(?:_|$)"
     r"|学习率|吞吐|速度|梯度范数|学習率|缩放"
 )
 _WEAK = re.compile(

@@ -134,6 +134,39 @@ def test_each_state_of_a_line_that_is_written_again_counts() -> None:
     assert values(read("\r".join(states))) == {"t_loss": [6.0, 5.75, 5.5, 5.25]}
 
 
+def test_a_batch_with_results_behind_it_is_a_step() -> None:
+    metrics = read("Batch     100: trn: rmse = 2.5, lr = 0.1", "Batch     200: trn: rmse = 2.25, lr = 0.1")
+    assert [(point.step, point.value) for point in metrics.series()[0].points] == [(100, 2.5), (200, 2.25)]
+    assert not values(read("batch: 100", "batch: 100, rmse = 2", "batch size 100"))
+
+
+def test_a_dictionary_over_several_lines_has_the_counter_of_its_headline() -> None:
+    blocks = [
+        [f"Step {step}", f"{{'Loss/total': {step / 8},", f" 'Loss/box': {step / 16},", " 'lr': 0.5}"]
+        for step in (100, 200)
+    ]
+    metrics = read(*blocks[0], *blocks[1])
+    assert values(metrics) == {"loss_total": [12.5, 25], "loss_box": [6.25, 12.5], "lr": [0.5, 0.5]}
+    assert {point.step for series in metrics.series() for point in series.points} == {100, 200}
+
+
+def test_a_long_name_of_a_block_may_begin_at_the_left() -> None:
+    block = [
+        "Learning iteration {}/300",
+        "  Mean value loss: {}.5",
+        "Episode_Reward/long_name: {}.25",
+        "  Mean lr: 0.1",
+    ]
+    metrics = read(*(line.format(n) for n in (1, 2) for line in block))
+    assert values(metrics)["episode_reward_long_name"] == [1.25, 2.25]
+    assert {point.step for series in metrics.series() for point in series.points} == {1, 2}
+
+
+def test_a_chinese_unit_is_no_part_of_the_next_name() -> None:
+    line = "轮次: [1/8] 总损失: {}.5 每步耗时: 0.3秒 显存占用: 9.8G"
+    assert set(values(read(line.format(1), line.format(2)))) == {"总损失", "每步耗时", "显存占用"}
+
+
 @pytest.mark.parametrize("line", ["tokens per step: 98,304", "images_per_gpu = 16"])
 def test_what_a_step_takes_is_a_setting(line: str) -> None:
     assert list(values(read("step 1 loss 2", "step 2 loss 1", line, line, line))) == ["loss"]
