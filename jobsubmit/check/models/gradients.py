@@ -10,6 +10,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
@@ -98,8 +99,8 @@ def _is_layer(code: Code, owner: ast.ClassDef, module: Module) -> bool:
 def _is_wrapped(code: Code, owner: ast.ClassDef, wrapped: Sequence[tuple[Module, ast.Call]]) -> bool:
     """Return whether a wrapped model is of a class."""
     models = ((argument(call, "module", 0), module) for module, call in wrapped)
-    made = (code.values.made(model, module) for model, module in models if model is not None)
-    return any(one is not None and one[1] is owner for one in made)
+    all_made = (made(code.program, model, module) for model, module in models if model is not None)
+    return any(one is not None and one[1] is owner for one in all_made)
 
 
 def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

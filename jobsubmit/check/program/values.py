@@ -10,20 +10,15 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for, hides_arguments
-from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
+from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
+from jobsubmit.check.program.objects import class_around, field_of
 from jobsubmit.check.program.operations import (
     BINARY,
     COMPARE,
-    CONVERT,
-    LONGEST_RANGE,
-    PATH_FUNCTIONS,
-    PATH_METHODS,
-    TEXT_METHODS,
     UNKNOWN,
     Several,
     has_gaps,
-    is_instance,
     is_open,
     lifted,
     several,
@@ -42,8 +37,6 @@ _MOST_OPEN = 60  # expressions that wait for each other's values
 _MOST_PLACES = 8  # that set an attribute
 _MOST_CALLS = 5  # functions of the program inside each other
 _HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
-_MAPPINGS = ("Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict")
-_RETURN_ITSELF = ("to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16")
 _GROUP = "torch.distributed.init_process_group"
 
 
@@ -164,17 +157,15 @@ class Values:
             case ast.Subscript():
                 return self._subscript(node, module)
             case ast.JoinedStr():
-                return lifted(
-                    lambda *parts: "".join(map(str, parts)), *(self._required(p, module) for p in node.values)
-                )
+                return lifted(lambda *parts: "".join(map(str, parts)), *(self.required(p, module) for p in node.values))
             case ast.FormattedValue():
-                spec = self._required(node.format_spec, module) if node.format_spec is not None else ""
-                return lifted(format, self._required(node.value, module), spec)
+                spec = self.required(node.format_spec, module) if node.format_spec is not None else ""
+                return lifted(format, self.required(node.value, module), spec)
             case ast.NamedExpr():
                 return self.of(node.value, module)
         return UNKNOWN
 
-    def _required(self, node: ast.AST, module: Module) -> Any:
+    def required(self, node: ast.AST, module: Module) -> Any:
         """Return a value; raise ValueError where it is not known."""
         value = self.of(node, module)
         if value is UNKNOWN:
@@ -185,9 +176,9 @@ class Values:
         found: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                found |= self._required(value, module)
+                found |= self.required(value, module)
             else:
-                found[self._required(key, module)] = self.of(value, module)
+                found[self.required(key, module)] = self.of(value, module)
         return found
 
     def _operated(self, op: ast.operator, left: Any, right: Any) -> Any:
@@ -236,93 +227,11 @@ class Values:
 
     def _call(self, node: ast.Call, module: Module) -> Any:
         name = self.program.name_of(node.func, module)
-        if name.rpartition(".")[2] in _MAPPINGS or self._is_mapping(name):
-            return self._mapping(node, module)
-        if self.program.definition(name) is not None or _is_own_method(node.func):
-            return self._returned(node, module)
-        if name.startswith(("torch.", "os.")) and (value := self._fact(name, node, module)) is not None:
-            return value
-        if name in ("os.environ.get", "os.getenv") and node.args:
-            value = self.facts.environment.get(self.of(node.args[0], module), UNKNOWN)
-            if value is None:
-                return self.of(node.args[1], module) if len(node.args) > 1 else None
-            return value
-        if name in PATH_FUNCTIONS and not node.keywords:
-            return PATH_FUNCTIONS[name](*(self._required(item, module) for item in node.args))
-        if name in OPENERS or name in READERS:
-            return self._read(name, node, module)
-        if name == "range" and not node.keywords:
-            bounds = [self.of(item, module) for item in node.args]
-            is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
-            return list(range(*bounds)) if is_short else UNKNOWN
-        if name == "isinstance" and len(node.args) > 1:
-            return is_instance(self._required(node.args[0], module), node.args[1])
-        if name in CONVERT and not node.keywords:
-            return lifted(CONVERT[name], *(self._required(item, module) for item in node.args))
-        return self._method(node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
-
-    def _fact(self, name: str, node: ast.Call, module: Module) -> Any:
-        """Return what torch says of GPUs and of the process group; None for another function."""
-        if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
-            gpus = UNKNOWN if self.facts.gpus is None else self.facts.gpus
-            return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
-        if name == "torch.distributed.is_available":
-            return True
-        if name == "torch.distributed.is_initialized" and self.has_group:
-            return True
-        if node.args or node.keywords:
-            return None
-        if name == "torch.distributed.get_rank":
-            return self.facts.rank
-        if name == "torch.distributed.get_world_size":
-            nproc = self.facts.nproc if self.facts.has_launcher else None
-            return UNKNOWN if nproc is None else self.facts.nodes * nproc
-        return None
-
-    def _is_mapping(self, name: str) -> bool:
-        """Return whether a name is that of a class of the program whose objects are mappings."""
         found = self.program.definition(name)
-        return isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases) if found else False
-
-    def _mapping(self, node: ast.Call, module: Module) -> Any:
-        """Return the mapping that is made of another one, or of keywords: `Namespace(**settings)`."""
-        found: dict[Any, Any] = {}
-        for item in node.args:
-            found |= self._required(item, module)
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                found |= self._required(keyword.value, module)
-            else:
-                found[keyword.arg] = self.of(keyword.value, module)
-        return found
-
-    def _read(self, name: str, node: ast.Call, module: Module) -> Any:
-        """Return an open file, or what a configuration file says."""
-        given = self._required(node.args[0], module)
-        if name in OPENERS:
-            return OpenFile(str(given))
-        return read_configuration(self.program, given, READERS[name])
-
-    def _method(self, node: ast.Call, module: Module) -> Any:
-        """Return what a method of a path, a file, a text or a mapping returns."""
-        method = node.func.attr  # type: ignore[attr-defined] # it is an attribute
-        owner = self.of(node.func.value, module)  # type: ignore[attr-defined]
-        if owner is UNKNOWN or node.keywords:
-            return UNKNOWN
-        if method in PATH_METHODS and not node.args and isinstance(owner, (str, PurePosixPath)):
-            return PATH_METHODS[method](owner)
-        if method in ("open", "read_text", "read") and isinstance(owner, (PurePosixPath, OpenFile)):
-            return owner if isinstance(owner, OpenFile) else OpenFile(str(owner))
-        if isinstance(owner, dict):
-            if method == "keys":
-                return list(owner)
-            if method == "get" and node.args:
-                key = self._required(node.args[0], module)
-                return owner[key] if key in owner else self.of(node.args[1], module) if node.args[1:] else None
-        if method in TEXT_METHODS and isinstance(owner, (str, Several)):
-            values = [self._required(item, module) for item in node.args]
-            return lifted(lambda text, *rest: getattr(text, method)(*rest), owner, *values)
-        return UNKNOWN
+        is_mapping = found is not None and isinstance(found[1], ast.ClassDef) and "dict" in map(spelled, found[1].bases)
+        if not is_mapping and (found is not None or _is_own_method(node.func)):
+            return self._returned(node, module)
+        return value_of_call(self, "dict" if is_mapping else name, node, module)
 
     def _returned(self, call: ast.Call, module: Module) -> Any:
         """Return the value that a function of the program returns to a call."""
@@ -366,7 +275,7 @@ class Values:
 
     def _own_method(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
         """Return the method of the same class that `self.method()` calls."""
-        owner = _class_around(call, module)
+        owner = class_around(call, module)
         name = call.func.attr  # type: ignore[attr-defined] # it is an attribute
         methods = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == name] if owner else []
         is_final = owner is not None and owner.name not in self.program.inherited
@@ -500,7 +409,16 @@ class Values:
         if isinstance(owner, dict):
             return owner.get(node.attr, UNKNOWN)
         value = self._at_top(name)
-        return self._of_class(node, module) if value is UNKNOWN else value
+        return self._field(node, module) if value is UNKNOWN else value
+
+    def _field(self, node: ast.Attribute, module: Module) -> Any:
+        """Return the value of a field of an object whose class the program defines."""
+        found = field_of(self.program, node, module)
+        if found is None:
+            return UNKNOWN
+        home, source = found
+        returned = self._returned_expression(source, home) if isinstance(source, ast.FunctionDef) else source
+        return UNKNOWN if returned is None else self.of(returned, home)
 
     def _stored(self, node: ast.Attribute, module: Module) -> Any:
         """Return the value of an attribute that is set in one place that counts, where it is used."""
@@ -529,8 +447,8 @@ class Values:
     def _places_of(self, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
         """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
         places = self.program.attribute_stores[node.attr]
-        owner = _class_around(node, module) if spelled(node.value) == "self" else None
-        own = [(home, place) for home, place in places if owner and _class_around(place, home) is owner]
+        owner = class_around(node, module) if spelled(node.value) == "self" else None
+        own = [(home, place) for home, place in places if owner and class_around(place, home) is owner]
         yield from own or places
 
     def _is_entered(self, node: ast.AST, module: Module) -> bool:
@@ -541,67 +459,6 @@ class Values:
         calls = self.program.calls_of.get(module.called_as(function), ())
         return not calls or any(call not in self.dead for _, call in calls)
 
-    def _of_class(self, node: ast.Attribute, module: Module) -> Any:
-        """Return the value of a field of an object whose class the program defines."""
-        made = self.made(node.value, module)
-        if made is None:
-            return UNKNOWN
-        home, owner, at, call = made
-        if call is not None and not hides_arguments(call):
-            fields = [one.target.id for one in owner.body if _is_field(one)]  # type: ignore[attr-defined] # it is one
-            position = fields.index(node.attr) if node.attr in fields else None
-            if (given := argument(call, node.attr, position)) is not None:
-                return self.of(given, at)
-        for statement in owner.body:
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
-                return self.of(_default_of_field(statement.value), home)
-            if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and _is_property(statement):
-                returned = self._returned_expression(statement, home)
-                return UNKNOWN if returned is None else self.of(returned, home)
-        return UNKNOWN
-
-    def made(
-        self, node: ast.AST, module: Module, depth: int = 0
-    ) -> tuple[Module, ast.ClassDef, Module, ast.Call | None] | None:
-        """Return the class of an object, and the call that makes it, with their modules."""
-        match node:
-            case ast.Call():
-                found = self.program.definition(self.program.name_of(node.func, module))
-                if found is not None and isinstance(found[1], ast.ClassDef):
-                    return found[0], found[1], module, node
-                if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_ITSELF and depth < _MOST_CALLS:
-                    return self.made(node.func.value, module, depth + 1)
-            case ast.Name(id="self"):
-                owner = _class_around(node, module)
-                if owner is not None and owner.name not in self.program.inherited:
-                    calls = self.program.calls_of.get(f"{module.name}.{owner.name}", ())
-                    at, call = calls[0] if calls else (module, None)
-                    return None if calls[1:] else (module, owner, at, call)
-            case ast.Name() | ast.Attribute():
-                sources = list(self._sources(node, module)) if depth < _MOST_CALLS else []
-                return self.made(sources[0][1], sources[0][0], depth + 1) if len(sources) == 1 else None
-        return None
-
-    def _sources(self, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:
-        """Yield the expressions that make the object of a variable, a parameter or an attribute."""
-        if isinstance(node, ast.Attribute):
-            for home, store in self.program.attribute_stores.get(node.attr, ()):
-                if (value := assigned_to(store, home)) is not None and value is not node:
-                    yield home, value
-            return
-        scopes = [above for above in module.above(node) if isinstance(above, FUNCTIONS)]
-        for scope in (*scopes, module.tree):
-            for place in module.own_stores.get((scope, node.id), ()):
-                if (value := assigned_to(place, module)) is not None and value is not node:
-                    yield module, value
-            if (scope, node.id) in module.own_stores:
-                return
-            if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
-                for home, call in self.program.calls_of.get(module.called_as(scope), ()):
-                    if (given := given_for(call, scope, node.id)) is not None:
-                        yield home, given
-                return
-
 
 def _is_own_method(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -611,37 +468,12 @@ def _is_after(node: ast.AST, place: ast.AST) -> bool:
     return getattr(node, "lineno", 0) > getattr(place, "lineno", 0)
 
 
-def _class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
-    return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
-
-
 def _default_of(function: Function, name: str) -> ast.expr | None:
     """Return the default of a parameter."""
     own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
     defaults: dict[str, ast.expr | None] = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
     only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     return (defaults | {arg.arg: value for arg, value in only}).get(name)
-
-
-def _is_field(node: ast.stmt) -> bool:
-    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-
-
-def _sets_field(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
-
-
-def _default_of_field(node: ast.expr | None) -> ast.expr | None:
-    """Return the default of a field of a dataclass: of `field(default=…)`, and what a factory makes."""
-    if not isinstance(node, ast.Call) or spelled(node.func).rpartition(".")[2] != "field":
-        return node
-    factory = argument(node, "default_factory")
-    return factory.body if isinstance(factory, ast.Lambda) else argument(node, "default")
-
-
-def _is_property(node: ast.FunctionDef) -> bool:
-    return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)
 
 
 def _binds(scope: ast.AST, name: str) -> bool:

@@ -1,0 +1,109 @@
+"""What functions of Python, of torch and of configuration libraries return, as far as a job decides it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.operations import (
+    CONVERT,
+    LONGEST_RANGE,
+    PATH_FUNCTIONS,
+    PATH_METHODS,
+    TEXT_METHODS,
+    UNKNOWN,
+    Several,
+    is_instance,
+    lifted,
+)
+
+if TYPE_CHECKING:
+    from jobsubmit.check.program.values import Values
+
+_MAPPINGS = frozenset(
+    ["dict", "Namespace", "SimpleNamespace", "EasyDict", "edict", "AttrDict", "Munch", "Box", "DotDict", "ConfigDict"]
+)
+
+
+def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> Any:
+    """Return what a function returns, by its whole name; UNKNOWN for one that is not known. May raise any error."""
+    if name.rpartition(".")[2] in _MAPPINGS:
+        return _mapping(values, node, module)
+    if name.startswith("torch.") and (value := _of_torch(values, name, node)) is not None:
+        return value
+    if name in ("os.environ.get", "os.getenv") and node.args:
+        value = values.facts.environment.get(values.of(node.args[0], module), UNKNOWN)
+        if value is None:
+            return values.of(node.args[1], module) if len(node.args) > 1 else None
+        return value
+    if name in PATH_FUNCTIONS and not node.keywords:
+        return PATH_FUNCTIONS[name](*(values.required(item, module) for item in node.args))
+    if name in OPENERS:
+        return OpenFile(str(values.required(node.args[0], module)))
+    if name in READERS:
+        return read_configuration(values.program, values.required(node.args[0], module), READERS[name])
+    if name == "range" and not node.keywords:
+        bounds = [values.of(item, module) for item in node.args]
+        is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
+        return list(range(*bounds)) if is_short else UNKNOWN
+    if name == "isinstance" and len(node.args) > 1:
+        return is_instance(values.required(node.args[0], module), node.args[1])
+    if name in CONVERT and not node.keywords:
+        return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
+    return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def _of_torch(values: Values, name: str, node: ast.Call) -> Any:
+    """Return what torch says of GPUs and of the process group; None for another function."""
+    facts = values.facts
+    if name in ("torch.cuda.device_count", "torch.cuda.is_available"):
+        gpus = UNKNOWN if facts.gpus is None else facts.gpus
+        return gpus if gpus is UNKNOWN or name.endswith("count") else gpus > 0
+    if name == "torch.distributed.is_available":
+        return True
+    if name == "torch.distributed.is_initialized" and values.has_group:
+        return True
+    if node.args or node.keywords:
+        return None
+    if name == "torch.distributed.get_rank":
+        return facts.rank
+    if name == "torch.distributed.get_world_size":
+        nproc = facts.nproc if facts.has_launcher else None
+        return UNKNOWN if nproc is None else facts.nodes * nproc
+    return None
+
+
+def _mapping(values: Values, node: ast.Call, module: Module) -> Any:
+    """Return the mapping that is made of another one, or of keywords: `Namespace(**settings)`."""
+    found: dict[Any, Any] = {}
+    for item in node.args:
+        found |= values.required(item, module)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            found |= values.required(keyword.value, module)
+        else:
+            found[keyword.arg] = values.of(keyword.value, module)
+    return found
+
+
+def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Module) -> Any:
+    """Return what a method of a path, a file, a text or a mapping returns."""
+    name, owner = method.attr, values.of(method.value, module)
+    if owner is UNKNOWN or node.keywords:
+        return UNKNOWN
+    if name in PATH_METHODS and not node.args and isinstance(owner, (str, PurePosixPath)):
+        return PATH_METHODS[name](owner)
+    if name in ("open", "read_text", "read") and isinstance(owner, (PurePosixPath, OpenFile)):
+        return owner if isinstance(owner, OpenFile) else OpenFile(str(owner))
+    if isinstance(owner, dict) and name == "keys":
+        return list(owner)
+    if isinstance(owner, dict) and name == "get" and node.args:
+        key = values.required(node.args[0], module)
+        return owner[key] if key in owner else values.of(node.args[1], module) if node.args[1:] else None
+    if name in TEXT_METHODS and isinstance(owner, (str, Several)):
+        given = [values.required(item, module) for item in node.args]
+        return lifted(lambda text, *rest: getattr(text, name)(*rest), owner, *given)
+    return UNKNOWN

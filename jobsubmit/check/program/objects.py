@@ -1,0 +1,112 @@
+"""Objects whose classes the program defines: which call makes one, and where the values of its fields come from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
+from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, spelled
+from jobsubmit.check.program.variables import assigned_to, parameters
+
+_DEEPEST = 5
+_RETURN_ITSELF = ("to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16")
+
+
+class Made(NamedTuple):
+    """The class of an object, and the call that makes it, if there is one, with their modules."""
+
+    home: Module
+    owner: ast.ClassDef
+    at: Module
+    call: ast.Call | None
+
+
+def made(program: Program, node: ast.AST, module: Module, depth: int = 0) -> Made | None:
+    """Return how an object was made; None if that is not clear."""
+    if depth > _DEEPEST:
+        return None
+    match node:
+        case ast.Call():
+            found = program.definition(program.name_of(node.func, module))
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                return Made(found[0], found[1], module, node)
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_ITSELF:
+                return made(program, node.func.value, module, depth + 1)
+        case ast.Name(id="self"):
+            owner = class_around(node, module)
+            calls = program.calls_of.get(f"{module.name}.{owner.name}", ()) if owner is not None else ()
+            if owner is not None and owner.name not in program.inherited and not calls[1:]:
+                at, call = calls[0] if calls else (module, None)
+                return Made(module, owner, at, call)
+        case ast.Name() | ast.Attribute():
+            sources = list(_sources(program, node, module))
+            return made(program, sources[0][1], sources[0][0], depth + 1) if len(sources) == 1 else None
+    return None
+
+
+def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Module, ast.expr | ast.FunctionDef] | None:
+    """Return what the value of a field comes from: an expression, or the function of a property."""
+    found = made(program, node.value, module)
+    if found is None:
+        return None
+    if found.call is not None and not hides_arguments(found.call):
+        fields = [statement.target.id for statement in found.owner.body if _is_field(statement)]  # type: ignore[attr-defined] # it is one
+        position = fields.index(node.attr) if node.attr in fields else None
+        if (given := argument(found.call, node.attr, position)) is not None:
+            return found.at, given
+    for statement in found.owner.body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
+            default = _default_of_field(statement.value)
+            return None if default is None else (found.home, default)
+        if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and _is_property(statement):
+            return found.home, statement
+    return None
+
+
+def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
+    """Return the innermost class that a node is in."""
+    return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+
+
+def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the expressions that make the object of a variable, a parameter or an attribute."""
+    if isinstance(node, ast.Attribute):
+        for home, store in program.attribute_stores.get(node.attr, ()):
+            if (value := assigned_to(store, home)) is not None and value is not node:
+                yield home, value
+        return
+    scopes = [above for above in module.above(node) if isinstance(above, FUNCTIONS)]
+    for scope in (*scopes, module.tree):
+        for place in module.own_stores.get((scope, node.id), ()):
+            if (value := assigned_to(place, module)) is not None and value is not node:
+                yield module, value
+        if (scope, node.id) in module.own_stores:
+            return
+        if isinstance(scope, FUNCTIONS) and node.id in parameters(scope):
+            for home, call in program.calls_of.get(module.called_as(scope), ()):
+                if (given := given_for(call, scope, node.id)) is not None:
+                    yield home, given
+            return
+
+
+def _is_field(node: ast.stmt) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+def _sets_field(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+def _default_of_field(node: ast.expr | None) -> ast.expr | None:
+    """Return the default of a field of a dataclass: of `field(default=…)`, and what a factory makes."""
+    if not isinstance(node, ast.Call) or spelled(node.func).rpartition(".")[2] != "field":
+        return node
+    factory = argument(node, "default_factory")
+    return factory.body if isinstance(factory, ast.Lambda) else argument(node, "default")
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)
