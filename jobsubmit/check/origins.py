@@ -118,8 +118,9 @@ def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator
             for home, call in code.program.calls_of.get(module.called_as(scope), ()):
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
-            if (spawned := code.values.given_by_spawn(node.id, scope, module)) is not None:
-                yield spawned
+            home_and_value = code.values.given_by_spawn(node.id, scope, module)
+            if home_and_value is not None and home_and_value[1] is not None:
+                yield home_and_value[0], home_and_value[1]
         stores = module.stores.get((scope, node.id), ())
         for store in stores:
             if (value := _assigned_to(store, module)) is not None:

@@ -18,6 +18,16 @@ from jobsubmit.common.finding import Finding
 
 _MAKES = ("os.makedirs", "os.mkdir")
 _FIRST = ("main_process_first", "local_main_process_first", "rank_zero_first", "torch_distributed_zero_first")
+_WRITES = (
+    "torch.save",
+    "numpy.save",
+    "numpy.savez",
+    "numpy.savez_compressed",
+    "os.replace",
+    "os.rename",
+    "shutil.move",
+)
+_READS = ("torch.load", "numpy.load", "numpy.memmap", "open", "pandas.read_parquet", "pandas.read_csv")
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 
@@ -86,10 +96,12 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         if any("local" in test.lower() for test in tests):
             continue
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
-            if not _STAGES.search(ast.unparse(call.func).rpartition(".")[2]):
+            name = code.program.name_of(call.func, module)
+            if not _STAGES.search(ast.unparse(call.func).rpartition(".")[2]) and name not in _WRITES:
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
-            place = next((str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)), None)
+            on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
+            place = next((one for one in on_node if name not in _WRITES or one in _read_by_all(code)), None)
             if place is not None:
                 yield Finding(
                     "warning",
@@ -100,6 +112,13 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
                     "let the first process of each node do it: if local_rank == 0",
                 )
                 return
+
+
+def _read_by_all(code: Code) -> set[str]:
+    """Return the files that all processes read."""
+    own = {inner for _, body in zero_branches(code) for statement in body for inner in ast.walk(statement)}
+    reads = ((module, call) for module, call in code.calls(*_READS) if call not in own and call.args)
+    return {str(code.values.of(call.args[0], module)) for module, call in reads}
 
 
 def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:

@@ -141,7 +141,8 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 loads what DistributedDataParallel does not share when it gets the model."""
     if any(_shares(call) for _, call, _ in code.reached.calls):
         return
-    for module, body in zero_branches(code):
+    for module, branch in zero_branches(code):
+        body = [*branch, *_entered(branch, module)]
         for loaded in (node for statement in body for node in _loaded(statement)):
             if "optim" in ast.unparse(loaded) or _is_inside(code, loaded, module) or _sets_position(body):
                 yield Finding(
@@ -152,6 +153,16 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
                     "load the checkpoint on every rank (map_location), or broadcast it",
                 )
                 return
+
+
+def _entered(body: list[ast.stmt], module: Module) -> list[ast.stmt]:
+    """Return the statements of the methods and functions of the same file that some statements call."""
+    found: list[ast.stmt] = []
+    for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        name = spelled(call.func).rpartition(".")
+        functions = module.functions.get(name[2], ()) if name[0] in ("", "self") else ()
+        found += functions[0].body if len(functions) == 1 and "load" in name[2] + name[0] else []
+    return found
 
 
 def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:

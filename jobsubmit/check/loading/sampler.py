@@ -15,6 +15,7 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
+_DEEPEST = 3
 _SHUFFLE, _SAMPLER, _BATCH_SAMPLER = 3, 3, 4
 # They give samplers their epochs themselves.
 _SET_EPOCHS = ("accelerate", "composer", "fastai", "ignite", "lightning", "mmcv", "mmengine", "pytorch_lightning")
@@ -208,7 +209,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
         f"{module.name}.{node.name}"
         for module, node in code.program.of(ast.ClassDef)
         if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
-        and not _is_divided(ast.unparse(node))
+        and not _is_divided(code, node, module)
     }
     if not streams or _DIVIDERS & code.names:
         return
@@ -230,9 +231,17 @@ def _undivided(code: Code) -> Iterator[Finding]:
             return
 
 
-def _is_divided(stream: str) -> bool:
-    """Return whether a stream may leave items to other processes, not only to other workers of its loader."""
-    return (_RANKS if "get_worker_info" in stream else _DIVIDES).search(stream) is not None
+def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether a stream may leave items to other processes, itself or by what it uses of the program.
+
+    Not only to other workers of its loader.
+    """
+    text = ast.unparse(stream)
+    if (_RANKS if "get_worker_info" in text else _DIVIDES).search(text) is not None:
+        return True
+    names = (code.program.name_of(node, module) for node in ast.walk(stream) if isinstance(node, ast.Name))
+    used = (code.program.definition(name) for name in names) if depth < _DEEPEST else ()
+    return any(one is not None and _is_divided(code, one[1], one[0], depth + 1) for one in used)
 
 
 def _shuffled_sampler(code: Code) -> Iterator[Finding]:
@@ -330,7 +339,7 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
 def _split_by_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning where each rank splits the data by another seed: what one tests on, another trains on."""
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
-    if not code.is_parallel or not code.is_distributed:
+    if not code.is_parallel or not (code.is_distributed or code.has_framework):
         return
     yield from _split_at_random(code)
     if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):

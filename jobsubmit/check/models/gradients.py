@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.objects import made
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -80,7 +80,7 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
             and not _is_wrapped(code, owner, wrapped)
         ):
             continue  # its parameters are divided among the processes
-        if (is_gradient or _is_backward(node, module)) and _is_world_size(code, by, module):
+        if (is_gradient or _is_backward(code, node, module)) and _is_world_size(code, by, module):
             yield Finding(
                 "warning",
                 "divided-again",
@@ -131,8 +131,11 @@ def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     return None, None
 
 
-def _is_backward(node: ast.AST, module: Module) -> bool:
-    """Return whether backward() is called on a node, or on the variable that it is assigned to in this function."""
+def _is_backward(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether backward() is called on a node, or on the variable that it is assigned to in this function.
+
+    Also if that is given to a function or an object of the program that calls backward() on it.
+    """
     parent = module.parents.get(node)
     if isinstance(parent, ast.Attribute):
         return parent.attr == "backward"
@@ -141,9 +144,29 @@ def _is_backward(node: ast.AST, module: Module) -> bool:
     target: ast.expr | None = parent.target if isinstance(parent, ast.AugAssign) else None
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
         target = parent.targets[0]
-    return isinstance(target, ast.Name) and any(
+    if not isinstance(target, ast.Name):
+        return False
+    nodes = list(ast.walk(module.scope_of(node)))
+    calls = (one for one in nodes if isinstance(one, ast.Call) and one.args and ast.unparse(one.args[0]) == target.id)
+    return any(
         isinstance(one, ast.Attribute) and one.attr == "backward" and ast.unparse(one.value) == target.id
-        for one in ast.walk(module.scope_of(node))
+        for one in nodes
+    ) or any(_calls_backward(code, call, module) for call in calls)
+
+
+def _calls_backward(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a function, or the `__call__` of an object, calls backward() on its first argument."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    function: ast.stmt | None = found[1] if found is not None else None
+    if function is None and (owner := made(code.program, call.func, module)) is not None:
+        function = next((one for one in owner.owner.body if getattr(one, "name", "") == "__call__"), None)
+    if not isinstance(function, FUNCTIONS):
+        return False
+    own = [one.arg for one in function.args.args if one.arg != "self"]
+    return any(
+        isinstance(one, ast.Attribute) and one.attr == "backward" and own[0] in _names_in(one.value)
+        for one in ast.walk(function)
+        if own
     )
 
 

@@ -15,7 +15,7 @@ from jobsubmit.common.finding import Finding
 # Code that changes the keys, or does not insist on them.
 _CHANGES = frozenset(["consume_prefix_in_state_dict_if_present", "removeprefix", "module.", "_orig_mod.", "strict"])
 # What DistributedDataParallel has itself or by torch.nn.Module, beside its methods.
-_OWN = frozenset(
+OWN_NAMES = frozenset(
     [
         *("module", "device", "device_ids", "output_device", "process_group", "dim", "training", "reducer", "logger"),
         *(
@@ -144,7 +144,7 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
         if not isinstance(store.value, ast.Name) or store.value.id != "self"
     }
     for module, node in code.program.of(ast.Attribute):
-        is_candidate = isinstance(node.ctx, ast.Load) and node.attr in members - given - _OWN - code.texts
+        is_candidate = isinstance(node.ctx, ast.Load) and node.attr in members - given - OWN_NAMES - code.texts
         if is_candidate and code.reached.of(node, module) and is_wrapped(code, node.value, module):
             yield Finding(
                 code.level_of(node, module),

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
@@ -24,9 +25,11 @@ _BY_NAME = ("getattr", "__getattr__", "_modules", "children", "named_children", 
 def check_unused_parameters(code: Code) -> Iterator[Finding]:
     """Yield a warning for a layer of a wrapped model that no code reads."""
     allowed = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
-    if not code.wraps_models or code.world_size == 1 or allowed & {*_ALLOWS, *_BY_NAME} or code.program.unread:
+    if not code.wraps_models or code.world_size == 1 or allowed & set(_ALLOWS):
         return
     yield from _skipped(code)
+    if allowed & set(_BY_NAME) or code.program.unread:
+        return
     read = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Load)}
     for module, owner in code.program.of(ast.ClassDef):
         if _is_model(code, owner, module) and _is_made(code, owner, module):
@@ -50,13 +53,21 @@ def _skipped(code: Code) -> Iterator[Finding]:
         owner = module.parents.get(method) if method is not None else None
         if not isinstance(owner, ast.ClassDef) or not _is_model(code, owner, module) or node.orelse:
             continue
-        if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in node.body):
+        is_left = len(node.body) == 1 and isinstance(node.body[0], ast.Continue)
+        used = after(node, module) if is_left else node.body
+        if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in used):
+            text = (
+                f"a step in which `{ast.unparse(node.test)}` holds leaves out a layer: DistributedDataParallel waits "
+                "for its gradients, and fails in the next step"
+                if is_left
+                else f"a step in which `{ast.unparse(node.test)}` does not hold leaves out a layer: "
+                "DistributedDataParallel waits for its gradients, and fails in the next step"
+            )
             yield Finding(
                 "warning",
                 "unused-parameters",
                 module.where(node),
-                f"a step in which `{ast.unparse(node.test)}` does not hold leaves out a layer: "
-                "DistributedDataParallel waits for its gradients, and fails in the next step",
+                text,
                 "pass find_unused_parameters=True to DistributedDataParallel",
             )
             return

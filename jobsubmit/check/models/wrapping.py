@@ -6,13 +6,14 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp, trains
+from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -312,7 +313,9 @@ def _inner_called(code: Code) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         is_variable = isinstance(call.func, ast.Name) and call.func.id in names
         inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
-        if not (_is_inner(inner) and call.args):
+        if _is_method_of_inner(code, call, module):
+            inner = call.func.value  # type: ignore[attr-defined] # it is an attribute
+        elif not (_is_inner(inner) and call.args):
             inner = _inner_given(code, call, module)
         if (
             not isinstance(inner, ast.Attribute)
@@ -335,6 +338,19 @@ def _inner_called(code: Code) -> Iterator[Finding]:
             return
 
 
+def _is_method_of_inner(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call is `model.module.encode(x)`: of a method that the program's model has."""
+    method = call.func
+    return (
+        isinstance(method, ast.Attribute)
+        and _is_inner(method.value)
+        and bool(call.args)
+        and method.attr in code.program.methods
+        and method.attr not in OWN_NAMES
+        and is_wrapped(code, method.value.value, module) is True  # type: ignore[attr-defined] # it is an attribute
+    )
+
+
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that a call gives to a function which calls it."""
     given_all = (*call.args, *(keyword.value for keyword in call.keywords))
@@ -344,7 +360,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     if found is None and isinstance(call.func, ast.Attribute):
         methods = code.program.methods.get(call.func.attr, ())
         found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
-    if found is None or isinstance(found[1], ast.ClassDef):
+    if found is None or not _may_train(found[1]):
         return None
     called = {
         node.func.id for node in ast.walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -379,14 +395,20 @@ def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:
     scope = module.scope_of(call)
     if trains(scope):
         return True
-    if isinstance(scope, ast.Module) or _NO_TRAINING.search(scope.name) or scope.decorator_list:
+    if not _may_train(scope):
         return False
     users = [
         (home, user)
         for home, user, _ in code.reached.calls
         if ast.unparse(user.func).rpartition(".")[2] == scope.name and home is module
     ]
-    return bool(users) and all(trains(home.scope_of(user)) for home, user in users)
+    scopes = [home.scope_of(user) for home, user in users]
+    return bool(scopes) and all(isinstance(one, FUNCTIONS) and trains(one) for one in scopes)
+
+
+def _may_train(node: ast.AST) -> TypeGuard[Function]:
+    """Return whether a node is a function which neither its name nor a decorator says that it does not train."""
+    return isinstance(node, FUNCTIONS) and not _NO_TRAINING.search(node.name) and not node.decorator_list
 
 
 def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:

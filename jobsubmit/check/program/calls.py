@@ -13,6 +13,7 @@ from jobsubmit.check.program.modules import Function, Module, Program
 
 _DEEPEST_CLASS = 20
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+PROCESSES = ("torch.multiprocessing.Process", "multiprocessing.Process", "multiprocessing.process.Process")
 _RUNNERS = ("typer.run", "absl.app.run", "fire.Fire", "torch.distributed.elastic.multiprocessing.errors.record")
 _CALLS_WHAT_IT_GETS = (
     *SPAWNS,

@@ -161,6 +161,16 @@ class Module:
         return frozenset(node for call in exits for node in (call, *self.above(call)))
 
     @cached_property
+    def leaving(self) -> frozenset[ast.AST]:
+        """Return the nodes that may leave the block they are in, each with those around it in the same function."""
+        found: set[ast.AST] = set()
+        exits = (call for call in self.of(ast.Call) if spelled(call.func) in EXITS)
+        for node in itertools.chain(self.of(ast.Return, ast.Raise, ast.Break, ast.Continue), exits):
+            found.add(node)
+            found.update(itertools.takewhile(lambda above: not isinstance(above, _SCOPES), self.above(node)))
+        return frozenset(found)
+
+    @cached_property
     def mentioned(self) -> Mapping[ast.AST, Sequence[ast.Name]]:
         """Return the functions and classes that each statement names without calling them there."""
         found: dict[ast.AST, list[ast.Name]] = {}

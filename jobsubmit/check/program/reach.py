@@ -169,9 +169,10 @@ class _Walk:
 
     def _try(self, node: ast.Try, module: Module, level: Reach) -> _Flow:
         is_caught = any(not _passes_on(handler, module) for handler in node.handlers)
-        flow = self._block(node.body, module, min(level, Reach.PERHAPS) if is_caught else level)
-        for handler in node.handlers:
-            self._block(handler.body, module, min(level, Reach.PERHAPS))
+        works = self.values.truth(node, module)
+        flow = self._block(node.body, module, min(level, Reach.PERHAPS) if is_caught and not works else level)
+        for handler in node.handlers if not works else ():
+            self._block(handler.body, module, level if works is False else min(level, Reach.PERHAPS))
         if flow is not _Flow.OUT:
             flow = max(flow, self._block(node.orelse, module, level))
         after = self._block(node.finalbody, module, level)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from jobsubmit.check.program.calls import SPAWNS, argument, given_for, hides_arguments
+from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, given_for, hides_arguments
 from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
 from jobsubmit.check.program.objects import class_around, field_of
@@ -105,7 +105,7 @@ class Values:
         return value
 
     def truth(self, node: ast.AST, module: Module) -> bool | None:
-        """Return whether a condition holds; None if that is not known."""
+        """Return whether a condition holds, or nothing fails in a `try`; None if that is not known."""
         if isinstance(node, ast.BoolOp):
             truths = [self.truth(item, module) for item in node.values]
             decisive = isinstance(node.op, ast.Or)
@@ -113,10 +113,25 @@ class Values:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.truth(node.operand, module)
             return None if inner is None else not inner
+        if isinstance(node, ast.Try):
+            return self._finds_its_variables(node, module)
         value = self.of(node, module)
         if isinstance(value, Several):
             value = several(map(bool, value.values))
         return None if value is UNKNOWN or isinstance(value, Several) else bool(value)
+
+    def _finds_its_variables(self, node: ast.Try, module: Module) -> bool | None:
+        """Return whether all variables of the environment are set that a block needs, if only their lack is caught."""
+        caught = {spelled(handler.type) for handler in node.handlers if handler.type is not None}
+        needed = [
+            self.facts.environment.get(self.of(inner.slice, module), UNKNOWN)
+            for statement in node.body
+            for inner in ast.walk(statement)
+            if isinstance(inner, ast.Subscript) and self.program.name_of(inner.value, module) == "os.environ"
+        ]
+        if caught != {"KeyError"} or not needed or any(value is UNKNOWN for value in needed):
+            return None
+        return all(value is not None for value in needed)
 
     def assigned(self, node: ast.Name, module: Module) -> ast.expr | None:
         """Return the expression that a variable is set to, in one place only; other files may set it, too."""
@@ -364,19 +379,27 @@ class Values:
                     return self._item(above.value, parent.elts.index(place), len(parent.elts), module)
         return UNKNOWN
 
-    def given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr] | None:
-        """Return what mp.spawn gives for a parameter of the function that it starts: not for the first, a number."""
+    def given_by_spawn(self, name: str, function: Function, module: Module) -> tuple[Module, ast.expr | None] | None:
+        """Return what mp.spawn or Process gives for a parameter of the function that it starts: None for its default.
+
+        Not for the first one that mp.spawn gives, which is the number of a process.
+        """
         own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-        calls = [
-            place for spawn in SPAWNS for place in self.program.calls_of.get(spawn, ()) if place[1] not in self.dead
-        ]
-        if len(calls) != 1 or name not in own[1:]:
+        calls = [place for starts in (*SPAWNS, *PROCESSES) for place in self.program.calls_of.get(starts, ())]
+        calls = [place for place in calls if place[1] not in self.dead]
+        if len(calls) != 1 or name not in own:
             return None
         home, call = calls[0]
-        started = argument(call, "fn", 0)
-        is_this = started is not None and self.program.name_of(started, home) == f"{module.name}.{function.name}"
-        given = _elements(argument(call, "args", 1)) if is_this else []
-        return (home, given[own.index(name) - 1]) if len(given) >= own.index(name) else None
+        is_process = self.program.name_of(call.func, home) in PROCESSES
+        started = argument(call, "target", 1) if is_process else argument(call, "fn", 0)
+        if started is None or self.program.name_of(started, home) != f"{module.name}.{function.name}":
+            return None
+        given = argument(call, "args", 3 if is_process else 1)
+        place = own.index(name) if is_process else own.index(name) - 1
+        if place < 0 or (given is not None and not isinstance(given, (ast.Tuple, ast.List))):
+            return None
+        items = given.elts if given is not None else []
+        return (home, items[place]) if place < len(items) else (module, _default_of(function, name))
 
     def _parameter(self, name: str, function: Function, module: Module) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
@@ -485,7 +508,3 @@ def _binds(scope: ast.AST, name: str) -> bool:
         for generator in getattr(scope, "generators", ())
         for one in ast.walk(generator.target)
     )
-
-
-def _elements(node: ast.AST | None) -> list[ast.expr]:
-    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else []

@@ -86,7 +86,10 @@ def is_executed(node: ast.AST, scope: ast.AST, module: Module, truth: Truth) -> 
             case ast.For() | ast.AsyncFor() | ast.While():
                 runs = None if inner in (*above.body, *above.orelse) else runs
             case ast.Try():
-                runs = runs if inner in above.finalbody or _cannot_go_on(above) else None
+                works = True if inner in above.finalbody or _cannot_go_on(above) else truth(above, module)
+                if works is not None and inner not in above.finalbody and works is (inner in above.handlers):
+                    return False
+                runs = None if works is None else runs
             case ast.Match() | ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 runs = None
         inner = above
@@ -149,18 +152,10 @@ def _leaves(node: ast.stmt, module: Module, truth: Truth) -> bool:
         case ast.Expr(value=ast.Call(func=function)):
             return spelled(function) in EXITS
         case ast.If():
-            taken = truth(node.test, module) if _may_leave(node) else None
+            taken = truth(node.test, module) if node in module.leaving else None
             body = node.body if taken else node.orelse
             return taken is not None and any(_leaves(one, module, truth) for one in body)
     return False
-
-
-def _may_leave(node: ast.If) -> bool:
-    return any(
-        isinstance(one, (ast.Return, ast.Raise, ast.Break, ast.Continue))
-        or (isinstance(one, ast.Call) and spelled(one.func) in EXITS)
-        for one in ast.walk(node)
-    )
 
 
 def _cannot_go_on(node: ast.Try) -> bool:

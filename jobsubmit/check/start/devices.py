@@ -479,6 +479,9 @@ def _numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
 
 def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
     """Return whether an expression is the rank among the processes of all nodes."""
+    value = code.values.of(node, module)
+    if isinstance(value, Several) and value == code.facts.rank:
+        return True
     if isinstance(node, ast.Subscript) and code.program.name_of(node.value, module) == "os.environ":
         return bool(code.values.of(node.slice, module) == contract.RANK)
     if isinstance(node, ast.Call):

@@ -158,6 +158,93 @@ for x in DataLoader(Lines(), batch_size=8):
     model(x.cuda()).mean().backward()
 """
 
+FIRST = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Trainer:
+    def __init__(self, net):
+        self.net, self.rank = net, int(os.environ["RANK"])
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        {condition}
+            self._load_state()
+        self.model = DDP(net)
+        self.model(torch.rand(4, 4)).mean().backward()
+    def _load_state(self):
+        state = torch.load("/shared/last.pt")
+        self.optimizer.load_state_dict(state["optimizer"])
+dist.init_process_group("gloo")
+Trainer(torch.nn.Linear(4, 1))
+"""
+
+TOWERS = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(torch.nn.Module):
+    def encode(self, x):
+        return x
+def train(model):
+    {body}.mean().backward()
+@torch.no_grad()
+def evaluate(model):
+    model(torch.rand(4, 4))
+def main():
+    dist.init_process_group("gloo")
+    model = DDP(Net())
+    train(model)
+    evaluate(model.module)
+main()
+"""
+
+SCALER = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Scaler:
+    def __call__(self, loss, optimizer):
+        torch.amp.GradScaler().scale(loss).backward()
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+scaler = Scaler()
+loss = model(torch.rand(4, 4)).mean()
+scaled = loss / {by}
+scaler(scaled, None)
+"""
+
+CACHE = """
+import argparse, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+parser = argparse.ArgumentParser()
+parser.add_argument("--cache", default="{folder}/spectra.pt")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+if dist.get_rank() == 0:
+    torch.save(torch.rand(4), args.cache)
+dist.barrier()
+data = torch.load(args.cache)
+"""
+
+DEVICE = """
+import os, torch, torch.distributed as dist
+try:
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl")
+except KeyError:
+    rank, local_rank = 0, 0
+    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:12584", rank=0, world_size=1)
+def main():
+    torch.cuda.set_device({number})
+main()
+"""
+
+STARTED = """
+import torch.distributed as dist, torch.multiprocessing as mp
+def worker(number, size, backend="nccl"):
+    dist.init_process_group(backend, init_method="env://", rank=number, world_size=size)
+if __name__ == "__main__":
+    for number in range(2):
+        mp.Process(target=worker, args=(number, 2{more})).start()
+"""
+
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "optimizer-too-early",
@@ -194,6 +281,36 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         STREAM.format(part="dist.get_rank() + info.id :: dist.get_world_size() * info.num_workers"),
         FLAVOR,
     ),
+    (
+        "loaded-by-one",
+        FIRST.format(condition='if self.rank == 0 and os.path.exists("/shared/last.pt"):'),
+        FIRST.format(condition='if os.path.exists("/shared/last.pt"):'),
+        {},
+    ),
+    (
+        "bypassed",
+        TOWERS.format(body="model.module.encode(torch.rand(4, 4))"),
+        TOWERS.format(body="model(torch.rand(4, 4))"),
+        {},
+    ),
+    ("divided-again", SCALER.format(by="dist.get_world_size()"), SCALER.format(by="4"), {}),
+    ("staged-by-one", CACHE.format(folder="/tmp"), CACHE.format(folder="/shared"), {"backend": SLURM}),
+    ("rank-as-device", DEVICE.format(number="rank"), DEVICE.format(number="local_rank"), {"backend": SLURM}),
+    (
+        "nccl-on-cpu",
+        STARTED.format(more=""),
+        STARTED.format(more=", 'gloo'"),
+        {"mode": "spawn", "resources": {"nodes": 1}},
+    ),
+    (
+        "unused-parameters",
+        LAYERS.format(drop="0.1", flag="").replace(
+            "            if not self.training or random.random() > self.drop:\n                x = layer(x)\n",
+            "            if random.random() < self.drop:\n                continue\n            x = layer(x)\n",
+        ),
+        LAYERS.format(drop="0.0", flag=""),
+        {},
+    ),
 ]
 
 
@@ -209,6 +326,12 @@ def test_layers_outside_of_the_wrapper_may_be_scaled(tmp_path: Path) -> None:
     tables, net = GRADIENTS.split("class Net")
     text = tables + "class Net" + net.replace("p.grad.div_(dist.get_world_size())", "print(p.grad)")
     assert "divided-again" not in found(tmp_path, text.format(wrapped="net", scaled="tables"))
+
+
+def test_a_stream_may_be_divided_by_what_it_uses(tmp_path: Path) -> None:
+    own = STREAM.format(part="info.id :: info.num_workers").replace("self.files[", "Shards()[")
+    shards = "class Shards:\n    def __getitem__(self, part):\n        return self.files[dist.get_rank() :: 2][part]\n"
+    assert "no-sampler" not in found(tmp_path, own.replace("class Lines", f"{shards}class Lines"), **FLAVOR)
 
 
 def test_the_hint_for_an_address_fits_the_mode(tmp_path: Path) -> None:
