@@ -35,8 +35,11 @@ def is_line(text: str) -> bool:
 def row_of(lines: Iterable[str]) -> Row | None:
     """Return what a whole box says; None without a counter and a result: then it may be about anything."""
     row = Row(None, None, None, None, {})
+    room = ""
     for name, value in (_parts(line) for line in lines):
         plain = words.plain_name(name)
+        if name.endswith("/") and not value:
+            room = words.validation_word(plain)
         if not plain or not _NUMBER.fullmatch(value):
             continue
         if words.is_epoch(name):
@@ -44,7 +47,7 @@ def row_of(lines: Iterable[str]) -> Row | None:
         elif words.is_step(name):
             row = row._replace(step=max(row.step or 0, value_of(value)), is_counted=True)
         elif not NO_FIGURE.fullmatch(plain) and not words.is_setting(plain):
-            row.figures[plain] = value_of(value)
+            row.figures[f"{room}_{plain}" if room else plain] = value_of(value)
     return row if row.is_counted and any(map(words.is_result, row.figures)) else None
 
 

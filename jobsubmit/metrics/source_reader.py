@@ -64,6 +64,7 @@ class SourceReader:
         self.columns: tuple[str, ...] = ()  # of the table whose rows are printed now
         self.lines = 0
         self.headline: tuple[int, float | None, float | None] | None = None  # its line, step and epoch
+        self.epoch_of_headline: float | None = None  # of `Epoch 3/10`: lines that count steps are of this epoch
         self.bar_total: int | None = None
         self.pace = Pace()
 
@@ -88,12 +89,7 @@ class SourceReader:
         """Take a line; return what is certain now."""
         if plan.is_about_something_else:
             return ()
-        step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
-        if self.headline is not None and plan.step is None and plan.epoch is None:
-            step, epoch = self._of_headline(plan)
-        if step is not None:
-            step *= plan.step_unit
-        step = step if step is None or step.is_integer() else None  # `update: 4.53` is the time of one
+        step, epoch = self._counters(plan, numbers)
         if plan.is_batch and step is not None:
             self._compare_batches(step, _counter(plan.steps, numbers))
             if self.is_epoch_first:
@@ -106,10 +102,7 @@ class SourceReader:
             readings = self._new_readings(plan, numbers, time, step, epoch, has_counter)
             self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
             self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
-        if plan.is_headline_of_block and not plan.is_bar:
-            self.headline = (self.lines, step, epoch)
-        elif not plan.is_indented and not plan.is_cell and not plan.is_bar:
-            self.headline = None
+        self._remember_headline(plan, step, epoch)
         if not plan.is_validation:
             if readings or plan.is_headline:
                 self._advance(plan, numbers, time, step, epoch)
@@ -117,6 +110,25 @@ class SourceReader:
                 self.is_training = True
                 readings = [*self._held_before(readings), *readings]
         return self._published(readings)
+
+    def _counters(self, plan: LinePlan, numbers: Sequence[float]) -> tuple[float | None, float | None]:
+        """Return the step and the epoch of a line: its own, or those of the headline that it belongs to."""
+        step, epoch = _counter(plan.step, numbers), _counter(plan.epoch, numbers)
+        if self.headline is not None and plan.step is None and plan.epoch is None:
+            step, epoch = self._of_headline(plan)
+        elif step is not None and epoch is None:
+            epoch = self.epoch_of_headline
+        if step is not None:
+            step *= plan.step_unit
+        return step if step is None or step.is_integer() else None, epoch  # `update: 4.53` is the time of one
+
+    def _remember_headline(self, plan: LinePlan, step: float | None, epoch: float | None) -> None:
+        if plan.epoch is not None:
+            self.epoch_of_headline = epoch if plan.is_headline_of_block and step is None else None
+        if plan.is_headline_of_block and not plan.is_bar:
+            self.headline = (self.lines, step, epoch)
+        elif not plan.is_indented and not plan.is_cell and not plan.is_bar:
+            self.headline = None
 
     def _of_headline(self, plan: LinePlan) -> tuple[float | None, float | None]:
         """Return the step and epoch of the headline that a line belongs to: the next line, and indented ones."""

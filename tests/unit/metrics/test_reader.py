@@ -13,6 +13,7 @@ from jobsubmit.metrics.model import Point
 from jobsubmit.metrics.reader import MetricsReader
 
 RANK = (0, 0)
+RULE = "-" * 30
 
 
 def read(*lines: str) -> Metrics:
@@ -167,7 +168,19 @@ def test_a_chinese_unit_is_no_part_of_the_next_name() -> None:
     assert set(values(read(line.format(1), line.format(2)))) == {"总损失", "每步耗时", "显存占用"}
 
 
-@pytest.mark.parametrize("line", ["tokens per step: 98,304", "images_per_gpu = 16"])
+def test_the_steps_below_a_headline_are_of_its_epoch() -> None:
+    lines = ["Epoch {}/5", "1/40 - loss: {}.5", "20/40 - loss: {}.25"]
+    metrics = read(*(line.format(n) for n in (1, 2) for line in lines))
+    assert [(point.epoch, point.step) for point in metrics.series()[0].points] == [(1, 1), (1, 20), (2, 1), (2, 20)]
+
+
+def test_a_room_of_a_box_is_before_its_names() -> None:
+    box = [RULE, "| eval/ |     |", "|   mean_reward | {}1 |", "| time/ |   |", "|   total_timesteps | {}0 |", RULE]
+    metrics = read(*(line.format(n, n) for n in (1, 2) for line in box))
+    assert values(metrics) == {"eval_mean_reward": [11, 21]}
+
+
+@pytest.mark.parametrize("line", ["tokens per step: 98,304", "images_per_gpu = 16", "setting loss scale to: 64.0"])
 def test_what_a_step_takes_is_a_setting(line: str) -> None:
     assert list(values(read("step 1 loss 2", "step 2 loss 1", line, line, line))) == ["loss"]
 
