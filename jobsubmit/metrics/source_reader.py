@@ -280,6 +280,8 @@ class SourceReader:
 
     def take_row(self, row: Row, time: float) -> Sequence[Reading]:
         """Take a row of a table; without a column that counts it is about validation."""
+        if not row.is_counted and self.progress is not None:
+            row = row._replace(epoch=self.progress.epoch)
         readings = [
             Reading(self.source, name, Point(time, row.epoch, _whole(row.step), value))
             for name, value in row.figures.items()

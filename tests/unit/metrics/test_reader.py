@@ -114,6 +114,17 @@ def test_a_table_of_results_leaves_the_step_as_it_is() -> None:
     assert (progress.epoch, progress.step) == (1.0, 200)
 
 
+def test_a_row_of_results_is_of_the_epoch_above() -> None:
+    lines = ["   Epoch    GPU_mem   box_loss   cls_loss", "    {}/5      2G     {}.5     {}.25"]
+    lines += [
+        "   Class     Images  Instances          P          R      mAP50",
+        "    all   128    929    0.{}    0.5    0.5",
+    ]
+    metrics = read(*(line.format(n, n, n) for n in (1, 2) for line in lines))
+    (series,) = [one for one in metrics.series() if one.name == "p"]
+    assert [(point.epoch, point.step) for point in series.points] == [(1, None), (2, None)]
+
+
 def test_a_fold_is_no_epoch() -> None:
     metrics = read(
         "fold 1/5  epoch 24/25  train_rmse=1.5",
