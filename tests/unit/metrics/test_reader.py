@@ -115,10 +115,11 @@ def test_a_table_of_results_leaves_the_step_as_it_is() -> None:
 
 
 def test_a_row_of_results_is_of_the_epoch_above() -> None:
-    lines = ["   Epoch    GPU_mem   box_loss   cls_loss", "    {}/5      2G     {}.5     {}.25"]
-    lines += [
-        "   Class     Images  Instances          P          R      mAP50",
-        "    all   128    929    0.{}    0.5    0.5",
+    lines = [
+        "   Epoch    GPU_mem   box_loss   cls_loss",
+        "    {}/5      2G     {}.5     {}.25",
+        "   Class     Images  Instances       P       R   mAP50   mAP50-95",
+        "    all   128    929    0.{}    0.5    0.5    0.3",
     ]
     metrics = read(*(line.format(n, n, n) for n in (1, 2) for line in lines))
     (series,) = [one for one in metrics.series() if one.name == "p"]
