@@ -41,7 +41,7 @@ def schema(
 
         out.document(json_schema())
         return
-    from jobsubmit.cli.documents import DOCUMENTS, document_schema
+    from jobsubmit.cli.documents.schemas import DOCUMENTS, document_schema
 
     name = ALIASES.get(wanted[-1], wanted[-1])
     if name not in DOCUMENTS:

@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from jobsubmit.cli import main
 from jobsubmit.cli.commands import ALIASES
 from jobsubmit.cli.console import out
-from jobsubmit.cli.documents import A_DOCUMENT_PER_LINE, DOCUMENTS, ErrorDocument
+from jobsubmit.cli.documents.base import ErrorDocument
+from jobsubmit.cli.documents.schemas import A_DOCUMENT_PER_LINE, DOCUMENTS
 
 JOBSUBMIT = (sys.executable, "-m", "jobsubmit")
 

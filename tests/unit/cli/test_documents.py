@@ -10,7 +10,7 @@ import pytest
 from command import Command
 
 from jobsubmit.cli.commands import ALIASES, COMMANDS
-from jobsubmit.cli.documents import DOCUMENTS
+from jobsubmit.cli.documents.schemas import DOCUMENTS
 from jobsubmit.common.resources import FOR_ASSISTANTS
 from jobsubmit.errors import EXIT_CODES
 
