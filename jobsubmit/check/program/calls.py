@@ -205,6 +205,14 @@ def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | 
     return argument(call, parameter, names.index(parameter) if parameter in names else None)
 
 
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """Return the default of a parameter, if it has one."""
+    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    defaults: dict[str, ast.expr | None] = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
+    only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return (defaults | {arg.arg: value for arg, value in only}).get(name)
+
+
 def hides_arguments(call: ast.Call) -> bool:
     """Return whether a call has `*args` or `**kwargs`: then any argument may be given."""
     return any(isinstance(item, ast.Starred) for item in call.args) or any(k.arg is None for k in call.keywords)

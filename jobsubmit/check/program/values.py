@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, given_for, hides_arguments
+from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
 from jobsubmit.check.program.objects import class_around, field_of
@@ -273,7 +273,7 @@ class Values:
         for name in parameters(function) - {"self", "cls"}:
             expression = given_for(call, function, name)
             is_given = expression is not None
-            value = self.of(expression if is_given else _default_of(function, name), module if is_given else home)
+            value = self.of(expression if is_given else default_of(function, name), module if is_given else home)
             given[function, name] = value
         joins = any(
             isinstance(one, ast.Call) and self.program.name_of(one.func, home) == _GROUP for one in ast.walk(function)
@@ -399,7 +399,7 @@ class Values:
         if place < 0 or (given is not None and not isinstance(given, (ast.Tuple, ast.List))):
             return None
         items = given.elts if given is not None else []
-        return (home, items[place]) if place < len(items) else (module, _default_of(function, name))
+        return (home, items[place]) if place < len(items) else (module, default_of(function, name))
 
     def _parameter(self, name: str, function: Function, module: Module) -> Any:
         """Return the value of a parameter of a function that is called in one place only."""
@@ -414,7 +414,7 @@ class Values:
             return UNKNOWN
         home, call = calls[0]
         given = given_for(call, function, name)
-        return self.of(given, home) if given is not None else self.of(_default_of(function, name), module)
+        return self.of(given, home) if given is not None else self.of(default_of(function, name), module)
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
         if node.attr == "requires_grad":
@@ -489,14 +489,6 @@ def _is_own_method(node: ast.expr) -> bool:
 
 def _is_after(node: ast.AST, place: ast.AST) -> bool:
     return getattr(node, "lineno", 0) > getattr(place, "lineno", 0)
-
-
-def _default_of(function: Function, name: str) -> ast.expr | None:
-    """Return the default of a parameter."""
-    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    defaults: dict[str, ast.expr | None] = dict(zip(own[::-1], function.args.defaults[::-1], strict=False))
-    only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return (defaults | {arg.arg: value for arg, value in only}).get(name)
 
 
 def _binds(scope: ast.AST, name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_ddp
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, returned_values
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import parameters
@@ -538,10 +538,7 @@ def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if name.id not in parameters(scope):
                 continue
-            calls = code.program.calls_of.get(f"{module.name}.{scope.name}", ())
-            own = [arg.arg for arg in (*scope.args.posonlyargs, *scope.args.args)]
-            if len(calls) != 1 or name.id not in own:
-                return None
-            value = argument(calls[0][1], name.id, own.index(name.id))
+            calls = code.program.calls_of.get(module.called_as(scope), ())
+            value = given_for(calls[0][1], scope, name.id) if len(calls) == 1 else None
             return (calls[0][0], value) if value is not None else None
     return None

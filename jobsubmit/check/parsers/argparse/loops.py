@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.values import Values
@@ -166,12 +167,8 @@ def _pairs_of_parameter(
     values: Values, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module, depth: int
 ) -> list[Pair] | None:
     """Return what a parameter holds in all calls of its function together."""
-    own = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
     calls = values.program.calls_of.get(f"{module.name}.{function.name}", ())
-    given: list[list[Pair] | None] = []
-    for home, call in calls:
-        by_name = {**dict(zip(own, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-        given.append(_pairs(values, by_name.get(name), home, depth + 1))
+    given = [_pairs(values, given_for(call, function, name), home, depth + 1) for home, call in calls]
     return _joined(given) if calls else None
 
 

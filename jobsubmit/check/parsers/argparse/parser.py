@@ -12,7 +12,7 @@ from jobsubmit.check.parsers.argparse.namespaces import namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
-from jobsubmit.check.program.calls import given_for, hides_arguments
+from jobsubmit.check.program.calls import default_of, given_for, hides_arguments
 from jobsubmit.check.program.modules import Function, Module, Program
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
@@ -98,19 +98,12 @@ def _given(search: Search, function: Function, parameter: str, module: Module) -
         for where, call in search.program.calls_of.get(f"{module.name}.{function.name}", ())
         if search.reached.of(call, where)
     ]
-    default = _defaults(function).get(parameter, function)
+    default = default_of(function, parameter) or function
     for where, call in calls:
         given = given_for(call, function, parameter)
         yield (where, call) if hides_arguments(call) else (where, given) if given is not None else (module, default)
     if not calls:
         yield module, default
-
-
-def _defaults(function: Function) -> dict[str, ast.expr]:
-    own = [*function.args.posonlyargs, *function.args.args]
-    found = dict(zip([one.arg for one in own][::-1], function.args.defaults[::-1], strict=False))
-    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return found | {one.arg: default for one, default in named if default is not None}
 
 
 def _is_left_over(name: ast.Name, module: Module) -> bool:
