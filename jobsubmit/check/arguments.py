@@ -48,7 +48,7 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mo
         yield Finding("unknown", "arguments", gap.where, f"not all accepted arguments are known: {gap.why}")
     if line.kind == "none":
         yield from _unread(words, boot_file)
-    if line.kind not in ("none", "unknown"):
+    if line.kind not in ("none", "unknown", "hydra"):
         yield from _of_commands(line, words, mode) if line.commands else _of_line(line, words, mode)
 
 

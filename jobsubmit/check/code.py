@@ -12,6 +12,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.parsers.accepted import CommandLine, Option
 from jobsubmit.check.parsers.find import find_command_line
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument
+from jobsubmit.check.program.hydra import compose
 from jobsubmit.check.program.modules import Module, Program, imported_names
 from jobsubmit.check.program.reach import Reached, explore
 from jobsubmit.check.program.values import Facts, Values
@@ -203,7 +204,7 @@ class Code:
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     """Analyze a program twice: first without the values of its arguments, then with them."""
-    blank = Values(program, facts)
+    blank = Values(program, facts, composed=compose(program, facts.argv))
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}

@@ -37,6 +37,7 @@ from jobsubmit.check.models.state import check_wrapped_state
 from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
+from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.values import Facts
@@ -104,6 +105,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
+        ("overrides", lambda: check_overrides(code(), words)),
         ("frameworks", lambda: check_frameworks(code(), read)),
         ("pickled", lambda: check_pickled(code(), job.torch_version)),
         ("recovery", lambda: check_recovery(code(), job)),

@@ -43,6 +43,9 @@ def find_command_line(program: Program, reached: Reached, values: Values) -> Com
     )
     if found is not None:
         return found
+    if values.composed is not None:
+        why = "the configuration of Hydra is not only in files of the code"
+        return CommandLine("hydra", gaps=() if values.composed.is_complete else (Gap(program.boot.path, why),))
     for package, why in _READERS.items():
         if program.imports(package):
             return CommandLine("unknown", gaps=(Gap(program.boot.path, why),))

@@ -31,15 +31,29 @@ class OpenFile(NamedTuple):
 
 def read_configuration(program: Program, file: Any, form: str) -> Any:
     """Return what a configuration file of the code says, a mapping as a rule; UNKNOWN where it cannot be read."""
-    path = posixpath.normpath(file.path if isinstance(file, OpenFile) else str(file))
-    source = program.configurations.get(path)
-    if source is None:
-        return UNKNOWN
+    text = read_text(program, file.path if isinstance(file, OpenFile) else str(file))
     try:
-        with Path(source).open("rb") as stream:
+        return _parse(text, form) if text else UNKNOWN
+    except (ValueError, RecursionError):
+        return UNKNOWN
+
+
+def read_text(program: Program, path: str) -> str:
+    """Return the text of a configuration file of the code; empty if there is none, or if it is too long."""
+    source = program.configurations.get(posixpath.normpath(path))
+    try:
+        with Path(source or "").open("rb") as stream:
             data = stream.read(_LARGEST + 1)
-        return UNKNOWN if len(data) > _LARGEST else _parse(data.decode(), form)
-    except (OSError, ValueError, RecursionError, ImportError):
+        return data.decode() if len(data) <= _LARGEST else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of one YAML text; UNKNOWN for one that is none, or that is computed later."""
+    try:
+        return UNKNOWN if "${" in text else _parse(text, "yaml")
+    except (ValueError, RecursionError):
         return UNKNOWN
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
+from jobsubmit.check.program.hydra import MISSING, Composed
 from jobsubmit.check.program.library_calls import value_of_call
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
 from jobsubmit.check.program.objects import class_around, field_of
@@ -69,7 +70,7 @@ class Values:
 
     `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached. `given` are the values
     of the parameters of functions that are being evaluated, and `has_group` says that these have a process group.
-    `opened` are the expressions whose values are being found.
+    `opened` are the expressions whose values are being found. `composed` is Hydra's configuration, if there is one.
     """
 
     program: Program
@@ -80,6 +81,7 @@ class Values:
     dead: frozenset[ast.Call] = frozenset()
     given: Mapping[tuple[Function, str], Any] = field(default_factory=dict)
     has_group: bool = False
+    composed: Composed | None = None
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -402,7 +404,9 @@ class Values:
         return (home, items[place]) if place < len(items) else (module, default_of(function, name))
 
     def _parameter(self, name: str, function: Function, module: Module) -> Any:
-        """Return the value of a parameter of a function that is called in one place only."""
+        """Return the value of a parameter of a function that is called in one place only, or by Hydra."""
+        if self.composed is not None and self.composed.function is function:
+            return self.composed.values if self.composed.is_complete else UNKNOWN
         owner = module.parents.get(function)
         is_maker = function.name == "__init__" and getattr(owner, "name", "") not in self.program.inherited
         calls = self.program.calls_of.get(module.called_as(function), ())
@@ -430,7 +434,8 @@ class Values:
         if isinstance(owner, PurePosixPath):
             return {"parent": owner.parent, "name": owner.name, "stem": owner.stem}.get(node.attr, UNKNOWN)
         if isinstance(owner, dict):
-            return owner.get(node.attr, UNKNOWN)
+            value = owner.get(node.attr, UNKNOWN)
+            return UNKNOWN if value == MISSING else value
         value = self._at_top(name)
         return self._field(node, module) if value is UNKNOWN else value
 

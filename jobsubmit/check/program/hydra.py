@@ -1,0 +1,211 @@
+"""The configuration that Hydra composes for a program: its files, the options of their groups, and the overrides.
+
+Source: Hydra 1.3, "The Defaults List" and "Basic Override syntax".
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from jobsubmit.check.program.configuration import parse_value, read_configuration, read_text
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
+from jobsubmit.check.program.operations import UNKNOWN
+
+_MAIN = "hydra.main"
+_OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w@/.-]+?)(?:=(.*))?", re.DOTALL)
+_PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+_CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.*))?")
+MISSING = "???"
+_DEEPEST = 8
+FLAGS = re.compile(r"--(?:config-(?:name|path|dir)|multirun|cfg|(?:hydra-)?help|info|resolve|package|run|version)\b")
+_OTHER_SOURCES = ("--config-path", "--config-dir", "-cp", "-cd", "--multirun", "-m")
+
+
+class Override(NamedTuple):
+    """A word `optim.lr=0.1`: what stands before the name (`+` adds it), the name, and the text of the value."""
+
+    sign: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The configuration that a function gets; `is_complete` unless something of it is unknown.
+
+    `refused` are overrides of what it lacks; `missing` are values that must be given, and are not.
+    """
+
+    function: Function
+    values: dict[str, Any]
+    is_complete: bool
+    refused: tuple[Override, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def main_function(program: Program) -> tuple[Module, Function, ast.Call] | None:
+    """Return the function that Hydra calls with the configuration, and its decorator."""
+    for module, function in program.of(*FUNCTIONS):
+        for decorator in function.decorator_list:
+            if isinstance(decorator, ast.Call) and program.name_of(decorator.func, module) == _MAIN:
+                return module, function, decorator
+    return None
+
+
+def compose(program: Program, words: Sequence[str]) -> Composed | None:
+    """Return the configuration of a program for the words of its command line; None if it has none of Hydra's."""
+    found = main_function(program)
+    if found is None:
+        return None
+    module, function, decorator = found
+    given = {keyword.arg: keyword.value for keyword in decorator.keywords}
+    for name, value in zip(("config_path", "config_name"), decorator.args, strict=False):
+        given.setdefault(name, value)
+    path, file = _text(given.get("config_path")), _chosen_name(words) or _text(given.get("config_name"))
+    if path is None or not file or _has_other_sources(program, words):
+        return Composed(function, {}, is_complete=False)
+    folder = posixpath.normpath(posixpath.join(posixpath.dirname(module.path), path))
+    composer = _Composer(program, folder, list(_overrides(words)))
+    composer.add(file.removesuffix(".yaml"), "", 0)
+    composer.apply()
+    missing = tuple(_missing(composer.values))
+    return Composed(function, composer.values, composer.is_complete, tuple(composer.refused), missing)
+
+
+def _text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _chosen_name(words: Sequence[str]) -> str:
+    for index, word in enumerate(words):
+        if found := _CONFIG_NAME.fullmatch(word):
+            return found[1] or "".join(words[index + 1 : index + 2])
+    return ""
+
+
+def _has_other_sources(program: Program, words: Sequence[str]) -> bool:
+    """Return whether configurations may come from elsewhere: classes, other folders, several runs."""
+    is_elsewhere = any(word.startswith(_OTHER_SOURCES) for word in words)
+    return is_elsewhere or any("ConfigStore" in module.names for module in program.modules.values())
+
+
+def _overrides(words: Sequence[str]) -> Iterator[Override]:
+    for word in words:
+        found = _OVERRIDE.fullmatch(word)
+        if found is not None and not word.startswith("-") and (found[3] is not None or found[1] == "~"):
+            yield Override(found[1] or "", found[2], found[3] or "")
+
+
+@dataclass
+class _Composer:
+    program: Program
+    folder: str
+    overrides: list[Override]
+    values: dict[str, Any] = field(default_factory=dict)
+    is_complete: bool = True
+    refused: list[Override] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+    def add(self, name: str, group: str, depth: int) -> None:
+        """Merge a file of a group, and those that its defaults name."""
+        file = posixpath.normpath(posixpath.join(self.folder, group, f"{name}.yaml"))
+        read = read_configuration(self.program, file, "yaml")
+        if not isinstance(read, dict) or depth > _DEEPEST:
+            self.is_complete = self.is_complete and read is None
+            return
+        package = _PACKAGE.search(read_text(self.program, file))
+        place = group if package is None else package[1].replace("_global_", "").replace("_group_", group)
+        own = {key: value for key, value in read.items() if key != "defaults"}
+        defaults = read.get("defaults") or []
+        if not isinstance(defaults, list) or "searchpath" in str(own.get("hydra")):
+            self.is_complete = False
+            return
+        if "_self_" not in defaults:
+            self._merge(own, place)
+        for entry in defaults:
+            if entry == "_self_":
+                self._merge(own, place)
+            else:
+                self._add_default(entry, group, depth)
+
+    def _add_default(self, entry: Any, group: str, depth: int) -> None:
+        if isinstance(entry, str):
+            self.add(entry, group, depth + 1)
+            return
+        for key, option in entry.items() if isinstance(entry, dict) else ():
+            name = str(key).removeprefix("optional ").strip()
+            may_lack = str(key).startswith("optional ")
+            if name.startswith(("override ", "hydra/")) or "@" in name:
+                self.is_complete = self.is_complete and "@" not in name
+                continue
+            inner = name.strip("/") if name.startswith("/") else posixpath.join(group, name)
+            chosen = next((one.text for one in self.overrides if one.name == inner), option)
+            self.used.add(inner)
+            for each in chosen if isinstance(chosen, list) else [chosen]:
+                file = posixpath.normpath(posixpath.join(self.folder, inner, f"{each}.yaml"))
+                if each not in (None, "null") and not (may_lack and file not in self.program.configurations):
+                    self.add(str(each), inner, depth + 1)
+
+    def _merge(self, own: Mapping[str, Any], place: str) -> None:
+        target = self.values
+        for part in filter(None, re.split("[./]", place)):
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                self.is_complete = False
+                return
+        _update(target, own)
+
+    def apply(self) -> None:
+        """Apply the overrides of single values."""
+        for one in self.overrides:
+            is_group = one.name in self.used or "/" in one.name or "@" in one.name or self._is_folder(one.name)
+            if one.name.split(".")[0] == "hydra" or one.name in self.used:
+                continue
+            if is_group or one.sign == "~":
+                self.is_complete = False
+                continue
+            *above, last = one.name.split(".")
+            target: Any = self.values
+            for part in above:
+                target = target.get(part) if isinstance(target, dict) else None
+            if isinstance(target, dict) and (last in target or one.sign):
+                target[last] = parse_value(one.text)
+            elif not one.sign:
+                self.refused.append(one)
+            else:
+                self.is_complete = False
+
+    def _is_folder(self, group: str) -> bool:
+        start = posixpath.join(self.folder, group) + "/"
+        return any(path.startswith(start) for path in self.program.configurations)
+
+
+def _update(target: dict[str, Any], own: Mapping[str, Any]) -> None:
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _update(target[key], value)
+        else:
+            target[key] = _known(value)
+
+
+def _known(value: Any) -> Any:
+    """Return a value in which what Hydra computes later is not known."""
+    if isinstance(value, dict):
+        return {key: _known(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_known(inner) for inner in value]
+    return UNKNOWN if isinstance(value, str) and "${" in value else value
+
+
+def _missing(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the names of the values that must be given, and are not."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _missing(value, f"{above}{key}.")
+        elif value == MISSING:
+            yield f"{above}{key}"
