@@ -47,7 +47,9 @@ def _nearby(bundle: Bundle, field: str, path: str) -> str:
     same_name = [file.path for file in bundle.files if file.path.rpartition("/")[2] == name]
     alike = [file.path for file in bundle.files if file.path.endswith(f".{ending}") and "/" not in file.path]
     candidates = same_name or alike
-    return f"set {field} to a path relative to code_dir, such as {', '.join(candidates[:5])}" if candidates else ""
+    shown = ", ".join(candidates[:5])
+    text = f"set {field} (with `run`, the file in the command) to a path relative to code_dir, such as {shown}"
+    return text if candidates else ""
 
 
 def _syntax(file: BundleFile, *, is_this_python: bool) -> Iterator[Finding]:

@@ -103,8 +103,8 @@ def check_packages(
     for top in sorted(find_missing(places)) if places else ():
         if not search.is_in_file(requirements, top):
             hint = (
-                "name its package in a `requirements` file, which each node installs, or install it for that Python; a "
-                "package may have another name than its module (cv2: opencv-python)"
+                "put a module of your own into code_dir; name a package in a `requirements` file, which each node "
+                "installs, or install it for that Python (it may have another name than its module: opencv-python)"
             )
             yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
 

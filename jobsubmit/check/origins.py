@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values
+from jobsubmit.check.program.objects import is_property
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 8
@@ -44,7 +45,7 @@ def beginning_of(code: Code, node: ast.AST | None, module: Module) -> str:
             source, end = text, "{"
         case ast.Call(args=[first, *_]) if code.program.name_of(node.func, module) in _KEEP_BEGINNING:
             source = first
-        case ast.Name():
+        case ast.Name() if not code.program.is_dynamic or module.function_of(node) is not None:
             source = code.values.assigned(node, module)
     found = beginning_of(code, source, module) if source is not None else ""
     return found.partition(end)[0] if end else found
@@ -108,6 +109,9 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
             if (value := _assigned_to(target, home)) is not None:
                 yield home, value
         yield from code.program.named_values.get(node.attr, ())
+        for home, _, method in code.program.methods.get(node.attr, ()):
+            if is_property(method):
+                yield from ((home, value) for value in returned_values(method))
     elif isinstance(node, ast.Name):
         yield from _sources_of_variable(code, node, module)
 

@@ -89,7 +89,13 @@ def create(
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(help="The command, as you would type it.", metavar="-- COMMAND...")],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            help="The command, as you would type it. Options of jobsubmit, such as --dry-run, stand before `--`.",
+            metavar="-- COMMAND...",
+        ),
+    ],
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Name of the job.", show_default="name of the program")
     ] = None,

@@ -28,7 +28,8 @@ def import_(
             document = read_document(stream.read(_LONGEST_IMPORT), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{file} cannot be read: {error}", "give a JSON or YAML file of ModelArts' own tools"
+            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}",
+            "give a JSON or YAML file of ModelArts' own tools",
         ) from error
     if not isinstance(document, dict):
         raise UsageError(f"{file}: does not describe a training job", "give a JSON object, or a YAML mapping")

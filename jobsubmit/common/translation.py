@@ -21,6 +21,8 @@ _JOINT = r"^ +| {2,}|(?<=`)(?:, | or | and )(?=`)|[:;,.?] | ?\(|\)(?:$| )|[:;,.?
 _WORDS_OF_JOINTS = {" or ": " 或 ", " and ": " 和 "}
 _CHINESE_JOINTS = {",": "\uff0c", ";": "\uff1b", ":": "\uff1a", "?": "\uff1f", "(": "\uff08"}
 _CHINESE, _SIGN = re.compile("[\u4e00-\u9fff]"), re.compile("[,;:?()\uff0c\uff1b\uff1a\uff1f\uff08\uff09]")
+# They begin a message; elsewhere they may be words of another program.
+_LABELS = re.compile(r"( *)(error|warning|hint|note|next|cannot tell|meaning|lost): ")
 _NUMBER = re.compile(r"[\d,]+(?= )")
 _PROSE = re.compile(r"(?<![\w'`/.-])[A-Za-z]{3,} [A-Za-z]{3,}(?![\w'`/.=-])")  # words that were not translated
 
@@ -91,6 +93,10 @@ class Catalogue:
 
     def translate(self, message: str) -> str | None:
         """Return the translation of a message, or of the parts that have one; None if nothing of it has."""
+        label = _LABELS.match(message)
+        if label and (word := self.exact.get(label[2])):
+            rest = message[label.end() :]
+            return f"{label[1]}{word}\uff1a{self.translate(rest) or rest}"
         found = self._read(message)
         return _with_matching_brackets(found.text) if found.letters else None
 
@@ -111,7 +117,7 @@ class Catalogue:
         return _Reading(0, value) if is_partial and _PROSE.search(found.text) else found
 
     def _from_templates(self, message: str) -> Iterator[_Reading]:
-        if message in self.exact:
+        if message in self.exact and not _is_label(message):
             yield _Reading(len(message), self.exact[message])
         if (number := _NUMBER.match(message)) and (text := self.counted.get(message[number.end() :])):
             yield _Reading(len(message), text.filled({text.names[0]: number[0]}))
@@ -136,12 +142,16 @@ class Catalogue:
             )
         for space in re.finditer(" ", message):
             tail_text = message[space.end() :]
-            if (words := self.exact.get(tail_text)) is None:
+            if (words := self.exact.get(tail_text)) is None or _is_label(tail_text):
                 continue
             head = self._read(message[: space.start()])
             if head.letters or " " not in head.text:
                 text = f"{head.text}{_joint(' ', head.text, words)}{words}"
                 yield _Reading(head.letters + len(tail_text), text, is_joined=True)
+
+
+def _is_label(text: str) -> bool:
+    return _LABELS.fullmatch(f"{text}: ") is not None
 
 
 def _takes_too_much(

@@ -19,6 +19,7 @@ _TORCH_MODULES = {
     "torch.distributed.launcher": "torchrun",
 }
 _PYTHON = re.compile(r"python[\d.]*")
+_TAKES = re.compile(r"(?:local +)?([A-Za-z_]\w*)=\"?\$\{?(\d)\}?\"?")
 _PREPARES = re.compile(
     r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
     r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
@@ -137,8 +138,19 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
         words_given = " ".join(content.split()).replace("\\", "\\\\")
         text = re.sub(rf'"?\$\{{{name}\[@\]\}}"?', words_given, text)
     parts = re.split(r"\n|;|&&", _ARRAY.sub("", text))
-    steps = [part.strip() for part in parts if part.strip() and not _PREPARES.match(part.strip())]
+    stripped = [part.strip() for part in parts if part.strip()]
+    steps = [part for part in stripped if _TAKES.fullmatch(part) or not _PREPARES.match(part)]
     if steps and arguments and _goes_to_code(steps[0], arguments[0]):
+        steps = steps[1:]
+    values = dict(enumerate(arguments))  # of $0, $1 …
+    variables: dict[str, str] = {}
+    while len(steps) > 1:
+        if steps[0] == "shift":
+            values = {0: values.get(0, ""), **{place - 1: word for place, word in values.items() if place > 1}}
+        elif (taken := _TAKES.fullmatch(steps[0])) and int(taken[2]) in values:
+            variables[taken[1]] = values[int(taken[2])]
+        else:
+            break
         steps = steps[1:]
     if len(steps) != 1 or re.search(r"[|&<>`]|\$\(", steps[0].replace("$((", "")):
         return []
@@ -146,9 +158,11 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
         words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), steps[0]))
     except ValueError:
         return []
+    rest = [word for place, word in sorted(values.items()) if place]
+    known = {f"${name}": word for name, word in (*variables.items(), *((str(n), word) for n, word in values.items()))}
     given: list[str] = []
     for word in words:
-        given += arguments[1:] if word == "$@" else [arguments[0]] if word == "$0" and arguments else [word]
+        given += rest if word == "$@" else [known.get(re.sub(r"[{}]", "", word), word)]
     return given
 
 

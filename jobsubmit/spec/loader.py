@@ -218,7 +218,11 @@ def _parse(model: type[ModelT], document: Document) -> tuple[ModelT | None, list
     try:
         return built(model).model_validate(document.values), problems
     except ValidationError as error:
-        for details in error.errors(include_url=False):
+        all_details = error.errors(include_url=False)
+        for details in all_details:
+            inner = (other["loc"] for other in all_details if len(other["loc"]) > len(details["loc"]))
+            if details["type"] == "too_short" and any(loc[: len(details["loc"])] == details["loc"] for loc in inner):
+                continue  # its entries are wrong, and were left out
             problem = _problem(model, details, document)
             if problem.field not in said:
                 problems.append(problem)
@@ -245,6 +249,8 @@ _EXAMPLES = {
     "store": "{uri: s3://bucket/jobs}",
     "resources": "{nodes: 2, nproc_per_node: 8}",
     "restarts": "{max: 3}",
+    "hosts": "[gpu1, gpu2]",
+    "secrets": "{WANDB_API_KEY: 'env:WANDB_API_KEY'}",
     "inputs": "[{name: data, uri: s3://bucket/data}]",
     "outputs": "[{name: out, uri: s3://bucket/out}]",
 }
@@ -255,7 +261,7 @@ def _sentence(details: ErrorDetails) -> str:
     mapping = f"must be a mapping, like `{example}`" if example else "must be a mapping of fields"
     context = details.get("ctx", {})
     sentences = {
-        "missing": "is required",
+        "missing": f"is required, like `{example}`" if example else "is required",
         "jobsubmit": str(context.get("text")),
         "int_type": "must be a whole number",
         "bool_type": "must be true or false",
@@ -266,7 +272,7 @@ def _sentence(details: ErrorDetails) -> str:
         "too_long": f"must have at most {context.get('max_length')} entries, and has {context.get('actual_length')}",
         "greater_than_equal": f"must be ≥ {context.get('ge')}",
         "literal_error": f"must be {context.get('expected')}".replace("'", "`"),
-        "dict_type": "must be a mapping of `name: value` lines",
+        "dict_type": f"must be a mapping, like `{example}`" if example else "must be a mapping of `name: value` lines",
         "model_type": mapping,
         "model_attributes_type": mapping,
         "tuple_type": f"must be a list, like `{example or '[a, b]'}`",

@@ -86,8 +86,15 @@ class Document:
         return self.source
 
 
+_SCRIPTS = (".py", ".sh")
+
+
 def read_document(file: Path, source: str, hint: str) -> Document:
     """Read a job or configuration file; raise SpecError if it does not contain a mapping."""
+    if file.suffix in _SCRIPTS and file.is_file():
+        program = "python" if file.suffix == ".py" else "bash"
+        hint = f"run `jobsubmit init` to write a job file for it; without one: jobsubmit run -- {program} {source}"
+        raise SpecError([Problem(source, "", "is a script, not a job file")], hint)
     try:
         raw = _read(file)
     except OSError as error:

@@ -49,10 +49,9 @@ _OF_LIBRARIES = (
     "expected one argument",
     "the following arguments are required: {names}",
     "unrecognized arguments: {names}",
-    "No such command {name}.",
+    "No such command {name}. Did you mean {names}?",
     "No such command {name}",
     "No such option: {option}",
-    "Did you mean {name}?",
     "Possible options: {names}",
     "Missing argument {name}.",
     "Missing option {name}.",
@@ -64,6 +63,13 @@ _OF_LIBRARIES = (
     "{value} is not a valid integer.",
     "{value} is not one of {choices}.",
     "Input should be a valid integer, unable to parse string as an integer",
+    "Input should be greater than or equal to {number}",
+    "Input should be less than or equal to {number}",
+    "No closing quotation",
+    "No such file or directory",
+    "Is a directory",
+    "Not a directory",
+    "Permission denied",
 )
 _UNITS = ("bytes", "characters", "ranks", "hours", "variables", "files")
 LABELS = (*_WORDS, *_UNITS)

@@ -106,6 +106,12 @@ def test_what_another_program_says_is_not_translated_in_part() -> None:
     assert chinese.translate(said) == "不是 Python\uff1aunterminated string literal (at line 1)"
 
 
+def test_a_label_counts_at_the_beginning_only() -> None:
+    chinese = Catalogue({"error": "错误", "gone": "没有了"})
+    assert chinese.translate("error: gone") == "错误\uff1a没有了"
+    assert chinese.translate("  error: x, error: y") == "  错误\uff1ax, error: y"
+
+
 def test_choices_are_joined_as_the_language_does() -> None:
     chinese = Catalogue({"must be {choices}": "必须是 {choices}"})
     assert chinese.translate("must be `a`, `b` or `c`") == "必须是 `a`\u3001`b` 或 `c`"

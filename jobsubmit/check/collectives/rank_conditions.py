@@ -22,17 +22,25 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
     """Return whether a condition holds on rank 0 alone (True), on all others (False), or is about something else."""
     if depth > _DEEPEST:
         return None
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = zero_side(test.operand, code, module, depth)
-        return True if is_rank(test.operand, code, module) else None if inner is None else not inner
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return True if any(zero_side(item, code, module, depth) for item in test.values) else None
-    if isinstance(test, ast.IfExp):
-        sides = {zero_side(item, code, module, depth) for item in (test.body, test.orelse)}
-        return sides.pop() if len(sides) == 1 else None
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compared(test.left, test.ops[0], test.comparators[0], code, module)
+    match test:
+        case ast.UnaryOp(op=ast.Not()):
+            inner = zero_side(test.operand, code, module, depth)
+            return is_rank(test.operand, code, module) or (None if inner is None else not inner)
+        case ast.BoolOp(op=ast.And()):
+            return True if any(zero_side(item, code, module, depth) for item in test.values) else None
+        case ast.IfExp():
+            return _side_of_choice(test, code, module, depth)
+        case ast.Compare(ops=[op]):
+            return _compared(test.left, op, test.comparators[0], code, module)
     return _side_of_name(test, code, module, depth)
+
+
+def _side_of_choice(choice: ast.IfExp, code: Code, module: Module, depth: int) -> bool | None:
+    """Return the same for what is one of two things, or nothing: `Saver() if rank == 0 else None`."""
+    if isinstance(choice.orelse, ast.Constant) and not choice.orelse.value:
+        return zero_side(choice.test, code, module, depth)
+    sides = {zero_side(item, code, module, depth) for item in (choice.body, choice.orelse)}
+    return sides.pop() if len(sides) == 1 else None
 
 
 def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool | None:
@@ -43,6 +51,14 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     if takes_nothing and _MAIN.match(_last_name(test)):
         return True
     return _answered(test, code, module, depth) if isinstance(test, ast.Call) else None
+
+
+def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -> bool | None:
+    """Return the same for an object that only some ranks have: `saver = Saver() if rank == 0 else None`."""
+    made = code.values.assigned(node, module) if isinstance(node, ast.Name) else None
+    has_none = isinstance(made, ast.IfExp) and isinstance(made.orelse, ast.Constant) and made.orelse.value is None
+    side = zero_side(made, code, module, _DEEPEST) if made is not None and has_none else None
+    return side if side is None or isinstance(op, ast.IsNot) else not side
 
 
 def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | None:
@@ -56,6 +72,8 @@ def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | 
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, code: Code, module: Module) -> bool | None:
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        return _side_of_object(left, op, code, module)
     if is_rank(right, code, module):
         left, right = right, left
     if not is_rank(left, code, module):

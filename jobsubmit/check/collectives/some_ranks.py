@@ -10,6 +10,7 @@ from typing import TypeGuard
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import after, is_rank, leaves, zero_side
+from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
 from jobsubmit.check.program.operations import Several
@@ -28,6 +29,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
     yield from _reached_by_some(finder)
     yield from _left_by_one(finder)
     yield from _skipped_by_some(finder)
+    yield from _in_order_of_a_set(finder)
 
 
 def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
@@ -161,6 +163,31 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "decide for all ranks: all_reduce the condition, then skip the step everywhere",
             )
             return
+
+
+def _in_order_of_a_set(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning for collectives in a loop over a set of texts, whose order differs between processes."""
+    code = finder.code
+    for module, loop in code.program.of(ast.For):
+        made = last_value(loop.iter, module) if isinstance(loop.iter, ast.Name) else loop.iter
+        if not code.reached.of(loop, module) or made is None or not _is_set(made):
+            continue
+        if next(finder.collectives(loop.body, module), None) is not None:
+            yield Finding(
+                "warning",
+                "set-order",
+                module.where(loop),
+                f"{ast.unparse(loop.iter)} is a set, and each process goes through a set of texts in an order of its "
+                "own: the ranks would reduce different things",
+                f"sort it: for … in sorted({ast.unparse(loop.iter)})",
+            )
+            return
+
+
+def _is_set(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_set(node.left) or _is_set(node.right)
+    return isinstance(node, (ast.Set, ast.SetComp)) or (isinstance(node, ast.Call) and spelled(node.func) == "set")
 
 
 def _is_before(call: ast.AST, node: ast.If) -> TypeGuard[ast.Call]:

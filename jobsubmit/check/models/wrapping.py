@@ -43,6 +43,8 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     found = list(_wrapped(code))
     for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late, _thawed_later):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
+    if not any(True for one in found for _ in _thawed_later(code, one)):
+        yield from itertools.islice(_thawed_in_loop(code), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
     yield from _inner_called(code)
@@ -234,6 +236,44 @@ def _thawed_later(code: Code, one: _Wrapped) -> Iterator[Finding]:
             "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
             "unfreeze them before, or wrap the model again",
         )
+
+
+def _thawed_in_loop(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a method that unfreezes parameters is called in a certain epoch, after they were frozen."""
+    if not code.wraps_models:
+        return
+    setters = [
+        (method, home, value)
+        for methods in code.program.methods.values()
+        for home, _, method in methods
+        for node in ast.walk(method)
+        if (value := _sets_gradient(code, node, home)) in (True, False)
+    ]
+    names = {True: set[str](), False: set[str]()}
+    for method, _, value in setters:
+        names[bool(value)].add(method.name)
+    calls = [
+        (module, call, call.func.attr)
+        for module, call, _ in code.reached.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in names[True] ^ names[False]
+    ]
+    frozen = [call for module, call, name in calls if name in names[False] and not _is_in_epoch(call, module)]
+    for module, call, name in calls:
+        if frozen and name in names[True] and _is_in_epoch(call, module):
+            yield Finding(
+                "warning",
+                "thawed-later",
+                module.where(call),
+                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+                "unfreeze them before, or wrap the model again",
+            )
+
+
+def _is_in_epoch(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a loop, under a condition that compares: in a certain epoch, not in each."""
+    above = list(module.above(call))
+    is_looped = any(isinstance(one, (ast.For, ast.While)) for one in above)
+    return is_looped and any(isinstance(one, ast.If) and isinstance(one.test, ast.Compare) for one in above)
 
 
 def _set_by_function(code: Code, node: ast.AST, one: _Wrapped) -> Iterator[object]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap, Option
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, returned_values, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
@@ -48,23 +48,37 @@ def _line_of(module: Module, function: Function, program: Program, values: Value
     options: list[Option] = []
     gaps: list[Gap] = []
     is_lenient = False
-    for decorator in function.decorator_list:
-        name = _called(decorator, program, module)
+    for module_of, decorator in _decorators(function, module, program):
+        name = _called(decorator, program, module_of)
         last = name.rpartition(".")[2]
         if last in ("command", "group") and isinstance(decorator, ast.Call):
             is_lenient = is_lenient or any(_may_be_lenient(k) for k in decorator.keywords)
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
-            found = _option(decorator, name == "click.argument", module, values)
+            found = _option(decorator, name == "click.argument", module_of, values)
             if found is None:
-                gaps.append(Gap(module.where(decorator), "the name of an option is computed here"))
+                gaps.append(Gap(module_of.where(decorator), "the name of an option is computed here"))
             else:
                 options += found
         elif name == "click.version_option":
-            options.append(Option(("--version",), module.where(decorator), {"action": "store_true"}, is_sure=False))
+            options.append(Option(("--version",), module_of.where(decorator), {"action": "store_true"}, is_sure=False))
         elif last not in ("command", "group") and name not in _HARMLESS:
-            gaps.append(Gap(module.where(decorator), f"{name or 'a decorator'} may add options"))
+            gaps.append(Gap(module_of.where(decorator), f"{name or 'a decorator'} may add options"))
     settings = {"allow_abbrev": False}
     return CommandLine("click", tuple(options), not is_lenient, module.where(function), tuple(gaps), settings)
+
+
+def _decorators(function: Function, module: Module, program: Program) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the decorators of a function, and those that a decorator of the program puts on the function it returns."""
+    for decorator in function.decorator_list:
+        found = program.definition(program.name_of(decorator, module))
+        outer = found[1] if found is not None and isinstance(found[1], FUNCTIONS) else None
+        inner = [one for one in outer.body if isinstance(one, FUNCTIONS)] if outer is not None else []
+        returned = [*map(spelled, returned_values(outer))][-1:] if outer is not None else []
+        if found is None or not returned or [one.name for one in inner] != returned:
+            yield module, decorator
+            continue
+        own = [one for one in inner[0].decorator_list if not ast.unparse(one).startswith(("functools.wraps", "wraps"))]
+        yield from ((found[0], one) for one in own)
 
 
 def _commands(program: Program) -> Iterator[tuple[Module, Function]]:

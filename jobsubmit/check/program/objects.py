@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
@@ -60,7 +60,7 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
             default = _default_of_field(statement.value)
             return None if default is None else (found.home, default)
-        if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and _is_property(statement):
+        if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and is_property(statement):
             return found.home, statement
     return None
 
@@ -108,5 +108,6 @@ def _default_of_field(node: ast.expr | None) -> ast.expr | None:
     return factory.body if isinstance(factory, ast.Lambda) else argument(node, "default")
 
 
-def _is_property(node: ast.FunctionDef) -> bool:
+def is_property(node: Function) -> bool:
+    """Return whether a method is read like an attribute."""
     return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)

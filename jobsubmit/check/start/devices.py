@@ -58,7 +58,8 @@ def _without_gpus(code: Code) -> Iterator[Finding]:
                 "cuda-on-cpu",
                 module.where(call),
                 f"{used} needs a GPU, but these nodes have none",
-                "choose nodes with GPUs, or put it under `if torch.cuda.is_available():`",
+                "on the local backend the nodes are this machine: add --backend to check the job for another one; else "
+                "request GPUs in `backend`, or put it under `if torch.cuda.is_available():`",
             )
             return
 

@@ -245,6 +245,74 @@ if __name__ == "__main__":
         mp.Process(target=worker, args=(number, 2{more})).start()
 """
 
+THAWED = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Net(torch.nn.Module):
+    def freeze(self):
+        for p in self.body.parameters():
+            p.requires_grad = False
+    def unfreeze(self):
+        for p in self.body.parameters():
+            p.requires_grad = True
+class Trainer:
+    def __init__(self, net):
+        self.net, self.model = net, DDP(net)
+    def fit(self):
+        for epoch in range(9):
+            if epoch == 3:
+                self.net.unfreeze()
+            self.model(torch.rand(4, 4)).mean().backward()
+dist.init_process_group("gloo")
+net = Net()
+{before}
+Trainer(net).fit()
+"""
+
+SAVER = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+saver = Saver() if {condition} else None
+for epoch in range(9):
+    model(torch.rand(4, 4)).mean().backward()
+    if saver is not None:
+        if saver.save(epoch) > 3:
+            break
+"""
+
+SETS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+sums = {{"loss": 1.0, "acc": 2.0}}
+names = {names}
+for name in names:
+    pair = torch.tensor([sums[name]])
+    dist.all_reduce(pair)
+"""
+
+RUNS = """
+import datetime, pathlib, torch, torch.distributed as dist
+class Run:
+    def __init__(self, root):
+        name = [{name}]
+        dist.broadcast_object_list(name, src=0)
+        self.folder = pathlib.Path(root) / name[0]
+    @property
+    def last(self):
+        return self.folder / "last.pt"
+    def save(self):
+        torch.save(1, self.last)
+    def load(self):
+        return torch.load(self.last)
+dist.init_process_group("gloo")
+run = Run("/shared/runs")
+run.load()
+if dist.get_rank() == 0:
+    run.save()
+"""
+
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "optimizer-too-early",
@@ -311,6 +379,15 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         LAYERS.format(drop="0.0", flag=""),
         {},
     ),
+    ("thawed-later", THAWED.format(before="net.freeze()"), THAWED.format(before="pass"), {}),
+    ("left-by-one", SAVER.format(condition="dist.get_rank() == 0"), SAVER.format(condition="True"), {}),
+    ("set-order", SETS.format(names="set(sums) - {'x'}"), SETS.format(names="sorted(set(sums))"), {}),
+    (
+        "no-checkpoint",
+        RUNS.format(name="datetime.datetime.now().isoformat()"),
+        RUNS.format(name='"run"'),
+        {"restarts": 3, "backend": SLURM},
+    ),
 ]
 
 
@@ -332,6 +409,40 @@ def test_a_stream_may_be_divided_by_what_it_uses(tmp_path: Path) -> None:
     own = STREAM.format(part="info.id :: info.num_workers").replace("self.files[", "Shards()[")
     shards = "class Shards:\n    def __getitem__(self, part):\n        return self.files[dist.get_rank() :: 2][part]\n"
     assert "no-sampler" not in found(tmp_path, own.replace("class Lines", f"{shards}class Lines"), **FLAVOR)
+
+
+CLICK = """
+import click, functools
+def options(function):
+    @click.option("--width", default=128)
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+    return wrapper
+@click.command()
+@click.option("--lr", default=0.1)
+@options
+def main(lr, width):
+    pass
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_options_that_a_decorator_of_the_program_adds(tmp_path: Path) -> None:
+    assert not found(tmp_path, CLICK, hyperparameters={"lr": 0.2, "width": 64})
+    assert found(tmp_path, CLICK, hyperparameters={"hidden": 64}) == {"argument-unknown"}
+    assert found(tmp_path, CLICK, hyperparameters={"width": "wide"}) == {"argument-type"}
+
+
+def test_a_script_that_names_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        '#!/bin/bash\nSCRIPT=$1\nshift\ntorchrun --nnodes=$NNODES --nproc_per_node=2 "$SCRIPT" "$@"\n'
+    )
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()\n"
+    command = ["bash", "run.sh", "train.py"]
+    assert "argument-unknown" in found(tmp_path, text, command=command, hyperparameters={"width": 4})
+    assert "argument-unknown" not in found(tmp_path, text, command=command, hyperparameters={"lr": 4})
 
 
 def test_the_hint_for_an_address_fits_the_mode(tmp_path: Path) -> None:

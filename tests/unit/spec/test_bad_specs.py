@@ -39,6 +39,8 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
         5,
         "at most 64 entries",
     ),
+    "ssh without hosts": (GOOD + "backend: {kind: ssh}\n", 5, "backend.hosts: is required, like `[gpu1, gpu2]`"),
+    "secrets as a list": (GOOD + "secrets: [WANDB]\n", 5, "must be a mapping, like `{WANDB_API_KEY: "),
     "unclosed quote": ('name: "ok\nmode: torchrun\n', None, "is not YAML"),
     "colon in plain text": (GOOD + "image: a: b\n", 5, "is not YAML"),
     "bad escape": (GOOD + 'image: "\\q"\n', 5, "is not YAML"),
@@ -261,7 +263,7 @@ BAD: dict[str, tuple[str | bytes, int | None, str]] = {
     ),
     "option that is ours": (GOOD + "backend: {kind: slurm, extra_sbatch: [--nodes=9]}\n", 5, "jobsubmit sets it"),
     "array of jobs": (GOOD + "backend: {kind: slurm, extra_sbatch: [-a1-3]}\n", 5, "jobsubmit sets it"),
-    "option by its beginning": (GOOD + "backend: {kind: slurm, extra_sbatch: [--arr=1-3]}\n", 5, "jobsubmit sets it"),
+    "option by its beginning": (GOOD + "backend: {kind: slurm, extra_sbatch: [--arr=1-3]}\n", 5, "is not supported"),
     "another cluster": (GOOD + "backend: {kind: slurm, extra_sbatch: [-Mother]}\n", 5, "jobsubmit sets it"),
     "gpus without a number": (GOOD + "backend: {kind: slurm, gpus_per_node: a100}\n", 5, "`a100:8`"),
     "namespace in capitals": (GOOD + "backend: {kind: volcano, namespace: Team}\n", 5, "a Kubernetes name"),
@@ -399,6 +401,18 @@ def test_bad_flags_are_validated_like_the_file(
     (tmp_path / "job.yaml").write_text(GOOD)
     done = jobsubmit("create", "job.yaml", *flags, code=2)
     assert message in done.stderr
+
+
+def test_a_script_is_no_job_file(tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "train.py").write_text("import torch\nprint('x: y')\n")
+    done = jobsubmit("validate", "train.py", code=2)
+    assert "train.py  is a script, not a job file" in done.stderr
+    assert "jobsubmit run -- python train.py" in done.stderr
+
+
+def test_a_list_with_a_wrong_entry_is_not_called_empty(tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "job.yaml").write_text(GOOD + "restarts: {max: 2, on: [exit]}\n")
+    assert "must not be empty" not in jobsubmit("validate", "job.yaml", code=2).stderr
 
 
 def test_a_missing_file_says_what_to_do(jobsubmit: Command) -> None:
