@@ -73,8 +73,8 @@ def _decorators(function: Function, module: Module, program: Program) -> Iterato
         found = program.definition(program.name_of(decorator, module))
         outer = found[1] if found is not None and isinstance(found[1], FUNCTIONS) else None
         inner = [one for one in outer.body if isinstance(one, FUNCTIONS)] if outer is not None else []
-        returned = [*map(spelled, returned_values(outer))][-1:] if outer is not None else []
-        if found is None or not returned or [one.name for one in inner] != returned:
+        returned = set(map(spelled, returned_values(outer))) if outer is not None else set()
+        if found is None or len(inner) != 1 or inner[0].name not in returned:
             yield module, decorator
             continue
         own = [one for one in inner[0].decorator_list if not ast.unparse(one).startswith(("functools.wraps", "wraps"))]
