@@ -105,7 +105,7 @@ class Catalogue:
         if message not in self.readings:
             self.readings[message] = _Reading(0, message)  # a part that is all of it has nothing to add
             self.readings[message] = max(
-                (_Reading(0, message), *self._from_parts(message), *self._from_templates(message)),
+                (_Reading(0, message), *self._from_templates(message), *self._from_parts(message)),
                 key=lambda reading: reading.letters,
             )
         return self.readings[message]
