@@ -17,7 +17,8 @@ _LOCALE = Path(__file__).parents[1] / "locale"
 _FOLDERS = {"zh": "zh_CN"}
 _STRING = re.compile(r'(msgid_plural|msgid|msgstr(?:\[0\])?)? ?"(.*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_JOINT = r"^ +| {2,}|(?<=`)(?:, | or | and )(?=`)|[:;,.?] | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"  # between parts
+# Between the parts of a message; the commas in a list of quoted words are none.
+_JOINT = r"^ +| {2,}|(?<=`)(?:, | or | and )(?=`)|(?:[:;.?]|,(?<!',)|,(?! ')) | ?\(|\)(?:$| )|[:;,.?] *$|^[:;,] *"
 _WORDS_OF_JOINTS = {" or ": " 或 ", " and ": " 和 "}
 _CHINESE_JOINTS = {",": "\uff0c", ";": "\uff1b", ":": "\uff1a", "?": "\uff1f", "(": "\uff08"}
 _CHINESE, _SIGN = re.compile("[\u4e00-\u9fff]"), re.compile("[,;:?()\uff0c\uff1b\uff1a\uff1f\uff08\uff09]")
@@ -105,7 +106,7 @@ class Catalogue:
         if message not in self.readings:
             self.readings[message] = _Reading(0, message)  # a part that is all of it has nothing to add
             self.readings[message] = max(
-                (_Reading(0, message), *self._from_templates(message), *self._from_parts(message)),
+                (_Reading(0, message), *self._from_parts(message), *self._from_templates(message)),
                 key=lambda reading: reading.letters,
             )
         return self.readings[message]

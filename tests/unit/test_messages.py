@@ -112,6 +112,11 @@ def test_a_label_counts_at_the_beginning_only() -> None:
     assert chinese.translate("  error: x, error: y") == "  错误\uff1ax, error: y"
 
 
+def test_a_list_of_quoted_words_is_one_value() -> None:
+    chinese = Catalogue({"Did you mean {names}?": "你要用的是 {names} 吗\uff1f"})
+    assert chinese.translate("Did you mean 'list', 'ls'?") == "你要用的是 'list', 'ls' 吗\uff1f"
+
+
 def test_choices_are_joined_as_the_language_does() -> None:
     chinese = Catalogue({"must be {choices}": "必须是 {choices}"})
     assert chinese.translate("must be `a`, `b` or `c`") == "必须是 `a`\u3001`b` 或 `c`"
