@@ -269,9 +269,8 @@ class Values:
         decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
         if any(one.rpartition(".")[2] not in _HARMLESS_DECORATORS for one in decorators):
             return None
-        given: dict[tuple[Function, str], Any] = {
-            (function, ""): None
-        }  # it is known to be open without parameters, too
+        # The entry without a name shows that the function is being evaluated, even if it has no parameters.
+        given: dict[tuple[Function, str], Any] = {(function, ""): None}
         for name in parameters(function) - {"self", "cls"}:
             expression = given_for(call, function, name)
             is_given = expression is not None
