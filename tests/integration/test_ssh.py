@@ -426,7 +426,7 @@ def test_hosts_that_cannot_be_reached_are_named(jobsubmit: Command, job: Callabl
 
 def test_hosts_and_nodes_must_fit(jobsubmit: Command, job: Callable[..., Path]) -> None:
     file = job(nodes=1, backend={"hosts": ["gpu1", "gpu2"]})
-    assert "set resources.nodes: 2" in jobsubmit("create", file, code=3).stderr
+    assert "set it to 2" in jobsubmit("create", file, code=3).stderr
     assert "twice" in jobsubmit("create", job(backend={"hosts": ["gpu1", "gpu1"]}), code=2).stderr
 
 

@@ -190,7 +190,7 @@ def test_what_else_lies_there_stays_unless_it_shall_go(place: Place, jobsubmit: 
     assert jobsubmit.json("upload", root, place.uri, *place.flags, "--delete", "--dry-run")["delete"]
     removed = jobsubmit("upload", root, place.uri, *place.flags, "--delete")
     assert "removed code/p3/f3.py" in removed.stderr
-    assert ", 1 removed" in removed.stdout
+    assert "; 1 removed" in removed.stdout
     assert jobsubmit.json("upload", root, place.uri, *place.flags, "--delete")["deleted"] == []
 
 
@@ -306,7 +306,7 @@ def test_the_summary_says_what_was_done(jobsubmit: Command, tmp_path: Path) -> N
     size = sum(len(data) for data in contents(root).values())
     assert f"{tmp_path}/place/code: 5 files sent ({size:,} bytes), 0 unchanged; " in said.stdout
     assert " MB/s" in said.stdout
-    assert f"code_dir: {tmp_path}/place/code" in said.stderr
+    assert f"an input: {tmp_path}/place/code" in said.stderr
     fetched = jobsubmit("download", tmp_path / "place/code", "back")
     assert f"5 files fetched ({size:,} bytes), 0 unchanged" in fetched.stdout
     assert "verified with its manifest" in fetched.stdout

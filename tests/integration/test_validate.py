@@ -105,7 +105,7 @@ def test_what_to_do_about_an_unknown_argument(job: Path, jobsubmit: Command, tmp
     )
     for name, remedy in (
         ("data", "data is a positional argument"),
-        ("x", "(it has --wd …)"),
+        ("x", "(it has --wd)"),
         ("wdd", "use --wd, or declare --wdd"),
     ):
         job.write_text(job.read_text().partition("hyperparameters")[0] + f"hyperparameters: {{{name}: 1}}\nargs: [d]\n")
