@@ -41,7 +41,7 @@ from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.values import Facts
-from jobsubmit.check.start.devices import check_devices
+from jobsubmit.check.start.devices import check_devices, check_gpu_request
 from jobsubmit.check.start.hardcoded import check_fixed
 from jobsubmit.check.start.launcher import check_launcher
 from jobsubmit.check.start.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
@@ -106,6 +106,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
         ("overrides", lambda: check_overrides(code(), words)),
+        ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
         ("frameworks", lambda: check_frameworks(code(), read)),
         ("pickled", lambda: check_pickled(code(), job.torch_version)),
         ("recovery", lambda: check_recovery(code(), job)),

@@ -54,6 +54,10 @@ class BackendSpec(FrozenModel):
         """Return how many GPUs each node of a job has, or None where only the platform knows."""
         return None
 
+    def missing_gpu_request(self) -> str:
+        """Return a field that requests GPUs, if nodes have none unless a job requests them and it does not; else nothing."""
+        return ""
+
 
 def parse_backend(value: object) -> BackendSpec:
     """Return the fields of a backend; without a kind they are those of `local`. Raises ValidationError."""

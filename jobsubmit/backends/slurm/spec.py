@@ -156,3 +156,8 @@ class SlurmBackendSpec(BackendSpec):
     def gpus_of_node(self, nodes: int, nproc_per_node: int | None) -> int | None:
         """Return the number in `gpus_per_node` (see BackendSpec)."""
         return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else None
+
+    def missing_gpu_request(self) -> str:
+        """Return `gpus_per_node`, unless an option of sbatch may request GPUs as well (see BackendSpec)."""
+        may_request = any(re.match(r"--(?:gpu|gres|tres|exclusive)|-G", option) for option in self.extra_sbatch)
+        return "" if self.gpus_per_node or may_request else "gpus_per_node: 8"

@@ -156,3 +156,7 @@ class VolcanoBackendSpec(BackendSpec):
         if counts:
             return int(counts[0]) if str(counts[0]).isdecimal() else None
         return 0 if self.resources and not any("/" in name for name in self.resources) else None
+
+    def missing_gpu_request(self) -> str:
+        """Return `resources` where there are none: pods get no GPU then (see BackendSpec)."""
+        return "" if self.resources else "resources: {nvidia.com/gpu: 8}"

@@ -48,6 +48,21 @@ def check_devices(code: Code) -> Iterator[Finding]:
 # ── nodes without GPUs ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
+    """Yield a warning where the code surely uses a GPU, and the job does not request one by a field of its backend."""
+    for module, call, name in code.reached.calls if field and code.facts.gpus is None else ():
+        used = _gpu_use(code, call, name, module)
+        if used and code.reached.is_sure(call, module):
+            yield Finding(
+                "warning",
+                "no-gpu-request",
+                module.where(call),
+                f"{used} needs a GPU, and the job requests none: the nodes have GPUs only if a job requests them",
+                f"add it to `backend`, for example {field}",
+            )
+            return
+
+
 def _without_gpus(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         used = _gpu_use(code, call, name, module)

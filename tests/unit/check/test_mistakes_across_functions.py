@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checked import each_mistake, findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
@@ -409,6 +410,29 @@ def test_a_stream_may_be_divided_by_what_it_uses(tmp_path: Path) -> None:
     own = STREAM.format(part="info.id :: info.num_workers").replace("self.files[", "Shards()[")
     shards = "class Shards:\n    def __getitem__(self, part):\n        return self.files[dist.get_rank() :: 2][part]\n"
     assert "no-sampler" not in found(tmp_path, own.replace("class Lines", f"{shards}class Lines"), **FLAVOR)
+
+
+GPUS = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_missing"),
+    [
+        ({"kind": "slurm", "shared_dir": "/shared"}, True),
+        ({"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}, False),
+        ({"kind": "slurm", "shared_dir": "/shared", "extra_sbatch": ["--gres=gpu:2"]}, False),
+        ({"kind": "volcano"}, True),
+        ({"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}, False),
+        ({"kind": "ssh", "hosts": ["gpu1", "gpu2"]}, False),
+    ],
+)
+def test_gpus_that_nobody_requests(backend: dict[str, Any], is_missing: bool, tmp_path: Path) -> None:
+    assert ("no-gpu-request" in found(tmp_path, GPUS, backend=backend)) is is_missing
+    assert "no-gpu-request" not in found(tmp_path, GPUS.replace("torch.cuda", "#"), backend=backend)
 
 
 CLICK = """
