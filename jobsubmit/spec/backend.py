@@ -55,7 +55,7 @@ class BackendSpec(FrozenModel):
         return None
 
     def missing_gpu_request(self) -> str:
-        """Return a field that requests GPUs, if nodes have none unless a job requests them and it does not; else nothing."""
+        """Return the field that would request GPUs, where a job gets none without it; empty if nothing is missing."""
         return ""
 
 
