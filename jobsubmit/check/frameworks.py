@@ -12,6 +12,7 @@ from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -86,13 +87,7 @@ def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[
 
 def _mapping(text: str) -> dict[str, object]:
     """Return what a YAML text says, if it is a mapping."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        found = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError):
-        found = None
+    found = parse_text(text)
     return found if isinstance(found, dict) else {}
 
 

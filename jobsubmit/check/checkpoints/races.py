@@ -91,6 +91,7 @@ def _download_by_all(code: Code) -> Iterator[Finding]:
 
 def _staged_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 puts data on the disk of its node, which the other nodes do not see."""
+    read_by_all = _read_by_all(code)
     for module, body in zero_branches(code):
         tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
         if any("local" in test.lower() for test in tests):
@@ -101,7 +102,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
-            place = next((one for one in on_node if name not in _WRITES or one in _read_by_all(code)), None)
+            place = next((one for one in on_node if name not in _WRITES or one in read_by_all), None)
             if place is not None:
                 yield Finding(
                     "warning",

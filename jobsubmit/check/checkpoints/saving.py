@@ -159,9 +159,9 @@ def _entered(body: list[ast.stmt], module: Module) -> list[ast.stmt]:
     """Return the statements of the methods and functions of the same file that some statements call."""
     found: list[ast.stmt] = []
     for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
-        name = spelled(call.func).rpartition(".")
-        functions = module.functions.get(name[2], ()) if name[0] in ("", "self") else ()
-        found += functions[0].body if len(functions) == 1 and "load" in name[2] + name[0] else []
+        name = spelled(call.func).removeprefix("self.")
+        functions = module.functions.get(name, ()) if "load" in name else ()
+        found += functions[0].body if len(functions) == 1 else []
     return found
 
 

@@ -56,11 +56,7 @@ def _of_variable(code: Code, name: ast.Name, module: Module) -> Iterator[tuple[M
 
 def _in_function(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """Yield the calls of reduce() in a function or a method that returns what it reduces."""
-    found = code.program.definition(code.program.name_of(call.func, module))
-    functions = [(found[0], found[1])] if found is not None else []
-    if not functions and isinstance(call.func, ast.Attribute):
-        methods = code.program.methods.get(call.func.attr, ())
-        functions = [(methods[0][0], methods[0][2])] if len(methods) == 1 else []
-    for home, function in functions:
-        inside = set(ast.walk(function)) if isinstance(function, FUNCTIONS) else set()
-        yield from ((home, one) for _, one in code.calls(_REDUCE) if one in inside)
+    found = code.program.called(call, module)
+    if found is not None and isinstance(found[1], FUNCTIONS):
+        inside = set(ast.walk(found[1]))
+        yield from ((home, one) for home, one in code.calls(_REDUCE) if one in inside)

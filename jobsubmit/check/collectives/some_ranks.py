@@ -213,10 +213,7 @@ def _trains_inside(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     if trains(node):
         return True
     for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)) if depth < _DEEPEST else ():
-        found = code.program.definition(code.program.name_of(call.func, module))
-        if found is None and isinstance(call.func, ast.Attribute):
-            methods = code.program.methods.get(call.func.attr, ())
-            found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        found = code.program.called(call, module)
         if found is not None and found[1] is not node and _trains_inside(code, found[1], found[0], depth + 1):
             return True
     return False

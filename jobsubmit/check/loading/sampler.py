@@ -239,7 +239,7 @@ def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> 
     text = ast.unparse(stream)
     if (_RANKS if "get_worker_info" in text else _DIVIDES).search(text) is not None:
         return True
-    names = (code.program.name_of(node, module) for node in ast.walk(stream) if isinstance(node, ast.Name))
+    names = {code.program.name_of(node, module) for node in ast.walk(stream) if isinstance(node, ast.Name)}
     used = (code.program.definition(name) for name in names) if depth < _DEEPEST else ()
     return any(one is not None and _is_divided(code, one[1], one[0], depth + 1) for one in used)
 

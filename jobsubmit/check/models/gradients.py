@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module
-from jobsubmit.check.program.objects import made
+from jobsubmit.check.program.objects import class_around, is_torch_module, made
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
@@ -72,13 +72,7 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
         if divided is None or by is None or not code.reached.of(node, module):
             continue
         is_gradient = isinstance(divided, ast.Attribute) and divided.attr == "grad"
-        owner = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
-        if (
-            is_gradient
-            and owner is not None
-            and _is_layer(code, owner, module)
-            and not _is_wrapped(code, owner, wrapped)
-        ):
+        if is_gradient and _is_of_another_part(code, node, module, wrapped):
             continue  # its parameters are divided among the processes
         if (is_gradient or _is_backward(code, node, module)) and _is_world_size(code, by, module):
             yield Finding(
@@ -92,15 +86,14 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
             return
 
 
-def _is_layer(code: Code, owner: ast.ClassDef, module: Module) -> bool:
-    return any(code.program.name_of(base, module) == "torch.nn.Module" for base in owner.bases)
-
-
-def _is_wrapped(code: Code, owner: ast.ClassDef, wrapped: Sequence[tuple[Module, ast.Call]]) -> bool:
-    """Return whether a wrapped model is of a class."""
-    models = ((argument(call, "module", 0), module) for module, call in wrapped)
-    all_made = (made(code.program, model, module) for model, module in models if model is not None)
-    return any(one is not None and one[1] is owner for one in all_made)
+def _is_of_another_part(code: Code, node: ast.AST, module: Module, wrapped: Sequence[tuple[Module, ast.Call]]) -> bool:
+    """Return whether a node is in the class of a layer that no wrapped model is."""
+    owner = class_around(node, module)
+    if owner is None or not is_torch_module(code.program, owner, module):
+        return False
+    models = ((argument(call, "module", 0), home) for home, call in wrapped)
+    all_made = (made(code.program, model, home) for model, home in models if model is not None)
+    return not any(one is not None and one.owner is owner for one in all_made)
 
 
 def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.common.finding import Finding
 
 _LAYERS = frozenset(
@@ -32,7 +33,7 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
         return
     read = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Load)}
     for module, owner in code.program.of(ast.ClassDef):
-        if _is_model(code, owner, module) and _is_made(code, owner, module):
+        if is_torch_module(code.program, owner, module) and _is_made(code, owner, module):
             for layer in _layers(code, owner, module):
                 if layer.attr not in read and layer.attr not in code.texts:
                     yield Finding(
@@ -51,7 +52,7 @@ def _skipped(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.If):
         method = module.function_of(node)
         owner = module.parents.get(method) if method is not None else None
-        if not isinstance(owner, ast.ClassDef) or not _is_model(code, owner, module) or node.orelse:
+        if not isinstance(owner, ast.ClassDef) or not is_torch_module(code.program, owner, module) or node.orelse:
             continue
         is_left = len(node.body) == 1 and isinstance(node.body[0], ast.Continue)
         used = after(node, module) if is_left else node.body
@@ -96,10 +97,6 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
     }
     names = (spelled(call.func) for call in calls)
     return any(name in looped or (name.startswith("self.") and name.count(".") == 1) for name in names)
-
-
-def _is_model(code: Code, owner: ast.ClassDef, module: Module) -> bool:
-    return any(code.program.name_of(base, module) == "torch.nn.Module" for base in owner.bases)
 
 
 def _is_made(code: Code, owner: ast.ClassDef, module: Module) -> bool:

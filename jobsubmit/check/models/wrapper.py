@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values
+from jobsubmit.check.program.objects import SAME_MODEL, class_around
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 6
-_SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
 _MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
 
 
@@ -41,7 +41,7 @@ def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | No
     name = code.program.name_of(call.func, module)
     if is_ddp(name):
         return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_MODEL:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in SAME_MODEL:
         return is_wrapped(code, call.func.value, module, depth)
     found = code.program.definition(name)
     if found is None:
@@ -74,7 +74,7 @@ def _given(code: Code, function: Function, parameter: str, module: Module) -> It
 
 def _attribute(code: Code, node: ast.Attribute, module: Module, depth: int) -> bool | None:
     """Return the same for an attribute of an object, set in one method of its class."""
-    owner = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+    owner = class_around(node, module)
     stores = [
         store
         for home, store in code.program.attribute_stores.get(node.attr, ())

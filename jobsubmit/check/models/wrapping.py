@@ -41,10 +41,10 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     if code.world_size == 1 or code.has_framework:
         return
     found = list(_wrapped(code))
-    for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late, _thawed_later):
+    for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
-    if not any(True for one in found for _ in _thawed_later(code, one)):
-        yield from itertools.islice(_thawed_in_loop(code), 1)
+    thawed = (finding for one in found for finding in _thawed_later(code, one))
+    yield from itertools.islice(itertools.chain(thawed, _thawed_in_loop(code)), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
     yield from _inner_called(code)
@@ -396,10 +396,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     given_all = (*call.args, *(keyword.value for keyword in call.keywords))
     if not any(_is_inner(one) or isinstance(one, ast.Name) for one in given_all):
         return None
-    found = code.program.definition(code.program.name_of(call.func, module))
-    if found is None and isinstance(call.func, ast.Attribute):
-        methods = code.program.methods.get(call.func.attr, ())
-        found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+    found = code.program.called(call, module)
     if found is None or not _may_train(found[1]):
         return None
     called = {

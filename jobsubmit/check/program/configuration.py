@@ -32,10 +32,7 @@ class OpenFile(NamedTuple):
 def read_configuration(program: Program, file: Any, form: str) -> Any:
     """Return what a configuration file of the code says, a mapping as a rule; UNKNOWN where it cannot be read."""
     text = read_text(program, file.path if isinstance(file, OpenFile) else str(file))
-    try:
-        return _parse(text, form) if text else UNKNOWN
-    except (ValueError, RecursionError):
-        return UNKNOWN
+    return parse_text(text, form) if text else UNKNOWN
 
 
 def read_text(program: Program, path: str) -> str:
@@ -49,10 +46,10 @@ def read_text(program: Program, path: str) -> str:
         return ""
 
 
-def parse_value(text: str) -> Any:
-    """Return the value of one YAML text; UNKNOWN for one that is none, or that is computed later."""
+def parse_text(text: str, form: str = "yaml") -> Any:
+    """Return the values of a text; UNKNOWN where it has another form."""
     try:
-        return UNKNOWN if "${" in text else _parse(text, "yaml")
+        return _parse(text, form)
     except (ValueError, RecursionError):
         return UNKNOWN
 

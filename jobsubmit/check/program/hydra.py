@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobsubmit.check.program.configuration import parse_value, read_configuration, read_text
+from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
 from jobsubmit.check.program.operations import UNKNOWN
 
@@ -48,7 +48,7 @@ class Composed:
     missing: tuple[str, ...] = ()
 
 
-def main_function(program: Program) -> tuple[Module, Function, ast.Call] | None:
+def _main_function(program: Program) -> tuple[Module, Function, ast.Call] | None:
     """Return the function that Hydra calls with the configuration, and its decorator."""
     for module, function in program.of(*FUNCTIONS):
         for decorator in function.decorator_list:
@@ -59,7 +59,7 @@ def main_function(program: Program) -> tuple[Module, Function, ast.Call] | None:
 
 def compose(program: Program, words: Sequence[str]) -> Composed | None:
     """Return the configuration of a program for the words of its command line; None if it has none of Hydra's."""
-    found = main_function(program)
+    found = _main_function(program)
     if found is None:
         return None
     module, function, decorator = found
@@ -113,12 +113,12 @@ class _Composer:
 
     def add(self, name: str, group: str, depth: int) -> None:
         """Merge a file of a group, and those that its defaults name."""
-        file = posixpath.normpath(posixpath.join(self.folder, group, f"{name}.yaml"))
-        read = read_configuration(self.program, file, "yaml")
+        text = read_text(self.program, self._file(group, name))
+        read = parse_text(text) if text else UNKNOWN
         if not isinstance(read, dict) or depth > _DEEPEST:
             self.is_complete = self.is_complete and read is None
             return
-        package = _PACKAGE.search(read_text(self.program, file))
+        package = _PACKAGE.search(text)
         place = group if package is None else package[1].replace("_global_", "").replace("_group_", group)
         own = {key: value for key, value in read.items() if key != "defaults"}
         defaults = read.get("defaults") or []
@@ -147,9 +147,12 @@ class _Composer:
             chosen = next((one.text for one in self.overrides if one.name == inner), option)
             self.used.add(inner)
             for each in chosen if isinstance(chosen, list) else [chosen]:
-                file = posixpath.normpath(posixpath.join(self.folder, inner, f"{each}.yaml"))
-                if each not in (None, "null") and not (may_lack and file not in self.program.configurations):
+                is_there = self._file(inner, str(each)) in self.program.configurations
+                if each not in (None, "null") and (is_there or not may_lack):
                     self.add(str(each), inner, depth + 1)
+
+    def _file(self, group: str, name: str) -> str:
+        return posixpath.normpath(posixpath.join(self.folder, group, f"{name}.yaml"))
 
     def _merge(self, own: Mapping[str, Any], place: str) -> None:
         target = self.values
@@ -163,10 +166,9 @@ class _Composer:
     def apply(self) -> None:
         """Apply the overrides of single values."""
         for one in self.overrides:
-            is_group = one.name in self.used or "/" in one.name or "@" in one.name or self._is_folder(one.name)
             if one.name.split(".")[0] == "hydra" or one.name in self.used:
                 continue
-            if is_group or one.sign == "~":
+            if one.sign == "~" or "/" in one.name or "@" in one.name or self._is_folder(one.name):
                 self.is_complete = False
                 continue
             *above, last = one.name.split(".")
@@ -174,7 +176,7 @@ class _Composer:
             for part in above:
                 target = target.get(part) if isinstance(target, dict) else None
             if isinstance(target, dict) and (last in target or one.sign):
-                target[last] = parse_value(one.text)
+                target[last] = _known(parse_text(one.text))
             elif not one.sign:
                 self.refused.append(one)
             else:

@@ -336,6 +336,14 @@ class Program:
         module = self.modules.get(owner)
         return (module, module.definitions[last]) if module and last in module.definitions else None
 
+    def called(self, call: ast.Call, module: Module) -> tuple[Module, Definition] | None:
+        """Return what a call calls: a function or class by its name, or the only method of that name."""
+        found = self.definition(self.name_of(call.func, module))
+        if found is None and isinstance(call.func, ast.Attribute):
+            methods = self.methods.get(call.func.attr, ())
+            return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        return found
+
     def imports(self, *packages: str) -> bool:
         """Return whether any module imports one of these packages."""
         return any(

@@ -11,7 +11,7 @@ from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
-_RETURN_ITSELF = ("to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16")
+SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
 
 
 class Made(NamedTuple):
@@ -32,7 +32,7 @@ def made(program: Program, node: ast.AST, module: Module, depth: int = 0) -> Mad
             found = program.definition(program.name_of(node.func, module))
             if found is not None and isinstance(found[1], ast.ClassDef):
                 return Made(found[0], found[1], module, node)
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_ITSELF:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in SAME_MODEL:
                 return made(program, node.func.value, module, depth + 1)
         case ast.Name(id="self"):
             owner = class_around(node, module)
@@ -68,6 +68,11 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
 def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
     """Return the innermost class that a node is in."""
     return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+
+
+def is_torch_module(program: Program, owner: ast.ClassDef, module: Module) -> bool:
+    """Return whether a class is a model or a layer: derived from torch.nn.Module."""
+    return any(program.name_of(base, module) == "torch.nn.Module" for base in owner.bases)
 
 
 def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:

@@ -454,19 +454,20 @@ class Values:
         if len(all_places) > _MOST_PLACES:
             return UNKNOWN
         places = [
-            (home, place)
+            (home, place, runs)
             for home, place in all_places
-            if is_executed(place, home.scope_of(place), home, self.truth) is not False and self._is_entered(place, home)
+            if (runs := is_executed(place, home.scope_of(place), home, self.truth)) is not False
+            and self._is_entered(place, home)
         ]
         if len(places) != 1:
             return UNKNOWN if places else before
-        home, place = places[0]
-        if home is module and home.scope_of(place) is module.scope_of(node) and not _is_after(node, place):
+        home, place, runs = places[0]
+        is_same = home is module and home.scope_of(place) is module.scope_of(node)
+        if is_same and not _is_after(node, place):
             return before
-        if is_executed(place, home.scope_of(place), home, self.truth) is None:
+        if runs is None:
             return UNKNOWN
         value = self._set_here(place, home)
-        is_same = home is module and home.scope_of(place) is module.scope_of(node)
         if isinstance(value, (list, dict)) and node.attr in self.program.filled:
             return UNKNOWN
         return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
