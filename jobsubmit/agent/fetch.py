@@ -246,18 +246,11 @@ def safe_path(folder: str, path: str, is_made: bool = False) -> str:
 
 def download(url: str, file: str, most: int) -> tuple[str, int]:
     """Return (sha256, size in bytes) of what arrived, `most` bytes at most; retry transient errors."""
-    import http.client
-    import urllib.error
-
     problem = None  # type: Exception | None
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _download_once(url, file, most)
-        except urllib.error.HTTPError as error:
-            if error.code not in PASSING_STATUSES:
-                raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
-            problem = error
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             problem = error
         if attempt < ATTEMPTS:
             time.sleep(pause_before(attempt, first=1.0))
@@ -265,20 +258,46 @@ def download(url: str, file: str, most: int) -> tuple[str, int]:
 
 
 def _download_once(url: str, file: str, most: int) -> tuple[str, int]:
-    import urllib.request
-
     if url == CACHED:
         raise FetchError("the code is no longer in the cache of this host: submit the job again")
-    if url.startswith("file://"):
-        _require_regular(urllib.request.url2pathname(url[len("file://") :]))
-    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
-        expected = source.headers.get("Content-Length")
-        digest, size = write(source, file, most)
+    digest, size, expected = _copy(url, file, most) if url.startswith("file://") else _receive(url, file, most)
     if size > most:
         raise FetchError("%s holds more than the %d bytes that were promised" % (_shown(url), most))
     if expected is not None and size != int(expected):
         raise OSError("the connection ended after %d of %s bytes" % (size, expected))
     return digest, size
+
+
+def _copy(url: str, file: str, most: int) -> tuple[str, int, int]:
+    """Return the digest and the size of what was copied, and the size of the file."""
+    path = path_of(url)
+    _require_regular(path)
+    with open(path, "rb") as source:
+        return (*write(source, file, most), os.fstat(source.fileno()).st_size)
+
+
+def path_of(url: str) -> str:
+    """Return the path of a file:// address."""
+    from urllib.parse import unquote_to_bytes
+
+    return os.fsdecode(unquote_to_bytes(url[len("file://") :]))
+
+
+def _receive(url: str, file: str, most: int) -> tuple[str, int, str | None]:
+    """Return the digest and the size of what arrived, and the size that was announced."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as source:
+            return (*write(source, file, most), source.headers.get("Content-Length"))
+    except urllib.error.HTTPError as error:
+        if error.code not in PASSING_STATUSES:
+            raise FetchError("the store answered %d for %s" % (error.code, _shown(url))) from None
+        raise
+    except http.client.HTTPException as error:
+        raise OSError(str(error) or type(error).__name__) from error
 
 
 def _require_regular(path: str) -> None:

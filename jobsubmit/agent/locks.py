@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
+INPUT_LOCK = ".lock"  # the end of the file that is locked while somebody needs a cached input
+
 
 def is_locked(path: str, probe: int = fcntl.LOCK_EX) -> bool:
     """Return whether a lock is held; False if there is no such file. Raises OSError if its file system has no locks.

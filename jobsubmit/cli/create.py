@@ -74,17 +74,21 @@ def create(
     100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
     continues).
     """
-    from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides, read_job
+    from jobsubmit.jobs.connect import connect_early
 
     settings = load_settings()
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
+    loaded = read_job(job, mode, changes)
+    if not dry_run:
+        connect_early(loaded, settings)
+    from jobsubmit.cli import submission  # while the machines answer
+
     demands = submission.demands_of(
         job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
     )
-    loaded = read_job(job, mode, changes)
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate, key=idempotency_key)
 
 
@@ -123,8 +127,8 @@ def run(
     converted into the job file that `jobsubmit init --from` would write; that
     file is kept with the job.
     """
-    from jobsubmit.cli import submission
     from jobsubmit.cli.job_file import overrides
+    from jobsubmit.jobs.connect import connect_early
     from jobsubmit.scaffold.choice import choose_draft
     from jobsubmit.spec.loader import load_mapping
 
@@ -133,11 +137,15 @@ def run(
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
     )
+    loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
+    loaded = replace(loaded, notes=draft.notes)
+    if not dry_run:
+        connect_early(loaded, settings)
+    from jobsubmit.cli import submission  # while the machines answer
+
     demands = submission.demands_of(
         job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
     )
-    loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
-    loaded = replace(loaded, notes=draft.notes)
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)
 
 

@@ -17,6 +17,7 @@ import sys
 from .. import fetch
 from ..atomic_write import append_whole, make_private, read_file
 from ..authorities import trust
+from ..locks import INPUT_LOCK
 from ..protocol import DataAccess, FetchCode
 from .bucket import Bucket, BucketError
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         known: str
 
 
-LOCK = ".lock"  # the end of the file that is locked while somebody needs a cached input
 _ERRORS = (BucketError, *fetch.fetch_errors())  # type: tuple[type[Exception], ...]
 _PART = ".jobsubmit-part"  # the end of a name, until the file is complete
 _MANIFEST, _ARCHIVE = ".manifest.json", ".tar.gz"
@@ -89,7 +89,7 @@ class Carrier:
         cache = self.load["cache"]
         make_private(cache)
         target = os.path.join(cache, digest)
-        with open(target + LOCK, "ab") as lock:
+        with open(target + INPUT_LOCK, "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.isdir(target):
                 fetch_whole(code, target)

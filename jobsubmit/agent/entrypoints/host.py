@@ -1,4 +1,7 @@
-"""What a client asks a host for, over SSH: each call is one command, with JSON on its input and its output.
+"""What a client asks a host for, over SSH, one question after the other.
+
+A question is a line of JSON, {"command", "question", "size"}, and then `size` bytes. The answer is a line of JSON, and
+then as many bytes as its "bytes" says. `listen` goes on until the next question; `lines` is the last one.
 
     facts               what the host is, and what it has
     listen              let other hosts connect to some ports, for a moment
@@ -19,13 +22,13 @@ import glob
 import json
 import os
 import shutil
+import signal
 import sys
 
 from .. import status_file
 from ..atomic_write import make_private, read_file
 from ..hosts import code_cache, lines
 from ..hosts.host_queue import remove_queue
-from ..hosts.start import StartError, start
 from ..job_directory import JobDirectory
 from ..preflight import facts, reach
 from ..protocol import REQUEST
@@ -40,20 +43,46 @@ if TYPE_CHECKING:
 _WATCHED = ("status.json", "events.jsonl")
 _MEASURED = (*_WATCHED, "timing/*", "stacks/*")
 _GROWING = ".jsonl"
+_IDLE_SECONDS = 60
+_LAST = "lines"
 
 
-def main(command: str, question: dict[str, Any], stream: BinaryIO, root: str) -> int:
-    """Run a command; return the exit code. Its answer is one line of JSON, and for `look` and `lines` more bytes."""
+def serve(stream: BinaryIO, root: str) -> int:
+    """Answer questions until the input ends, or none comes for some time; return the exit code."""
+    while True:
+        signal.alarm(_IDLE_SECONDS)
+        line = stream.readline()
+        signal.alarm(0)
+        if not line.endswith(b"\n"):
+            return 0
+        asked = json.loads(line.decode())
+        payload = Payload(stream, asked["size"])
+        answer = _answer(asked["command"], root, asked["question"], payload)
+        if answer is not None:
+            _say(answer)
+        sys.stdout.flush()
+        if asked["command"] == _LAST or payload.left:
+            return 0  # what was not read of a payload is no question
+
+
+def _answer(command: str, root: str, question: dict[str, Any], payload: Payload) -> Answer | None:
     try:
-        answer = _COMMANDS[command](root, question, stream)
-    except StartError as error:
-        answer = {"error": str(error), "hint": error.hint}
+        return _COMMANDS[command](root, question, payload)
     except (OSError, ValueError) as error:
-        answer = {"error": str(error) or type(error).__name__}
-    if answer is not None:
-        _say(answer)
-    sys.stdout.flush()
-    return 0
+        return {"error": str(error) or type(error).__name__}
+
+
+class Payload:
+    """The bytes that belong to a question; `stream` is what they are read from."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self.stream, self.left = stream, size
+
+    def read(self, most: int | None = None) -> bytes:
+        """Return as many bytes, or all that are left; fewer where the input ends."""
+        data = self.stream.read(self.left if most is None else min(most, self.left))
+        self.left -= len(data)
+        return data
 
 
 def _say(answer: Answer) -> None:
@@ -69,36 +98,41 @@ def job_folder(root: str, question: dict[str, Any]) -> str:
     return os.path.join(root, "jobs", name, str(int(question["index"])))
 
 
-def _facts(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _facts(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     return facts.collect(root, question)
 
 
-def _listen(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
-    reach.listen(question["addresses"], question["seeds"], _say, stream)
+def _listen(root: str, question: dict[str, Any], payload: Payload) -> Answer | None:
+    reach.listen(question["addresses"], question["seeds"], _say, payload.stream)
     return None
 
 
-def _reach(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _reach(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     return reach.try_ports(question["addresses"], question["ports"])
 
 
-def _missing(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _missing(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     return {"missing": code_cache.missing(root, question["names"])}
 
 
-def _put(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _put(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     for name, size in question["entries"]:
-        code_cache.put(root, name, size, stream)
+        code_cache.put(root, name, size, payload.read)
     return {}
 
 
-def _start(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
-    assignment = json.loads(stream.read())
+def _start(root: str, question: dict[str, Any], payload: Payload) -> Answer:
+    from ..hosts.start import StartError, start  # half of all code, which no other question needs
+
+    assignment = json.loads(payload.read())
     make_private(root)
-    return start(root, job_folder(root, assignment), assignment)
+    try:
+        return start(root, job_folder(root, assignment), assignment)
+    except StartError as error:
+        return {"error": str(error), "hint": error.hint}
 
 
-def _look(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
+def _look(root: str, question: dict[str, Any], payload: Payload) -> Answer | None:
     """Send the files that are new or have grown: a line with [path, offset, size] of each, and then their bytes."""
     folder = job_folder(root, question)
     if not os.path.isdir(folder):
@@ -121,9 +155,10 @@ def _look(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | Non
             parts.append([name, offset, len(content)])
             data.append(content)
     is_cancelled = os.path.exists(JobDirectory(folder).cancel)
-    _say({"is_known": True, "is_alive": is_alive, "is_cancelled": is_cancelled, "parts": parts})
-    for content in data:
-        sys.stdout.buffer.write(content)
+    size = sum(map(len, data))
+    _say({"is_known": True, "is_alive": is_alive, "is_cancelled": is_cancelled, "parts": parts, "bytes": size})
+    sys.stdout.buffer.writelines(data)
+    sys.stdout.buffer.flush()
     return None
 
 
@@ -131,14 +166,14 @@ def _only_grows(name: str) -> bool:
     return name.endswith(_GROWING)
 
 
-def _lines(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer | None:
+def _lines(root: str, question: dict[str, Any], payload: Payload) -> Answer | None:
     folder = job_folder(root, question)
     _say({"is_known": os.path.isdir(folder)})
-    lines.LineServer(folder, question["query"]).run(stream if question["follow"] else None)
+    lines.LineServer(folder, question["query"]).run(payload.stream if question["follow"] else None)
     return None
 
 
-def _cancel(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _cancel(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     folder = job_folder(root, question)
     if not os.path.isdir(folder):
         return {"is_known": False}
@@ -148,7 +183,7 @@ def _cancel(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
     return {"is_known": True, "is_alive": is_alive}
 
 
-def _delete(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _delete(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     folder = job_folder(root, question)
     if lines.is_alive(folder):
         return {"is_alive": True}
@@ -166,7 +201,7 @@ def _delete(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
     return {"is_alive": False}
 
 
-def _empty(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
+def _empty(root: str, question: dict[str, Any], payload: Payload) -> Answer:
     for job in sorted(glob.glob(os.path.join(glob.escape(root), "jobs", "*", "*"))):
         if lines.is_alive(job):
             return {"error": "job %s still runs" % os.path.basename(os.path.dirname(job))}
@@ -179,7 +214,7 @@ def _empty(root: str, question: dict[str, Any], stream: BinaryIO) -> Answer:
     return {"freed": freed}
 
 
-_COMMANDS: dict[str, Callable[[str, dict[str, Any], BinaryIO], Answer | None]] = {
+_COMMANDS: dict[str, Callable[[str, dict[str, Any], Payload], Answer | None]] = {
     "facts": _facts,
     "listen": _listen,
     "reach": _reach,

@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from urllib.request import url2pathname
 
 from .. import fetch
 from ..atomic_write import make_private, replace_file
 from ..authorities import trust
-from ..data.carry import LOCK
-from ..locks import is_locked
+from ..locks import INPUT_LOCK, is_locked
 from ..protocol import FetchCode, FetchOrder
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
+    from collections.abc import Callable
+    from typing import Any
 
 MOST_BYTES = 20 << 30
 _BLOCK = 1 << 20
@@ -44,7 +43,7 @@ def missing(root: str, names: list[str]) -> list[str]:
     return [name for name in names if not os.path.isfile(_path(root, name))]
 
 
-def put(root: str, name: str, size: int, source: BinaryIO) -> None:
+def put(root: str, name: str, size: int, read: Callable[[int], bytes]) -> None:
     """Receive an entry of so many bytes; raise OSError if the connection ends early, or the disk is full."""
     path = _path(root, name)
     make_private(os.path.dirname(path))
@@ -52,7 +51,7 @@ def put(root: str, name: str, size: int, source: BinaryIO) -> None:
     def blocks() -> Any:
         left = size
         while left:
-            block = source.read(min(left, _BLOCK))
+            block = read(min(left, _BLOCK))
             if not block:
                 raise OSError(0, "the connection ended before the code was complete")
             left -= len(block)
@@ -99,8 +98,7 @@ def local_files(order: FetchOrder) -> dict[str, str]:
     if "archive" in code and "manifest" in code:
         name = "code/" + code.get("digest", "")
         addresses.update({name + "/" + _ARCHIVE: code["archive"], name + "/" + _MANIFEST: code["manifest"]})
-    start = len("file://")
-    return {name: url2pathname(url[start:]) for name, url in addresses.items() if url.startswith("file://")}
+    return {name: fetch.path_of(url) for name, url in addresses.items() if url.startswith("file://")}
 
 
 def as_cached(order: FetchOrder) -> FetchOrder:
@@ -150,7 +148,7 @@ def trim(root: str, most: int) -> None:
             if "." in name:
                 continue  # a lock, or what is being fetched now
             with suppress(OSError):  # another job has removed it
-                if not is_locked(path + LOCK):  # no node reads it
+                if not is_locked(path + INPUT_LOCK):  # no node reads it
                     entries.append((os.stat(path).st_mtime, _size_of(path), path))
     left = sum(entry[1] for entry in entries)
     for _, bytes_of_entry, path in sorted(entries):

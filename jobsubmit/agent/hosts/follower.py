@@ -44,8 +44,6 @@ class Follower:
         beat_due = 0.0
         while True:
             select.select([] if channel.is_over else [connection], [], [], _LOOK_SECONDS)
-            for answer in self.member.poll():
-                channel.send(answer)
             messages = channel.receive()
             is_silent = time.monotonic() - channel.heard_at > LOST_SECONDS
             for message in messages:
@@ -54,6 +52,8 @@ class Follower:
                     self._write(message["status"])
                     return
                 self.member.handle(message)
+            for answer in self.member.poll():
+                channel.send(answer)
             if time.monotonic() >= beat_due:
                 beat_due = time.monotonic() + BEAT_SECONDS
                 channel.send({"what": "beat"})

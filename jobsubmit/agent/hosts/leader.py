@@ -289,7 +289,7 @@ class Leader:
         return self.grace is not None or status_file.cancel_grace(self.folder, 0) is not None
 
     def _pump(self) -> None:
-        self.selector.select(_LOOK_SECONDS)
+        self.selector.select(0 if self.member.answers else _LOOK_SECONDS)
         self._accept()
         if self.is_unwritten:
             self._write()

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 
 from .. import processes
-from ..data.carry import LOCK
 from ..isolated_python import agent_command
+from ..locks import INPUT_LOCK
 from .job import Job
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -59,7 +59,7 @@ def hold_inputs(job: Job) -> None:
     for mount in job.request["mounts"]:
         path = job.environments.mount_path(mount)
         if job.assignment.get("data") and mount["kind"] == "input" and os.path.islink(path):
-            job.locks.append(os.open(os.readlink(path) + LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            job.locks.append(os.open(os.readlink(path) + INPUT_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(job.locks[-1], fcntl.LOCK_SH)
 
 

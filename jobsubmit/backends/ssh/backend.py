@@ -22,7 +22,7 @@ from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.node_results import first_node_events
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.ssh import logs, preflight
-from jobsubmit.backends.ssh.connection import Answer, ask, ask_all
+from jobsubmit.backends.ssh.connection import Answer, ask, ask_all, connect
 from jobsubmit.backends.ssh.mirror import Mirror
 from jobsubmit.backends.ssh.spec import HOST, SshBackendSpec
 from jobsubmit.common.finding import Finding
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
     from jobsubmit.plan.script import Script
+    from jobsubmit.spec.backend import BackendSpec
     from jobsubmit.spec.job_spec import Layout
     from jobsubmit.transfer.code_ref import CodeRef
 
@@ -64,6 +65,11 @@ class SshBackend:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    def connect(self, spec: BackendSpec) -> None:
+        """Log in on all hosts, in the background (see ConnectsEarly)."""
+        own = SshBackendSpec.of(spec)
+        connect(own.hosts, own.workdir)
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return hosts and job as one JSON document (see Backend)."""

@@ -1,7 +1,7 @@
-"""Runs on a host, as text, before anything of jobsubmit is there: unpack the agent once, and run one of its commands.
+"""Runs on a host, as text, before anything of jobsubmit is there: unpack the agent once, and let it answer questions.
 
-The input continues with a line of JSON: {"root", "agent", "size", "command", "question"}, and then the agent archive if
-`size` is not 0. After a mark, the output is the answer; what a login shell prints before it is ignored.
+The input continues with a line of JSON: {"root", "mark", "agent", "size"}, then the agent archive if `size` is not 0,
+and then the questions. After the mark, the output is the answers; what a login shell prints before it is ignored.
 """
 
 import io
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     sys.dont_write_bytecode = False
     from jobsubmit.agent.entrypoints import host
 
-    sys.exit(host.main(header["command"], header["question"], stream, root))
+    sys.exit(host.serve(stream, root))

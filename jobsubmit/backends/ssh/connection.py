@@ -1,8 +1,10 @@
-"""Ask hosts with OpenSSH's own client: one connection per host, which later questions share."""
+"""Ask hosts with OpenSSH's own client: one login per host, and one program there that answers all questions."""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -32,6 +34,8 @@ _COMMAND = 'python3 -I -S -c "import sys; exec(eval(sys.stdin.buffer.readline())
 _CONNECT_SECONDS = 8
 _ANSWER_SECONDS = 60.0
 _NOT_TWICE = ("start", "put")
+_REMOVES_AGENT = "empty"
+_BLOCK = 1 << 16
 _AGAIN_WITHIN_SECONDS = 3.0
 _SILENT_SECONDS = 10.0
 _silent: dict[str, tuple[float, BackendError]] = {}  # hosts that did not answer: until when they are not asked again
@@ -59,41 +63,160 @@ class Answer(NamedTuple):
     data: bytes
 
 
-class Stream:
-    """The output of a command that goes on; `close` ends it."""
+class Connection:
+    """The agent's program on a host: it answers one question after the other. `close` ends it.
 
-    def __init__(self, host: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        self.host, self.process, self.errors = host, process, errors
-        assert process.stdout
-        self.output = process.stdout
+    It is usable at once: what is sent waits until the host is reached.
+    """
 
-    def document(self, seconds: float) -> dict[str, Any]:
-        """Return the document with which the answer begins. Raises BackendError, also if there is none in time."""
-        is_marked, begin, deadline = False, b"", time.monotonic() + seconds
-        while not is_marked or b"\n" not in begin:
-            if not select.select([self.output], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise _silence(self.host, seconds)
-            byte = os.read(self.output.fileno(), 1)  # and not more: what follows is for others to read
-            if not byte:
-                break
-            begin += byte
-            if not is_marked and begin.endswith(b"\n"):
-                is_marked, begin = begin.strip() == _MARK.encode(), b""
-        if is_marked and begin.endswith(b"\n"):
-            return _parse(self.host, begin)
-        self.process.wait()
-        raise _refusal(self.host, self.process.returncode, self.errors)
+    def __init__(self, host: str, root: str, agent: bytes = b"") -> None:
+        self.host, self.root = host, root
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stay open with the shared connection
+        self.process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
+        assert self.process.stdin
+        assert self.process.stdout
+        self.input, self.output = self.process.stdin, self.process.stdout
+        self.received, self.is_marked = b"", False
+        self.writer = threading.Thread()
+        header = {"root": root, "mark": _MARK, "agent": _agent_name(), "size": len(agent)}
+        self._write([_program() + json.dumps(header).encode() + b"\n" + agent])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the program still runs, as far as is known here."""
+        return self.process.poll() is None
+
+    def send(self, command: str, question: Mapping[str, Any], payload: bytes | Sequence[Path] = b"") -> None:
+        """Ask a question; the payload is bytes or the content of files. It is sent while the caller goes on."""
+        if isinstance(payload, bytes):
+            size, blocks = len(payload), iter([payload])
+        else:
+            size = sum(path.stat().st_size for path in payload)
+            blocks = itertools.chain.from_iterable(read_blocks(str(path)) for path in payload)
+        head = json.dumps({"command": command, "question": question, "size": size}).encode() + b"\n"
+        self._write(itertools.chain([head], blocks))
+
+    def receive(self, seconds: float) -> Answer:
+        """Return the next answer. Raises BackendError, also if it is not there in time."""
+        deadline = time.monotonic() + seconds
+        try:
+            while not self.is_marked:
+                self.is_marked = self._line(deadline).strip() == _MARK.encode()
+            document = self._parse(self._line(deadline))
+            size = document.pop("bytes", 0)
+            while len(self.received) < size:
+                self._receive(deadline)
+        except TimeoutError:
+            raise _silence(self.host, seconds) from None
+        data, self.received = self.received[:size], self.received[size:]
+        return Answer(document, data)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines that follow the last answer, until the program ends. Raises BackendError if it breaks off."""
+        block = b"\n"
+        while block:
+            *whole, self.received = self.received.split(b"\n")
+            yield from (line + b"\n" for line in whole)
+            block = os.read(self.output.fileno(), _BLOCK)
+            self.received += block
+        if self.process.wait() != 0:
+            raise BackendError(f"{self.host}: the connection broke", may_pass=True)
 
     def close(self) -> None:
-        """End the command, and let go of its output."""
-        if self.process.stdin:
-            with suppress(OSError):
-                self.process.stdin.close()
-        if self.process.poll() is None:
-            self.process.kill()
+        """End the program; what was not read is lost."""
+        self.process.kill()
         self.process.wait()
+        with suppress(OSError):
+            self.input.close()
         self.output.close()
         self.errors.close()
+
+    def _write(self, blocks: Iterable[bytes]) -> None:
+        """Send blocks after what was sent before; if nobody reads them, the answer says why."""
+        before = self.writer
+
+        def write() -> None:
+            if before.ident is not None:
+                before.join()
+            with suppress(OSError, ValueError):  # ValueError: it was closed meanwhile
+                for block in blocks:
+                    self.input.write(block)
+                self.input.flush()
+
+        self.writer = threading.Thread(target=write, daemon=True)
+        self.writer.start()
+
+    def _line(self, deadline: float) -> bytes:
+        while b"\n" not in self.received:
+            self._receive(deadline)
+        line, _, self.received = self.received.partition(b"\n")
+        return line
+
+    def _receive(self, deadline: float) -> None:
+        if not select.select([self.output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        block = os.read(self.output.fileno(), _BLOCK)
+        if not block:
+            code = self.process.wait()
+            if not self.is_marked or code == _OF_SSH:
+                raise _refusal(self.host, code, self.errors)
+            raise self._no_answer()
+        self.received += block
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._no_answer()
+        return found
+
+    def _no_answer(self) -> BackendError:
+        hint = f"log in and look for the cause: ssh {self.host}"
+        return BackendError(f"{self.host}: its agent gave no answer", hint, may_pass=True)
+
+
+class _Idle:
+    """Connections that wait for the next question, at most one for each host and folder."""
+
+    def __init__(self) -> None:
+        self.connections: dict[tuple[str, str], Connection] = {}
+        self.lock = threading.Lock()
+
+    def take(self, host: str, root: str) -> Connection | None:
+        """Return a connection that nobody else uses now, if there is one."""
+        with self.lock:
+            connection = self.connections.pop((host, root), None)
+        if connection is not None and not connection.is_open:
+            connection.close()
+            return None
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        """Keep a connection for the next question; close it if there is one already."""
+        with self.lock:
+            kept = self.connections.setdefault((connection.host, connection.root), connection)
+        if kept is not connection:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self.lock:
+            connections, self.connections = list(self.connections.values()), {}
+        for connection in connections:
+            connection.close()
+
+
+_idle = _Idle()
+atexit.register(_idle.close)
+
+
+def connect(hosts: Iterable[str], root: str) -> None:
+    """Begin to connect to hosts, so that the first question need not wait for it; problems show when they are asked."""
+    for host in hosts:
+        with suppress(OSError, BackendError):
+            _idle.give(Connection(host, root))
 
 
 def ask(
@@ -112,15 +235,42 @@ def ask(
     _require_sign_of_life(host)
     began = time.monotonic()
     try:
-        answer = _ask(host, _input(root, command, question, b"", payload), seconds)
+        document, data = _ask(host, root, command, question, payload, seconds)
     except BackendError as error:
         if not error.may_pass or command in _NOT_TWICE or time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
             raise
-        answer = _ask(host, _input(root, command, question, b"", payload), seconds)  # the shared connection was dead
-    if answer.document.get("needs_agent"):
-        answer = _ask(host, _input(root, command, question, agent_archive(), payload), seconds)
-    if "error" in answer.document:
-        raise reported_error(host, answer.document)
+        document, data = _ask(host, root, command, question, payload, seconds)  # the connection was dead
+    if "error" in document:
+        raise reported_error(host, document)
+    return Answer(document, data)
+
+
+def _ask(
+    host: str, root: str, command: str, question: Mapping[str, Any], payload: bytes | Sequence[Path], seconds: float
+) -> Answer:
+    answer = _ask_on(_idle.take(host, root) or Connection(host, root), command, question, payload, seconds)
+    if "needs_agent" in answer.document:
+        answer = _ask_on(Connection(host, root, agent_archive()), command, question, payload, seconds)
+    return answer
+
+
+def _ask_on(
+    connection: Connection,
+    command: str,
+    question: Mapping[str, Any],
+    payload: bytes | Sequence[Path],
+    seconds: float,
+) -> Answer:
+    is_good = False
+    try:
+        connection.send(command, question, payload)
+        answer = connection.receive(seconds)
+        is_good = command != _REMOVES_AGENT and not answer.document.keys() & {"needs_agent", "error"}
+    finally:
+        if is_good:
+            _idle.give(connection)
+        else:
+            connection.close()
     return answer
 
 
@@ -131,22 +281,12 @@ def reported_error(host: str, document: Mapping[str, Any]) -> BackendError:
     )
 
 
-def open_stream(
-    host: str, root: str, command: str, question: Mapping[str, Any], *, keeps_input: bool = False
-) -> Stream:
-    """Start a command of a host's agent that goes on; with `keeps_input` it ends when the stream is closed."""
+def open_stream(host: str, root: str, command: str, question: Mapping[str, Any]) -> Connection:
+    """Return a connection of its own on which a question was asked whose answer goes on."""
     _require_sign_of_life(host)
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the command has ended
-    process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-    assert process.stdin
-    try:
-        process.stdin.writelines(_input(root, command, question, b"", b""))
-        process.stdin.flush()
-        if not keeps_input:
-            process.stdin.close()
-    except BrokenPipeError:
-        pass  # why, its error output says
-    return Stream(host, process, errors)
+    connection = Connection(host, root)
+    connection.send(command, question)
+    return connection
 
 
 def ask_all(hosts: Iterable[str], ask_one: Callable[[str], T]) -> dict[str, T | BackendError]:
@@ -163,43 +303,6 @@ def ask_all(hosts: Iterable[str], ask_one: Callable[[str], T]) -> dict[str, T | 
         return dict(zip(names, pool.map(tried, names), strict=True))
 
 
-def _ask(host: str, blocks: Iterable[bytes], seconds: float) -> Answer:
-    with tempfile.TemporaryFile() as errors:  # a pipe would stay open as long as the shared connection
-        process = subprocess.Popen(_words(host), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-        pipe, process.stdin = process.stdin, None
-        assert pipe
-        threading.Thread(target=_write, args=(pipe, blocks), daemon=True).start()
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            _abandon(process)
-            raise _silence(host, seconds) from error
-        except BaseException:
-            _abandon(process)
-            raise
-        _, mark, rest = output.partition(f"\n{_MARK}\n".encode())
-        if not mark:
-            raise _refusal(host, process.returncode, errors)
-    line, _, data = rest.partition(b"\n")
-    return Answer(_parse(host, line), data)
-
-
-def _write(pipe: IO[bytes], blocks: Iterable[bytes]) -> None:
-    with suppress(OSError), pipe:  # who does not read it says why
-        for block in blocks:
-            pipe.write(block)
-
-
-def _abandon(process: subprocess.Popen[bytes]) -> None:
-    """End a command without its output: the shared connection has that open, too, until it is dead itself."""
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
-
-
 def _silence(host: str, seconds: float) -> BackendError:
     text = f"{host} did not answer within {seconds:.0f} s"
     problem = BackendError(text, f"try to log in: ssh {host} true", may_pass=True)
@@ -212,18 +315,6 @@ def _require_sign_of_life(host: str) -> None:
     until, problem = _silent.get(host, (0.0, None))
     if problem is not None and time.monotonic() < until:
         raise problem
-
-
-def _parse(host: str, line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise BackendError(
-            f"{host}: its agent gave no answer", f"log in and look for the cause: ssh {host}", may_pass=True
-        )
-    return found
 
 
 def _refusal(host: str, code: int, errors: IO[bytes]) -> BackendError:
@@ -271,26 +362,6 @@ def _program() -> bytes:
 @cache
 def _agent_name() -> str:
     return hashlib.sha256(agent_archive()).hexdigest()[:16]
-
-
-def _input(
-    root: str, command: str, question: Mapping[str, Any], agent: bytes, payload: bytes | Sequence[Path]
-) -> Iterator[bytes]:
-    """Yield what a host reads: the bootstrap, a header, the agent if it goes along, and a payload or files."""
-    header = {
-        "root": root,
-        "mark": _MARK,
-        "agent": _agent_name(),
-        "size": len(agent),
-        "command": command,
-        "question": question,
-    }
-    yield _program() + json.dumps(header).encode() + b"\n" + agent
-    if isinstance(payload, bytes):
-        yield payload
-        return
-    for path in payload:
-        yield from read_blocks(str(path))
 
 
 def clock_of(host: str, root: str, question: Mapping[str, Any]) -> tuple[dict[str, Any], float]:

@@ -32,23 +32,21 @@ class HostLines:
 
     def read(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
-        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow), keeps_input=follow)
+        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow))
         self.close = stream.process.kill
         try:
-            document = stream.document(_ANSWER_SECONDS)
+            document, _ = stream.receive(_ANSWER_SECONDS)
             if document.get("needs_agent"):  # of this version
                 ask(self.host, self.root, "missing", {"names": []})
                 yield from self.read(follow=follow)
                 return
             if "error" in document:
                 raise reported_error(self.host, document)
-            for data in stream.output:
+            for data in stream.lines():
                 line = self._parse(data)
                 if line is not None:
                     self.after = (line.time, self.after[1] + 1 if line.time == self.after[0] else 1)
                     yield line
-            if stream.process.wait() != 0:
-                raise BackendError(f"{self.host}: the connection broke", may_pass=True)
         finally:
             stream.close()
 

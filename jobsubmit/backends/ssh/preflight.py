@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jobsubmit.agent.hosts.start import watch_seed
-from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of, open_stream, reported_error
+from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of
 from jobsubmit.backends.ssh.spec import SshBackendSpec
 from jobsubmit.errors import BackendError
 
@@ -114,17 +114,15 @@ def _of_network(
     chosen = dict(_chosen_addresses(env, found))
     places = sorted({address, *(addresses[first] for addresses in chosen.values() if addresses.get(first))})
     seeds = [job_id, watch_seed(job_id)]
-    stream = open_stream(first, spec.workdir, "listen", {"addresses": places, "seeds": seeds}, keeps_input=True)
+    listening = {"addresses": places, "seeds": seeds}
     try:
-        opened = stream.document(_ANSWER_SECONDS)
-        if "error" in opened:
-            error = reported_error(first, opened)
-            yield Problem(error.message, error.hint)
-            return
-        question = {"addresses": places, "ports": opened["ports"]}
-        answers = ask_all(others, lambda host: ask(host, spec.workdir, "reach", question).document["problems"])
-    finally:
-        stream.close()
+        opened = ask(first, spec.workdir, "listen", listening, seconds=_ANSWER_SECONDS).document
+    except BackendError as error:
+        yield Problem(error.message, error.hint)
+        return
+    question = {"addresses": places, "ports": opened["ports"]}
+    answers = ask_all(others, lambda host: ask(host, spec.workdir, "reach", question).document["problems"])
+    ask(first, spec.workdir, "missing", {"names": []})  # it listens until the next question
     for place, problem in opened["problems"].items():
         yield Problem(f"{first} cannot listen at {place}: {problem}", f"log in and look for the cause: ssh {first}")
     usable = found[first].facts.get("interface") or f"the one with the address {address}"
