@@ -48,8 +48,20 @@ def check_arguments(line: CommandLine, words: Sequence[Word], boot_file: str, mo
         yield Finding("unknown", "arguments", gap.where, f"not all accepted arguments are known: {gap.why}")
     if line.kind == "none":
         yield from _unread(words, boot_file)
+    yield from _without_effect(line, words)
     if line.kind not in ("none", "unknown", "hydra"):
         yield from _of_commands(line, words, mode) if line.commands else _of_line(line, words, mode)
+
+
+def _without_effect(line: CommandLine, words: Sequence[Word]) -> Iterator[Finding]:
+    """Yield the hyperparameters that args give again: they come later, and the last value counts."""
+    names = {word.name for word in words if word.field == "args"} - {""}
+    for word in words:
+        option = line.option(word.name) if word.name else None
+        is_repeatable = option is not None and option.settings.get("action") in ("append", "extend", "count")
+        if word.field.startswith("hyperparameters") and word.name in names and not is_repeatable:
+            said = f"{word.name} is also in args, which come later: this value has no effect"
+            yield Finding("warning", "argument-twice", word.field, said, "change it in args, or remove it there")
 
 
 def _of_commands(line: CommandLine, words: Sequence[Word], mode: Start) -> Iterator[Finding]:

@@ -178,7 +178,10 @@ GROUPS: dict[str, dict[str, Command]] = {
             "app",
             "download",
             "Download a directory and verify each file.",
-            ("download s3://bucket/team/code ./code", "download obs://bucket/results . --profile team"),
+            (
+                "download s3://bucket/team/code ./code",
+                "download obs://bucket/results . --endpoint-url https://obs.cn-north-4.myhuaweicloud.com",
+            ),
             ("upload", "logs --download"),
         ),
     },

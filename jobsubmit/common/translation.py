@@ -86,9 +86,10 @@ class Catalogue:
     """The translations of one language: `messages` have one form, `counted` (`{number} files`) begin with a number."""
 
     def __init__(self, messages: Mapping[str, str], counted: Mapping[str, str] | None = None) -> None:
-        pairs = [(parse_template(_bare(message)), parse_template(_bare(text))) for message, text in messages.items()]
+        plain = (_without_label(message, text, messages) for message, text in messages.items())
+        pairs = [(parse_template(_bare(message)), parse_template(_bare(text))) for message, text in plain]
         self.exact = {message.texts[0]: text.texts[0] for message, text in pairs if not message.names}
-        self.templates = [pair for pair in pairs if pair[0].names]
+        self.templates = [pair for pair in pairs if pair[0].names and pair[0].letters]
         self.counted = {parse_template(key).texts[1]: parse_template(text) for key, text in (counted or {}).items()}
         self.readings: dict[str, _Reading] = {}
 
@@ -149,6 +150,13 @@ class Catalogue:
             if head.letters or " " not in head.text:
                 text = f"{head.text}{_joint(' ', head.text, words)}{words}"
                 yield _Reading(head.letters + len(tail_text), text, is_joined=True)
+
+
+def _without_label(message: str, text: str, messages: Mapping[str, str]) -> tuple[str, str]:
+    """Return a message and its translation without the label that both begin with: labels are translated apart."""
+    label = _LABELS.match(message)
+    start = f"{messages.get(label[2])}\uff1a" if label else ""
+    return (message[label.end() :], text[len(start) :]) if label and text.startswith(start) else (message, text)
 
 
 def _is_label(text: str) -> bool:

@@ -299,7 +299,8 @@ class JobRecords:
             return _unknown(wanted.rpartition("/")[2], kind, wanted)
         hint = did_you_mean(wanted, {record.name for record in records} | {record.id for record in records})
         raise JobNotFoundError(
-            f"{text}: there is no such job on this machine", hint + "run `jobsubmit list` to see all jobs"
+            f"{text}: this machine has submitted no such job",
+            hint + "run `jobsubmit list` to see its jobs; a job of another machine needs its handle (slurm://…)",
         )
 
 

@@ -239,7 +239,8 @@ def _arguments(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[st
             index += len(following)
             notes.append(f"{name} has {len(following)} values: kept unchanged in args")
     if args and hyperparameters and words.index(args[0]) < len(words) - len(args):
-        return {}, list(words), [*notes, "an argument precedes an option: all are in args, in the same order"]
+        note = "an argument precedes an option, so all are in args: change them there, not with --set"
+        return {}, list(words), [*notes, note]
     return hyperparameters, args, notes
 
 

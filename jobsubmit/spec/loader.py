@@ -30,6 +30,7 @@ from jobsubmit.spec.modes import MODES, Mode, Start
 from jobsubmit.spec.yaml_document import Document, FieldPath, dotted, parse_value, read_document, to_yaml
 
 PlacedT = TypeVar("PlacedT", DataSpec, CheckpointSpec)
+_NO_FILE = "check the path of the job file, or run `jobsubmit init` to write one"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def load(
     Relative paths resolve against `directory`, by default that of the file.
     """
     file = Path(file)
-    document = read_document(file, str(file), "check the path of the job file, or run `jobsubmit init` to write one")
+    inside = file / "job.yaml"
+    hint = f"name the file: {inside}" if inside.is_file() else _NO_FILE
+    document = read_document(file, str(file), hint)
     notes = _apply_mode(document, mode)
     for override in overrides:
         notes += _leave_other_backend(document, override)

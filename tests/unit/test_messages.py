@@ -11,11 +11,13 @@ import pytest
 from command import Command
 
 from jobsubmit.common.language import language
-from jobsubmit.common.translation import Catalogue, parse_template
+from jobsubmit.common.translation import Catalogue, open_catalogue, parse_template
 
 CATALOGUE = next(file for file in messages.CATALOGUES if "zh_CN" in file.parts)
 TRANSLATIONS = messages.translations(CATALOGUE)
 CHINESE = re.compile("[\u4e00-\u9fff]")
+ENGLISH = re.compile(r"[A-Za-z]+ [a-z]+")
+COUNTED = {text for pair in messages.messages() if pair[1] for text in pair}
 # Words of an earlier, private language, and what reads translated.
 RETIRED = re.compile(
     r"\b(gang|keeper|teller|nodeware|patience|told|tells|telling|bears?|borne|shall|mended|in vain|for want of"
@@ -68,6 +70,19 @@ def fits(message: str, translation: str) -> bool:
         and (CHINESE.search(translation) is not None or not re.search("[a-z]{3} [a-z]{3}", message))
         and all(sorted(re.findall(kind, message)) == sorted(re.findall(kind, translation)) for kind in kinds)
     )
+
+
+def test_no_message_is_shown_half_in_english() -> None:
+    chinese = open_catalogue("zh")
+    labels = {"error", "warning", "hint", "note", "next", "cannot tell", "meaning", "lost"}
+    half = {}
+    for message, text in TRANSLATIONS.items():
+        template = parse_template(message)
+        values = {name: f"/p/{number}.yaml" for number, name in enumerate(template.names)}
+        shown = chinese.translate(template.filled(values).strip()) or template.filled(values)
+        if left := set(ENGLISH.findall(shown)) - set(ENGLISH.findall(parse_template(text).filled(values))):
+            half[message] = left
+    assert not half.keys() - COUNTED - labels
 
 
 def test_a_message_is_recognized_by_its_words() -> None:

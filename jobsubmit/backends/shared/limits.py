@@ -56,8 +56,13 @@ def far_data_limits(plan: LaunchPlan, where: str) -> Iterator[Finding]:
     """Yield the errors for data in buckets, which nodes cannot use here; `where` says which folders they see."""
     for mount in plan.mounts:
         if mount.uri.startswith(REMOTE_SCHEMES):
-            text = f"{mount.name}: {mount.uri} is in a bucket, which a {plan.backend.kind} job cannot use"
-            yield refused(mount.field, text, f"copy it (jobsubmit download) to a folder that all nodes see: {where}")
+            text = f"{mount.uri} is in a bucket, which a {plan.backend.kind} job cannot use"
+            hint = f"set it to a folder that all nodes see, {where}"
+            if mount.kind == "input":
+                hint = f"copy it (jobsubmit download) to a folder that all nodes see: {where}"
+            elif mount.kind == "output":
+                hint += f"; after the job, copy that to the bucket: jobsubmit upload FOLDER {mount.uri}"
+            yield refused(mount.field, text if mount.name == mount.field else f"{mount.name}: {text}", hint)
 
 
 def order_limit(bundle: Bundle | None, code: CodeRef, most: int) -> Iterator[Finding]:

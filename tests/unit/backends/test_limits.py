@@ -126,6 +126,23 @@ def test_a_secret_that_is_too_long_is_told_before_anything_is_sent(jobsubmit: Co
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"outputs": [{"name": "out", "uri": "s3://bucket/o"}]}, "; after the job, copy that to the bucket: jobsubmit"),
+        ({"checkpoint_dir": "s3://bucket/c"}, "checkpoint_dir: s3://bucket/c is in a bucket"),
+    ],
+)
+def test_what_a_job_writes_belongs_in_a_folder_of_all_nodes(
+    fields: dict[str, Any], hint: str, jobsubmit: Command, tmp_path: Path
+) -> None:
+    write_job(tmp_path, {**SLURM, **fields})
+    refused = jobsubmit("validate", "job.yaml", code=3).stderr
+    assert "hint: set it to a folder that all nodes see, on a shared file system" in refused
+    assert "download" not in refused
+    assert hint in refused
+
+
 @pytest.mark.parametrize("kind", ["volcano", "slurm"])
 def test_data_that_only_nodes_see_is_not_looked_for_here(kind: str, jobsubmit: Command, tmp_path: Path) -> None:
     backend = {**VOLUME, "kind": kind} if kind == "volcano" else {"kind": kind}

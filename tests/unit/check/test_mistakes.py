@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, found
+from checked import each_mistake, findings, found
 
 SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
 
@@ -625,3 +625,21 @@ def test_the_backward_of_a_function_does_not_average_gradients(tmp_path: Path) -
     text = function.join(ddp("x = Gather.apply(x)").split("dist.init", 1)).replace("class", "class", 1)
     text = text.replace("return stacked[0]\n_process", "return stacked[0]\ndist.init_process")
     assert {"double-averaging", "sum-not-divided"}.isdisjoint(found(tmp_path, text))
+
+
+TWICE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("--lr", type=float)
+parser.add_argument("--tag", action="append")
+parser.parse_args()
+"""
+
+
+def test_a_hyperparameter_that_args_give_again_has_no_effect(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TWICE)
+    given: dict[str, Any] = {"hyperparameters": {"lr": 0.5, "tag": "a"}}
+    (twice,) = findings(tmp_path, **given, args=["base", "--lr", "0.1", "--tag", "b"])
+    assert (twice.check, twice.level, twice.where) == ("argument-twice", "warning", "hyperparameters.lr")
+    assert findings(tmp_path, **given, args=["base", "--tag", "b"]) == []

@@ -403,6 +403,13 @@ def test_bad_flags_are_validated_like_the_file(
     assert message in done.stderr
 
 
+def test_the_job_file_in_a_folder_is_named(tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "demo").mkdir()
+    assert "hint: check the path" in jobsubmit("create", "demo", code=2).stderr
+    (tmp_path / "demo" / "job.yaml").write_text("name: demo\n")
+    assert "hint: name the file: demo/job.yaml" in jobsubmit("create", "demo", code=2).stderr
+
+
 def test_a_script_is_no_job_file(tmp_path: Path, jobsubmit: Command) -> None:
     (tmp_path / "train.py").write_text("import torch\nprint('x: y')\n")
     done = jobsubmit("validate", "train.py", code=2)
