@@ -116,8 +116,9 @@ def _reads(code: Code) -> Iterator[tuple[str, str]]:
 def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield the arguments, and the defaults of those that are not given, whose names say that a file is read."""
     for word in words:
-        if word.field and (not word.name or _INPUT.search(word.name)):
-            yield word.field, word.text.partition("=")[2] if word.name else word.text
+        value = word.text.partition("=")[2] if word.name else word.text
+        if word.field and (not word.name or _INPUT.search(word.name) or _CONFIGURATION.search(value)):
+            yield word.field, value
     given = {word.name for word in words}
     for option in code.options:
         if (

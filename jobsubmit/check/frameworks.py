@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from typing import TypeGuard
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
@@ -23,6 +24,7 @@ _TRAINERS = tuple(
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
+_CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
 
@@ -99,17 +101,28 @@ def _prepared_by_one(code: Code) -> Iterator[Finding]:
         for method in (
             node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
         ):
-            for node in ast.walk(method):
-                is_store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-                if is_store and ast.unparse(node.value) == "self":  # type: ignore[attr-defined] # it is an attribute
-                    yield Finding(
-                        "warning",
-                        "prepared-by-one",
-                        module.where(node),
-                        f"prepare_data sets {ast.unparse(node)}, and only one process of each node calls prepare_data",
-                        "set it in setup(), which every process calls",
-                    )
-                    return
+            for node in filter(_is_own_state, map(_changed, ast.walk(method))):
+                yield Finding(
+                    "warning",
+                    "prepared-by-one",
+                    module.where(node),
+                    f"prepare_data sets {ast.unparse(node)}, and only one process of each node calls prepare_data",
+                    "set it in setup(), which every process calls",
+                )
+                return
+
+
+def _changed(node: ast.AST) -> ast.AST:
+    """Return what a node sets, or changes in place: `self.x` of `self.x = 1`, `self.x[i] = 1`, `self.x.append(1)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        return node.func.value
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return node.value
+    return node if isinstance(getattr(node, "ctx", None), ast.Store) else ast.Pass()
+
+
+def _is_own_state(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:

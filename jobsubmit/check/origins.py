@@ -22,6 +22,12 @@ def words_of(code: Code, node: ast.AST, module: Module) -> str:
     return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
 
 
+def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a seed is another number on each rank: `args.seed + rank`, whatever args.seed is."""
+    words = words_of(code, node, module).lower()
+    return "rank" in words and " - " not in words
+
+
 def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:
     """Return an expression, and all that its variables, attributes and parameters may be set to."""
     found: dict[ast.AST, Module] = {}
@@ -101,7 +107,7 @@ def _follow(code: Code, node: ast.AST, module: Module, found: dict[ast.AST, Modu
 
 def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     if isinstance(node, ast.Call):
-        found = code.program.definition(code.program.name_of(node.func, module))
+        found = code.program.called(node, module)
         if found is not None and isinstance(found[1], FUNCTIONS):
             yield from ((found[0], value) for value in returned_values(found[1]))
     elif isinstance(node, ast.Attribute):

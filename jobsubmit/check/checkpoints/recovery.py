@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, words_of
 from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -22,6 +23,7 @@ _LOADS = frozenset(
 )
 _NEW_NAME = re.compile(r"strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
+_MOST_FILES = 200
 # Methods that save a checkpoint, with the argument that is its path.
 _SAVING = {
     "save_checkpoint": "filepath",
@@ -68,6 +70,7 @@ def _gets(code: Code, plan: LaunchPlan, mount: Mount) -> bool:
     return (
         mount.passed_as == "hyperparameter"
         or mount.variable in (*code.names, *_variables(shell))
+        or any(mount.variable in read_text(code.program, path) for path in [*code.program.configurations][:_MOST_FILES])
         or any(word.startswith("--") and _name_of(word) == _plain(mount.name) for word in code.facts.argv)
     )
 
@@ -117,8 +120,11 @@ def _variables(shell: str) -> list[str]:
 
 def _named_by_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    for module, call in code.calls("torch.save"):
-        path = argument(call, "f", 1)
+    saves = [(module, call, argument(call, "f", 1)) for module, call in code.calls("torch.save")]
+    for name in ("save", "async_save"):
+        for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
+            saves.append((module, call, argument(call, "checkpoint_id")))
+    for module, call, path in saves:
         found = _NEW_NAME.search(words_of(code, path, module)) if path is not None else None
         if found:
             yield Finding(

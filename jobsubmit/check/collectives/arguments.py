@@ -185,6 +185,51 @@ def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Itera
         for node in ast.walk(module.scope_of(call))
     )
     is_lost = isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)
-    if is_async and (is_lost or not _WAITS & code.names):
+    is_lost = is_lost or (isinstance(target, ast.Name) and _is_lost_by_callers(code, target, module))
+    if is_async and (is_lost or not _waits(code)):
         text = f"nothing waits for this {name}(): with async_op=True the result may be used before it is there"
         yield Finding("warning", "not-awaited", module.where(call), text, "keep what it returns, and call wait() on it")
+
+
+def _waits(code: Code) -> bool:
+    """Return whether anything waits for some handle: a method `wait` that nothing calls does not."""
+    if not _WAITS & code.names:
+        return False
+    uses = [(module, node) for module, node in code.program.of(ast.Attribute) if node.attr in _WAITS]
+    functions = (module.function_of(node) for module, node in uses)
+    return code.looks_up_names or not uses or any(one is None or one.name not in _WAITS for one in functions)
+
+
+def _is_lost_by_callers(code: Code, handle: ast.Name, module: Module) -> bool:
+    """Return whether a function only returns a handle, alone or as one of several, and no caller uses it."""
+    function = module.function_of(handle)
+    uses = [
+        node
+        for node in ast.walk(function or handle)
+        if isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)
+    ]
+    if function is None or len(uses) != 1:
+        return False
+    above = module.parents.get(uses[0])
+    index = above.elts.index(uses[0]) if isinstance(above, ast.Tuple) else None
+    if not isinstance(module.parents.get(above) if isinstance(above, ast.Tuple) else above, ast.Return):
+        return False
+    calls = code.program.calls_of.get(module.called_as(function), ())
+    return bool(calls) and all(_is_dropped(call, index, home) for home, call in calls)
+
+
+def _is_dropped(call: ast.Call, index: int | None, module: Module) -> bool:
+    """Return whether a part of what a call returns is never used: a variable that nothing reads, or none."""
+    statement = module.parents.get(call)
+    if isinstance(statement, ast.Expr):
+        return True
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if index is not None:
+        parts = target.elts if isinstance(target, ast.Tuple) else []
+        target = parts[index] if index < len(parts) else None
+    scope = module.scope_of(call)
+    return isinstance(target, ast.Name) and not any(
+        isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(scope)
+        if module.scope_of(node) is scope
+    )

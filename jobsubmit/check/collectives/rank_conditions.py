@@ -6,6 +6,7 @@ import ast
 import re
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import EXITS, Module, spelled
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
@@ -122,6 +123,8 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
     for above in module.above(node):
         if isinstance(above, (ast.If, ast.IfExp)) and _asks_for_rank(code, above.test, module):
             return True
+        if isinstance(above, ast.For) and is_empty_for_others(code, above.iter, module):
+            return True
         for block in (getattr(above, "body", None), getattr(above, "orelse", None)):
             if isinstance(block, list) and inner in block:
                 before = block[: block.index(inner)]
@@ -134,6 +137,20 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
             return False
         inner = above
     return False
+
+
+def is_empty_for_others(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a list has something on rank 0 alone: `self.callbacks = build(cfg) if is_main else []`."""
+    made = last_value(node, module) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Attribute):
+        sets = [
+            one.value
+            for _, one in code.program.of(ast.Assign)
+            if any(isinstance(target, ast.Attribute) and target.attr == node.attr for target in one.targets)
+        ]
+        made = sets[0] if len(sets) == 1 else None
+    is_empty = isinstance(made, ast.IfExp) and not getattr(made.orelse, "elts", [made])
+    return is_empty and zero_side(made.test, code, module) is True  # type: ignore[union-attr] # it is a choice
 
 
 def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:

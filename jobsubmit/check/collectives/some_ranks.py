@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
-from jobsubmit.check.collectives.rank_conditions import after, is_rank, leaves, zero_side
+from jobsubmit.check.collectives.rank_conditions import after, is_empty_for_others, is_rank, leaves, zero_side
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
@@ -109,6 +109,8 @@ def _is_for_zero(code: Code, one: ast.If, node: ast.AST, loop: ast.AST, module: 
 
 def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Module) -> bool:
     """Return whether a condition is a variable that only rank 0 sets, and that nothing hands on to the others."""
+    if isinstance(test, ast.Attribute) and _is_set_by_zero(code, test.attr):
+        return True
     root = test.value if isinstance(test, ast.Attribute) else test
     if not isinstance(root, ast.Name):
         return False
@@ -123,6 +125,42 @@ def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Modul
         calls = (node for node in nodes if isinstance(node, ast.Call))
         changes = [call for call in calls if spelled(call.func).partition(".")[0] == root.id]
     return bool(changes) and all(_is_in_branch_of_zero(code, change, module) for change in changes)
+
+
+def _is_set_by_zero(code: Code, attribute: str) -> bool:
+    """Return whether only rank 0 comes to what sets an attribute to more than False."""
+    stores = [
+        (module, node, target)
+        for module, node in code.program.of(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == attribute
+    ]
+    others = [(home, node) for home, node in code.program.of(ast.Attribute) if node.attr == attribute]
+    is_given = any(isinstance(home.parents.get(node), ast.Call) for home, node in others)  # to be broadcast, perhaps
+    changes = [
+        (module, node)
+        for module, node, _ in stores
+        if not (isinstance(node.value, ast.Constant) and not node.value.value)
+    ]
+    return bool(changes) and not is_given and all(_is_of_zero(code, node, module) for module, node in changes)
+
+
+def _is_of_zero(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether only rank 0 executes a node: by a condition, a loop over what others lack, or all its callers."""
+    if depth > _DEEPEST:
+        return False
+    if _is_in_branch_of_zero(code, node, module):
+        return True
+    loops = [one for one in module.above(node) if isinstance(one, ast.For)]
+    if any(is_empty_for_others(code, loop.iter, module) for loop in loops):
+        return True
+    function = module.function_of(node)
+    calls = [
+        (home, call)
+        for home, call, _ in code.reached.calls
+        if function is not None and ast.unparse(call.func).rpartition(".")[2] == function.name
+    ]
+    return bool(calls) and all(_is_of_zero(code, call, home, depth + 1) for home, call in calls)
 
 
 def _is_handed_on(name: ast.Name, module: Module) -> bool:
@@ -151,7 +189,7 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
             continue
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
-        if loop is None or any(finder.name_of(call, module) for call in decides):
+        if loop is None or any(finder.name_of(call, module) for call in decides) or _is_agreed(finder, node, module):
             continue
         if _synchronizes(finder, ast.Module(body=after(node, module), type_ignores=[]), module):
             yield Finding(
@@ -163,6 +201,13 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "decide for all ranks: all_reduce the condition, then skip the step everywhere",
             )
             return
+
+
+def _is_agreed(finder: CollectiveFinder, node: ast.If, module: Module) -> bool:
+    """Return whether a condition compares what a function of the program has computed from all ranks."""
+    names = (one for one in ast.walk(node.test) if isinstance(one, ast.Name))
+    made = [value for name in names if (value := last_value(name, module)) is not None]
+    return next(finder.collectives([ast.Expr(value) for value in made], module), None) is not None
 
 
 def _in_order_of_a_set(finder: CollectiveFinder) -> Iterator[Finding]:

@@ -6,11 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count
-from jobsubmit.check.origins import last_value, origins, words_of
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
+from jobsubmit.check.origins import is_seed_of_rank, last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
-from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -41,6 +40,13 @@ _NODES = re.compile(
     r"(?:^|[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
 )
 _DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
+# They make groups of processes that share a model.
+_GROUPS = frozenset(
+    [
+        *("new_group", "new_subgroups", "init_device_mesh", "DeviceMesh", "device_mesh", "parallelize_module"),
+        *("initialize_model_parallel", "model_parallel_size", "tensor_parallel_size"),
+    ]
+)
 _SHARDS = ("shard", "num_shards", "shard_id", "shard_index", "num_parts")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index|num_replicas")
 
@@ -304,6 +310,27 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
                 "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
             )
             return
+        parts = code.values.of(count, module)
+        if is_count(parts) and code.world_size and parts < code.world_size and _is_one_group(code):
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(count),
+                f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "
+                "processes: some would read the same part",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
+
+
+def _is_one_group(code: Code) -> bool:
+    """Return whether all processes train one model on data of their own: none share a model or its layers."""
+    wrappers = [call for _, call, name in code.reached.calls if is_ddp(name)]
+    return (
+        bool(wrappers)
+        and not _GROUPS & code.names
+        and all(argument(call, "process_group") is None for call in wrappers)
+    )
 
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
@@ -342,7 +369,7 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
     if not code.is_parallel or not (code.is_distributed or code.has_framework):
         return
     yield from _split_at_random(code)
-    if not seeds or not all(isinstance(code.values.of(call.args[0], module), Several) for module, call in seeds):
+    if not seeds or not all(is_seed_of_rank(code, call.args[0], module) for module, call in seeds):
         return
     for module, call in code.calls("torch.utils.data.random_split"):
         if argument(call, "generator", 2) is None and not hides_arguments(call):
@@ -364,21 +391,35 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
     for module, call, whole in code.reached.calls:
         name = whole or _of_generator(code, call, module)
         source = _RANDOM_SPLITS.get(name)
-        if source is None or any(seed in code.names for seed in _SEEDS_ALL) or hides_arguments(call):
+        if source is None or _seeds_by_library(code) or hides_arguments(call):
             continue
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
-        seeds = [one for _, one, other in code.program.calls if other in source and one.args]
-        if not seeds and (name in _SPLIT_BY_THEMSELVES or _is_cut(call, module)):
-            yield Finding(
-                "warning",
-                "split-by-rank",
-                module.where(call),
-                f"nothing seeds {ast.unparse(call.func)}(), so each rank splits the data in another way: what one "
-                "tests on, another trains on",
-                f"seed it with the same number on every rank: {source[0]}(0)",
-            )
-            return
+        seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
+        cuts = [] if name in _SPLIT_BY_THEMSELVES else list(_cuts(call, module))
+        if not (name in _SPLIT_BY_THEMSELVES or cuts):
+            continue
+        is_in_two = name in _SPLIT_BY_THEMSELVES or {cut.lower is None for cut in cuts} == {True, False}
+        if not seeds:
+            why = f"nothing seeds {ast.unparse(call.func)}()"
+        elif is_in_two and all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds):
+            why = f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])})"
+        else:
+            continue
+        yield Finding(
+            "warning",
+            "split-by-rank",
+            module.where(call),
+            f"{why}, so each rank splits the data in another way: what one tests on, another trains on",
+            f"seed it with the same number on every rank: {source[0]}(0)",
+        )
+        return
+
+
+def _seeds_by_library(code: Code) -> bool:
+    """Return whether a function of a library may seed everything; those of the program show what they do."""
+    own = {node.name for _, node in code.program.of(ast.FunctionDef)}
+    return any(seed in code.names and seed not in own for seed in _SEEDS_ALL)
 
 
 def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
@@ -389,19 +430,16 @@ def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
     return f"numpy.random.{call.func.attr}" if is_new else ""  # type: ignore[attr-defined] # it is an attribute
 
 
-def _is_cut(call: ast.Call, module: Module) -> bool:
-    """Return whether what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
+def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
+    """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
     statement = module.parents.get(call)
     names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
     if isinstance(statement, ast.Assign):
         names += [ast.unparse(target) for target in statement.targets]
-    return any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.slice, ast.Slice)
-        and node.lineno >= call.lineno
-        and ast.unparse(node.value) in names
-        for node in ast.walk(module.scope_of(call))
-    )
+    for node in ast.walk(module.scope_of(call)):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
+            if ast.unparse(node.value) in names:
+                yield node.slice
 
 
 def _sampler_of(code: Code, call: ast.Call, module: Module) -> ast.expr | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import is_seed_of_rank, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.objects import class_around, is_torch_module, made
@@ -35,7 +35,8 @@ def check_gradients(code: Code) -> Iterator[Finding]:
     ]
     wrapped = [(m, call) for m, call, name in code.reached.calls if is_ddp(name)]
     if not reduced:
-        yield from _divided_again(code, wrapped)
+        if any(code.reached.is_sure(call, module) for module, call in wrapped):
+            yield from _divided_again(code, wrapped, "DistributedDataParallel")
         return
     module, call = reduced[0]
     is_left_to_us = bool({"no_sync", "require_backward_grad_sync"} & code.names)
@@ -53,7 +54,10 @@ def check_gradients(code: Code) -> Iterator[Finding]:
         yield from _unequal_start(code, call, module)
     op = argument(call, "op", 1)
     is_sum = op is None or ast.unparse(op).endswith("SUM")
-    if is_sum and not _divides(code, call, module):
+    is_average = not is_sum or _divides(code, call, module)
+    if is_average and not wrapped and not code.has_framework and len(reduced) == 1:
+        yield from _divided_again(code, wrapped, f"the all_reduce() at {module.where(call)}")
+    if not is_average:
         yield Finding(
             "warning",
             "sum-not-divided",
@@ -63,15 +67,13 @@ def check_gradients(code: Code) -> Iterator[Finding]:
         )
 
 
-def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> Iterator[Finding]:
-    """Yield a warning where gradients that DistributedDataParallel has averaged, or the loss, are divided once more."""
-    if not any(code.reached.is_sure(call, module) for module, call in wrapped):
-        return
+def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]], averaged_by: str) -> Iterator[Finding]:
+    """Yield a warning where averaged gradients, or the loss, are divided by the number of processes as well."""
     for module, node in code.program.of(ast.Call, ast.AugAssign, ast.BinOp):
         divided, by = _division(node)
         if divided is None or by is None or not code.reached.of(node, module):
             continue
-        is_gradient = isinstance(divided, ast.Attribute) and divided.attr == "grad"
+        is_gradient = bool(wrapped) and isinstance(divided, ast.Attribute) and divided.attr == "grad"
         if is_gradient and _is_of_another_part(code, node, module, wrapped):
             continue  # its parameters are divided among the processes
         if (is_gradient or _is_backward(code, node, module)) and _is_world_size(code, by, module):
@@ -79,7 +81,7 @@ def _divided_again(code: Code, wrapped: Sequence[tuple[Module, ast.Call]]) -> It
                 "warning",
                 "divided-again",
                 module.where(node),
-                f"DistributedDataParallel already divides the gradients by the number of processes: "
+                f"{averaged_by} already divides the gradients by the number of processes: "
                 f"{ast.unparse(node)} makes them too small",
                 "remove the division",
             )
@@ -109,7 +111,10 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
         values = [(module, code.values.assigned(node, module))]
     elif isinstance(node, ast.Attribute):
         values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
-    return bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values)
+    if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
+        return True
+    is_as_many = isinstance(node, ast.Name) and code.values.of(node, module) == code.world_size
+    return is_as_many and "get_world_size" in words_of(code, node, module)
 
 
 def _division(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
@@ -172,8 +177,7 @@ def _is_of_function(node: ast.AST, module: Module) -> bool:
 def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:
     """Yield a warning where only gradients are averaged, and each rank begins with parameters of its own."""
     seeds = [(home, one) for home, one, name in code.reached.calls if name.rpartition(".")[2] in _SEEDS and one.args]
-    words = [words_of(code, one.args[0], home).lower() for home, one in seeds]
-    is_same = any("rank" not in text or " - " in text for text in words)
+    is_same = not all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds)
     if not is_same and not any(word in name for name in code.names for word in ("broadcast", "load_state_dict")):
         yield Finding(
             "warning",

@@ -20,6 +20,7 @@ def check_no_sync(code: Code) -> Iterator[Finding]:
     if code.world_size != 1 and not code.has_framework:
         yield from _never_synchronized(code)
         yield from _inverted(code)
+        yield from _switched_in_first_step(code)
 
 
 def _never_synchronized(code: Code) -> Iterator[Finding]:
@@ -64,6 +65,27 @@ def _inverted(code: Code) -> Iterator[Finding]:
                 f"no_sync() holds where {ast.unparse(node.test)}, in the step that ends with optimizer.step(): the "
                 "gradients of this step are not averaged",
                 "turn the condition around: no_sync() belongs to all steps but the last",
+            )
+            return
+
+
+def _switched_in_first_step(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `model.require_backward_grad_sync = micro_step == 0`, in a loop over the micro steps."""
+    for module, node in code.program.of(ast.Assign):
+        target, test = node.targets[0], node.value
+        is_switch = isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"
+        if not is_switch or not isinstance(test, ast.Compare) or not code.reached.of(node, module):
+            continue
+        loops = [one for one in module.above(node) if isinstance(one, ast.For)]
+        counts = loops and ast.unparse(loops[0].target) == ast.unparse(test.left)
+        if counts and isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0":
+            yield Finding(
+                "warning",
+                "never-synchronized",
+                module.where(node),
+                f"the gradients are averaged only where {ast.unparse(test)}, in the first of the steps that add up: "
+                "what the later ones add stays on each process",
+                "average in the last of these steps",
             )
             return
 

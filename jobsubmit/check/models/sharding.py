@@ -76,7 +76,7 @@ def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:
 
 def _given_on(code: Code, call: ast.Call, variable: str, module: Module) -> tuple[Module, Function, str] | None:
     """Return the function that a call gives a variable to, with its module and the name of its parameter."""
-    found = code.program.definition(code.program.name_of(call.func, module))
+    found = code.program.called(call, module)
     if found is None or isinstance(found[1], ast.ClassDef):
         return None
     home, function = found[0], found[1]

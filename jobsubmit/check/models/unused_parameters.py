@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import is_torch_module
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _LAYERS = frozenset(
@@ -28,7 +30,7 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
     allowed = {keyword.arg for _, keyword in code.program.of(ast.keyword)} | code.names
     if not code.wraps_models or code.world_size == 1 or allowed & set(_ALLOWS):
         return
-    yield from _skipped(code)
+    yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code)), 1)
     if allowed & set(_BY_NAME) or code.program.unread:
         return
     read = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Load)}
@@ -72,6 +74,41 @@ def _skipped(code: Code) -> Iterator[Finding]:
                 "pass find_unused_parameters=True to DistributedDataParallel",
             )
             return
+
+
+def _chosen(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each step uses one layer of a list, which an argument of forward() chooses."""
+    for module, owner in code.program.of(ast.ClassDef):
+        if not is_torch_module(code.program, owner, module) or not _is_made(code, owner, module):
+            continue
+        lists = _lists_of_layers(code, owner, module)
+        for method in (node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "forward"):
+            uses = [one for one in ast.walk(owner) if isinstance(one, ast.Attribute) and one.attr in lists]
+            for use in (one for one in ast.walk(method) if one in uses):
+                above = module.parents.get(use)
+                index = above.slice if isinstance(above, ast.Subscript) and above.value is use else None
+                is_only = sum(one.attr == use.attr and isinstance(one.ctx, ast.Load) for one in uses) == 1
+                if is_only and isinstance(index, ast.Name) and index.id in parameters(method):
+                    yield Finding(
+                        "warning",
+                        "unused-parameters",
+                        module.where(use),
+                        f"each step uses one layer of {ast.unparse(use)}: DistributedDataParallel waits for the "
+                        "gradients of the others, and fails in the next step",
+                        "pass find_unused_parameters=True to DistributedDataParallel",
+                    )
+
+
+def _lists_of_layers(code: Code, owner: ast.ClassDef, module: Module) -> set[str]:
+    """Return the attributes that a class sets to lists or dictionaries of layers."""
+    return {
+        target.attr
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+        and code.program.name_of(node.value.func, module) in ("torch.nn.ModuleList", "torch.nn.ModuleDict")
+    }
 
 
 def _is_random(code: Code, test: ast.expr, module: Module) -> bool:

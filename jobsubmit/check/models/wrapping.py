@@ -44,7 +44,7 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in _thawed_later(code, one))
-    yield from itertools.islice(itertools.chain(thawed, _thawed_in_loop(code)), 1)
+    yield from itertools.islice(itertools.chain(thawed, _thawed_in_loop(code), _thawed_inside(code)), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
     yield from _inner_called(code)
@@ -267,6 +267,39 @@ def _thawed_in_loop(code: Code) -> Iterator[Finding]:
                 "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
                 "unfreeze them before, or wrap the model again",
             )
+
+
+def _thawed_inside(code: Code) -> Iterator[Finding]:
+    """Yield a warning where parameters are unfrozen through the wrapper: `model.module.backbone`."""
+    set_to = [
+        (module, node, value)
+        for module, node in code.program.of(ast.Assign, ast.Call)
+        if (value := _sets_gradient(code, node, module)) is not None and code.may_be_used(node, module)
+    ]
+    if not code.wraps_models or not any(value is False for _, _, value in set_to):
+        return
+    for module, node, value in set_to:
+        scope = module.scope_of(node)
+        wraps_again = any(
+            isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
+        )
+        if value is True and not wraps_again and ".module" in _owner(node, module):
+            yield Finding(
+                "warning",
+                "thawed-later",
+                module.where(node),
+                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+                "unfreeze them before, or wrap the model again",
+            )
+
+
+def _owner(node: ast.AST, module: Module) -> str:
+    """Return whose gradients a statement switches, with what a loop around it goes through."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.func if isinstance(node, ast.Call) else node
+    name = spelled(target).partition(".")[0]
+    loops = (one for one in module.above(node) if isinstance(one, ast.For))
+    through = (ast.unparse(one.iter) for one in loops if name in ast.unparse(one.target).split(", "))
+    return " ".join((ast.unparse(target), *through))
 
 
 def _is_in_epoch(call: ast.Call, module: Module) -> bool:

@@ -121,7 +121,10 @@ class Callees:
         if found is None:
             owner, _, method = name.rpartition(".")
             of_class = self._class(owner)
-            return self._method(of_class, method, level) if of_class else []
+            called = self._method(of_class, method, level) if of_class else []
+            if of_class and not called and method == "apply":  # of a torch.autograd.Function
+                called = self._method(of_class, "forward", level)
+            return called
         module, definition = found
         if not isinstance(definition, ast.ClassDef):
             return [Callee(definition, module, level)]

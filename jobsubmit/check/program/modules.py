@@ -7,6 +7,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -32,6 +33,9 @@ _IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
+_MOST_CONFIGURATIONS, _LONGEST_CONFIGURATION = 500, 64 << 10
+_IMPORTS_BY_NAME = re.compile(rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI", re.MULTILINE)
+_CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
 _INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
@@ -387,6 +391,7 @@ def load_program(
     sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
     if boot_file not in sources:
         return None
+    configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
     folders = folders_of(paths)
     folder = PurePosixPath(boot_file).parent.as_posix()
     roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
@@ -416,8 +421,10 @@ def load_program(
         if is_skimmed:
             words = frozenset(word.decode() for word in _WORD.findall(data))
             modules[name] = module = replace(module, words=words | {"pass"})
-        imports = module.of(ast.Import, ast.ImportFrom)
-        for imported in dict.fromkeys(name for node in imports for name in imported_names(node, module)):
+        imports = [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
+        if _IMPORTS_BY_NAME.search(data):
+            imports += _named_in(configurations)
+        for imported in dict.fromkeys(imports):
             found = find_module(imported, roots, paths)
             if not found and find_module(imported, _INSTALLED_FROM, paths):
                 unread.add(imported)
@@ -425,9 +432,18 @@ def load_program(
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
     missing = frozenset(unread - modules.keys())
     return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
+
+
+def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:
+    """Yield the modules of the classes that configurations name: `_target_: package.module.Class`."""
+    for path, source in itertools.islice(configurations.items(), _MOST_CONFIGURATIONS):
+        if not path.endswith((".yaml", ".yml")):
+            continue
+        with suppress(OSError), Path(source).open("rb") as stream:
+            for found in _CLASS_NAME.finditer(stream.read(_LONGEST_CONFIGURATION)):
+                yield found[1].decode()
 
 
 def folders_of(paths: Iterable[str]) -> frozenset[str]:

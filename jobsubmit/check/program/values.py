@@ -413,11 +413,13 @@ class Values:
         if not calls and (spawned := self.given_by_spawn(name, function, module)) is not None:
             return self.of(spawned[1], spawned[0])
         is_known = module.definitions.get(function.name) is function or is_maker
-        if len(calls) != 1 or not is_known or hides_arguments(calls[0][1]):
+        if len(calls) != 1 or not is_known:
             return UNKNOWN
         home, call = calls[0]
         given = given_for(call, function, name)
-        return self.of(given, home) if given is not None else self.of(default_of(function, name), module)
+        if given is not None:
+            return self.of(given, home)
+        return UNKNOWN if hides_arguments(call) else self.of(default_of(function, name), module)
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
         if node.attr == "requires_grad":
@@ -477,7 +479,8 @@ class Values:
         places = self.program.attribute_stores[node.attr]
         owner = class_around(node, module) if spelled(node.value) == "self" else None
         own = [(home, place) for home, place in places if owner and class_around(place, home) is owner]
-        yield from own or places
+        outside = [pair for pair in places if owner and pair not in own and _is_named_after(pair[1].value, owner)]
+        yield from [*own, *outside] if own else places
 
     def _is_entered(self, node: ast.AST, module: Module) -> bool:
         """Return whether the function that a node is in may be called."""
@@ -486,6 +489,12 @@ class Values:
             return True
         calls = self.program.calls_of.get(module.called_as(function), ())
         return not calls or any(call not in self.dead for _, call in calls)
+
+
+def _is_named_after(node: ast.expr, owner: ast.ClassDef) -> bool:
+    """Return whether an object seems to be one of a class, by its name: `trainer` or `self.trainer` of Trainer."""
+    name = spelled(node).rpartition(".")[2].replace("_", "").lower()
+    return name not in ("", "self") and name in owner.name.lower()
 
 
 def _is_own_method(node: ast.expr) -> bool:

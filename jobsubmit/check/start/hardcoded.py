@@ -21,6 +21,7 @@ _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
+_OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run/")
 
 
 def check_fixed(code: Code) -> Iterator[Finding]:
@@ -154,6 +155,9 @@ def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None
         and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
     ):
         yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", "error")
+    if code.facts.nodes > 1 and text.startswith(_OF_NODE):
+        said = f"each node has its own {text.removeprefix('file://')}: the nodes would not meet there"
+        yield _fixed_method(code, module.where(call), said, "error")
 
 
 def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:

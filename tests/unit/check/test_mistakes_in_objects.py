@@ -1,0 +1,443 @@
+"""Mistakes that only show when trainers, hooks, registries and requests are followed from one method to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from checked import each_mistake, findings, found
+
+EIGHT = {"resources": {"nodes": 2, "nproc_per_node": 4}}
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+BEGIN = """
+import argparse, os, time, numpy as np, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+"""
+
+SEEDED = (
+    BEGIN
+    + """
+class Session:
+    def __init__(self, settings):
+        dist.init_process_group("gloo")
+        self.rank, self.settings = dist.get_rank(), settings
+        self.seed_everything()
+        self.model = DDP(torch.nn.Linear(4, 1))
+    def seed_everything(self):
+        seed = self.settings.seed + {added}
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+    def split(self, data):
+        order = np.random.permutation(len(data))
+        cut = int(len(order) * 0.1)
+        return Subset(data, {parts})
+Session(load_settings()).split(load_data())
+"""
+)
+
+PARTS_OF_NODES = (
+    BEGIN
+    + """
+def local_size():
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+def loader(data):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    size = {size}
+    sampler = DistributedSampler(data, num_replicas=world // size, rank=rank // size)
+    return DataLoader(data, 8, sampler=sampler)
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+for epoch in range(3):
+    for batch in loader(range(64)):
+        model(batch).mean().backward()
+"""
+)
+
+HOOKED = (
+    BEGIN
+    + """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        for param in self.body.parameters():
+            param.requires_grad = False
+    def forward(self, x):
+        return self.head(self.body(x))
+class Thaw:
+    def before_epoch(self, runner):
+        for param in runner.model.{inner}.parameters():
+            param.requires_grad = True
+class Runner:
+    def __init__(self):
+        self.net = Net()
+        self.model = DDP(self.net)
+        self.hooks = [Thaw()]
+    def run(self):
+        for epoch in range(3):
+            for hook in self.hooks:
+                hook.before_epoch(self)
+            self.model(torch.rand(4)).mean().backward()
+dist.init_process_group("gloo")
+Runner().run()
+"""
+)
+
+STOPPING = (
+    BEGIN
+    + """
+class Stopping:
+    def on_epoch_end(self, trainer, loss):
+        trainer.should_stop = loss < 0.1
+class Trainer:
+    def __init__(self):
+        self.is_main = dist.get_rank() == 0
+        self.model = DDP(torch.nn.Linear(4, 1))
+        self.callbacks = {callbacks}
+        self.should_stop = False
+    def epoch(self):
+        loss = self.model(torch.rand(4)).mean()
+        loss.backward()
+        return loss.item()
+    def fit(self):
+        for epoch in range(3):
+            loss = self.epoch()
+            for callback in self.callbacks:
+                callback.on_epoch_end(self, loss)
+            if self.should_stop:
+                break
+dist.init_process_group("gloo")
+Trainer().fit()
+"""
+)
+
+SHARDED = (
+    BEGIN
+    + """
+from torch.distributed.fsdp import fully_shard
+def apply_fsdp(model):
+    fully_shard(model)
+    return model
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        model = torch.nn.Linear(4, 4).cuda()
+        {steps}
+    def build_optimizer(self, model):
+        cls = {{"AdamW": torch.optim.AdamW}}[self.config]
+        return cls(model.parameters(), lr=0.1)
+    def step(self):
+        self.model(torch.rand(4).cuda()).sum().backward()
+        self.optimizer.step()
+Trainer("AdamW").step()
+"""
+)
+EARLY = "self.optimizer = self.build_optimizer(model)", "self.model = apply_fsdp(model)"
+
+MEETING = (
+    BEGIN
+    + """
+parser = argparse.ArgumentParser()
+parser.add_argument("--dist_url", default="{url}")
+args = parser.parse_args()
+dist.init_process_group("gloo", init_method=args.dist_url, rank=int(os.environ["RANK"]), world_size=4)
+"""
+)
+
+REQUEST = (
+    BEGIN
+    + """
+class Request:
+    def __init__(self):
+        self.work = None
+    def wait(self):
+        self.work.wait()
+class Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, request, x):
+        out = x.new_empty(x.shape)
+        request.work = dist.all_to_all_single(out, x, async_op=True)
+        return out
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient
+def exchange(x):
+    request = Request()
+    return Exchange.apply(request, x), request
+dist.init_process_group("gloo")
+buffer, request = exchange(torch.rand(4))
+{waited}
+print(buffer)
+"""
+)
+
+RETURNED = (
+    BEGIN
+    + """
+def reduce_later(x):
+    handle = dist.all_reduce(x, async_op=True)
+    return x, handle
+def other(x):
+    dist.barrier(async_op=True).wait()
+dist.init_process_group("gloo")
+value, handle = reduce_later(torch.rand(4))
+other(value)
+{waited}
+print(value)
+"""
+)
+
+SWITCHED = (
+    BEGIN
+    + """
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    for micro_step in range(4):
+        model.require_backward_grad_sync = (micro_step == {which})
+        model(torch.rand(4)).mean().backward()
+    optimizer.step()
+"""
+)
+
+LAUNCHERS = (
+    BEGIN
+    + """
+def init_dist(launcher, backend="gloo", **kwargs):
+    if launcher == "slurm":
+        _slurm(backend, **kwargs)
+    else:
+        dist.init_process_group(backend, **kwargs)
+def _slurm(backend):
+    os.environ["RANK"] = os.environ["SLURM_PROCID"]
+    dist.init_process_group(backend)
+parser = argparse.ArgumentParser()
+parser.add_argument("--launcher", default="{launcher}")
+args = parser.parse_args()
+config = {{"timeout": None}}
+init_dist(args.launcher, **config)
+"""
+)
+
+AVERAGED = (
+    BEGIN
+    + """
+def start():
+    dist.init_process_group("gloo")
+    return dist.get_rank(), dist.get_world_size()
+def allreduce_params(module):
+    for param in module.parameters():
+        dist.all_reduce(param.grad)
+        param.grad /= dist.get_world_size()
+rank, n_gpus = start()
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+loss = model(torch.rand(4)).mean(){divided}
+loss.backward()
+allreduce_params(model)
+"""
+)
+
+FOLDERS = (
+    BEGIN
+    + """
+import torch.distributed.checkpoint as dcp
+def run_folder():
+    name = [{name}]
+    dist.broadcast_object_list(name, src=0)
+    return os.path.join("/shared/runs", name[0])
+class Manager:
+    def __init__(self, folder):
+        self.folder = os.path.join(folder, "checkpoints")
+        self.states = {{"model": torch.nn.Linear(4, 1)}}
+    def place(self, step):
+        return os.path.join(self.folder, f"step-{{step}}")
+    def save(self, step):
+        dcp.save(self.states, checkpoint_id=self.place(step))
+    def load(self):
+        dcp.load(self.states, checkpoint_id=self.place(0))
+dist.init_process_group("gloo")
+manager = Manager(run_folder())
+manager.load()
+manager.save(1)
+"""
+)
+
+HEADS = (
+    BEGIN
+    + """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 4)
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(4, 1) for _ in range(3)])
+    def forward(self, x, task):
+        x = self.body(x)
+        return {head}
+dist.init_process_group("gloo")
+model = DDP(Net())
+for step in range(9):
+    model(torch.rand(4), step % 3).mean().backward()
+"""
+)
+
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        "split-by-rank",
+        SEEDED.format(added="self.rank", parts="order[cut:]), Subset(data, order[:cut]"),
+        SEEDED.format(added="0", parts="order[cut:]), Subset(data, order[:cut]"),
+        {},
+    ),
+    ("part-of-node", PARTS_OF_NODES.format(size="local_size()"), PARTS_OF_NODES.format(size="1"), EIGHT),
+    (
+        "thawed-later",
+        HOOKED.format(inner="module.body"),
+        HOOKED.format(inner="module.head").replace("= False", "= True"),
+        {},
+    ),
+    (
+        "left-by-one",
+        STOPPING.format(callbacks="[Stopping()] if self.is_main else []"),
+        STOPPING.format(callbacks="[Stopping()]"),
+        {},
+    ),
+    (
+        "optimizer-too-early",
+        SHARDED.format(steps="\n        ".join(EARLY)),
+        SHARDED.format(steps="\n        ".join(reversed(EARLY))),
+        {"backend": SLURM},
+    ),
+    ("fixed-master", MEETING.format(url="file:///tmp/meeting"), MEETING.format(url="file:///shared/meeting"), {}),
+    ("not-awaited", REQUEST.format(waited=""), REQUEST.format(waited="request.wait()"), {}),
+    ("not-awaited", RETURNED.format(waited=""), RETURNED.format(waited="handle.wait()"), {}),
+    ("never-synchronized", SWITCHED.format(which="0"), SWITCHED.format(which="4 - 1"), {}),
+    ("rank-env", LAUNCHERS.format(launcher="slurm"), LAUNCHERS.format(launcher="pytorch"), {}),
+    ("divided-again", AVERAGED.format(divided=" / n_gpus"), AVERAGED.format(divided=""), {}),
+    (
+        "no-checkpoint",
+        FOLDERS.format(name='time.strftime("%H%M")'),
+        FOLDERS.format(name='"run"'),
+        {"restarts": 2},
+    ),
+    (
+        "unused-parameters",
+        HEADS.format(head="self.heads[task](x)"),
+        HEADS.format(head="sum(head(x) for head in self.heads)"),
+        {},
+    ),
+]
+
+
+@each_mistake(CASES)
+def test_a_mistake_is_found_where_it_is(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_each_process_may_shuffle_its_own_data(tmp_path: Path) -> None:
+    own = SEEDED.format(added="self.rank", parts="order[cut : 2 * cut]")
+    assert "split-by-rank" not in found(tmp_path, own)
+
+
+def test_processes_that_share_a_model_may_share_data(tmp_path: Path) -> None:
+    shared = PARTS_OF_NODES.format(size="local_size()").replace(
+        "DDP(torch.nn.Linear(4, 1))", "DDP(net, process_group=g)"
+    )
+    assert "part-of-node" not in found(
+        tmp_path, shared.replace("model =", "g = dist.new_group([0, 4]); model ="), **EIGHT
+    )
+
+
+STEPS = (
+    BEGIN
+    + """
+def average(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+for step in range(9):
+    loss = model(torch.rand(4)).mean()
+    kl = loss.item()
+    {agreed}
+    if kl > 1.5:
+        break
+    loss.backward()
+"""
+)
+
+
+def test_a_step_that_all_ranks_skip_together(tmp_path: Path) -> None:
+    assert "left-by-one" in found(tmp_path, STEPS.format(agreed="pass"))
+    assert "left-by-one" not in found(tmp_path, STEPS.format(agreed="kl = average(kl)"))
+
+
+WRITING = STOPPING.replace(
+    "trainer.should_stop = loss < 0.1", "torch.save(trainer.model.state_dict(), '/shared/best.pt')"
+)
+
+
+def test_what_only_rank_0_has_is_written_by_rank_0(tmp_path: Path) -> None:
+    assert "saved-by-all" in found(tmp_path, WRITING.format(callbacks="[Stopping()]"))
+    assert "saved-by-all" not in found(tmp_path, WRITING.format(callbacks="[Stopping()] if self.is_main else []"))
+
+
+FILLED = """
+import hydra
+@hydra.main(config_path="conf", config_name="train", version_base=None)
+def main(cfg):
+    hydra.utils.instantiate(cfg.trainer).fit(hydra.utils.instantiate(cfg.model), hydra.utils.instantiate(cfg.data))
+main()
+"""
+MODULE = """
+from lightning import LightningDataModule
+class Words(LightningDataModule):
+    def prepare_data(self):
+        self.{changed}
+    def setup(self, stage):
+        self.data = open("/data/words").read()
+"""
+
+
+def test_a_class_that_a_configuration_names_is_read(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/train.yaml").write_text("data:\n  _target_: words.Words\ntrainer: {}\nmodel: {}\n")
+    for changed, is_state in (("vocab['a'] = 1", True), ("vocab.append(1)", True), ("vocab.index('a')", False)):
+        (tmp_path / "words.py").write_text(MODULE.format(changed=changed))
+        assert ("prepared-by-one" in found(tmp_path, FILLED)) is is_state, changed
+
+
+READING = """
+import argparse, json
+parser = argparse.ArgumentParser()
+parser.add_argument("--json_list")
+print(json.load(open(parser.parse_args().json_list)))
+"""
+
+
+def test_a_file_that_a_hyperparameter_names_and_a_rule_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/0.json").write_text("[]")
+    (tmp_path / ".gitignore").write_text("*.json\n")
+    assert "left-out" in found(tmp_path, READING, hyperparameters={"json_list": "lists/0.json"})
+
+
+COPIED = """
+import os, torch
+state = torch.load(os.environ["HOME"])
+torch.nn.Linear(1, 1).load_state_dict(state)
+"""
+
+
+def test_a_configuration_may_read_the_variable_of_the_checkpoints(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"restarts": 1, "checkpoint_dir": "/shared/ck"}
+    assert "no-checkpoint" in found(tmp_path, COPIED, **fields)
+    (tmp_path / "conf.yaml").write_text("path: ${oc.env:JOBSUBMIT_CHECKPOINT_DIR}/last.pt\n")
+    assert [one for one in findings(tmp_path, **fields) if one.check == "no-checkpoint"] == []
