@@ -59,12 +59,14 @@ _NO_NAME = re.compile(
     r"took|in|after|at|best|saved|to|from|and|patience|rank|gpu|by|of|than|over|cost|used|number|model|fold|run|worker|avg|stalled|times|last|[kmgt]i?b|ms|it|耗时|共|第"
 )
 _RATE_UNIT = re.compile(r"^\s[a-zA-Z]+/[a-zA-Z]+\s+(?=[^\W\d])")  # `686.0 samples/s lr`
-_HEADLINE = re.compile(r"(?:beginning|starting|start|begin|learning|training|running)\s+(?:of\s+)?\w+", re.IGNORECASE)
+_HEADLINE = re.compile(
+    r"(?:.* - )?(?:beginning|starting|start|begin|learning|training|running|going into)\s+(?:of\s+)?\w+", re.IGNORECASE
+)
 _STATEMENT = re.compile(r"_(?:has|have|is|was)_")
 _COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$)")
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
-_BLOCK_STARTS = ("  ", "\t", " '", "{'")  # also of a dictionary over several lines
+_BLOCK_STARTS = ("  ", " \t", "\t", " '", "{'")  # also of a dictionary over several lines
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 
 
@@ -89,7 +91,8 @@ class LinePlan:
 
     `word` is the validation word of the line. `is_batch` says that the step is named a batch, without an epoch before
     it; `is_bar` that the counters are those of a progress bar, described by `description`. The step counts in
-    `step_unit`, the total in `steps_unit`. `form` is the template with single blanks.
+    `step_unit`, the total in `steps_unit`. `form` is the template with single blanks. `block_word` is the validation
+    word of the lines below: `Epoch 3 - took 2 s - Test metrics:`.
     """
 
     epoch: int | None = None
@@ -109,6 +112,7 @@ class LinePlan:
     steps_unit: int = 1
     form: str = ""
     is_indented: bool = False
+    block_word: str = ""
 
     @cached_property
     def is_headline_of_block(self) -> bool:
@@ -215,6 +219,7 @@ class _Planner:
             self._unit_of(self.found.get("steps")),
             "\0".join(" ".join(text.split()) for text in self.template),
             self.template[0].startswith(_BLOCK_STARTS),
+            words.validation_word(self.template[-1]) if self.template[-1].endswith((":", "：")) else "",
         )
 
     def _unit_of(self, place: int | None) -> int:
@@ -400,7 +405,7 @@ class _Planner:
         lead = self.template[place][: self.template[place].rfind(key.lstrip("… "))]
         ends = (")", "]") if place == 0 else "]"
         is_line_number = has_separator and self.template[place].endswith(":") and not words.is_strong(name)
-        if is_line_number and self.template[place + 1].startswith(ends):
+        if is_line_number and self.template[place + 1].startswith(ends) and not self.found:
             return  # `file:497]`
         if place + 1 < self.count and self.template[place + 1].strip() in ("-", "h", "m", "min"):
             return  # a date, or minutes before seconds

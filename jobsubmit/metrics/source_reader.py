@@ -39,6 +39,19 @@ class Reading(NamedTuple):
     point: Point
 
 
+class _Headline(NamedTuple):
+    """A line that says of which step and epoch the lines below it are, and perhaps of which validation.
+
+    If it `has_results` of its own, only a validation below it is of the same epoch.
+    """
+
+    line: int
+    step: float | None
+    epoch: float | None
+    word: str
+    has_results: bool = False
+
+
 class SourceReader:
     """Reads the lines of one rank or node."""
 
@@ -63,7 +76,7 @@ class SourceReader:
         self.is_epoch_first = False
         self.columns: tuple[str, ...] = ()  # of the table whose rows are printed now
         self.lines = 0
-        self.headline: tuple[int, float | None, float | None] | None = None  # its line, step and epoch
+        self.headline: _Headline | None = None
         self.epoch_of_headline: float | None = None  # of `Epoch 3/10`: lines that count steps are of this epoch
         self.bar_total: int | None = None
         self.pace = Pace()
@@ -89,6 +102,9 @@ class SourceReader:
         """Take a line; return what is certain now."""
         if plan.is_about_something_else:
             return ()
+        prefix = (
+            f"{self.headline.word}_" if self.headline is not None and self.headline.word and plan.is_indented else ""
+        )
         step, epoch = self._counters(plan, numbers)
         if plan.is_batch and step is not None:
             self._compare_batches(step, _counter(plan.steps, numbers))
@@ -97,9 +113,9 @@ class SourceReader:
         has_counter = (step is not None or epoch is not None) and (not plan.is_bar or plan.is_strong)
         familiar = self.familiar.get(plan) if has_counter else None
         if familiar is not None:
-            readings = self._values(familiar, numbers, time, step, epoch)
+            readings = self._values(familiar, numbers, time, step, epoch, prefix)
         else:
-            readings = self._new_readings(plan, numbers, time, step, epoch, has_counter)
+            readings = self._new_readings(plan, numbers, time, step, epoch, has_counter, prefix)
             self.total_steps = _whole(_counter(plan.total_steps, numbers)) or self.total_steps
             self.total_epochs = _whole(_counter(plan.total_epochs, numbers)) or self.total_epochs
         self._remember_headline(plan, step, epoch)
@@ -126,18 +142,24 @@ class SourceReader:
         if plan.epoch is not None:
             self.epoch_of_headline = epoch if plan.is_headline_of_block and step is None else None
         if plan.is_headline_of_block and not plan.is_bar:
-            self.headline = (self.lines, step, epoch)
+            self.headline = _Headline(self.lines, step, epoch, words.plain_name(plan.block_word))
+        elif plan.is_headline and step is None and epoch is not None and not plan.is_validation and not plan.is_bar:
+            self.headline = _Headline(self.lines, None, epoch, "", has_results=True)
+        elif plan.is_indented and self.headline is not None:
+            self.headline = self.headline._replace(line=self.lines)
         elif not plan.is_indented and not plan.is_cell and not plan.is_bar:
             self.headline = None
 
     def _of_headline(self, plan: LinePlan) -> tuple[float | None, float | None]:
         """Return the step and epoch of the headline that a line belongs to: the next line, and indented ones."""
-        line, step, epoch = self.headline or (0, None, None)
-        if self.lines > line + (_MOST_BELOW if plan.is_indented else 1):
+        headline = self.headline
+        is_over = headline is None or self.lines > headline.line + (_MOST_BELOW if plan.is_indented else 1)
+        is_best = any("best" in figure.name for figure in plan.figures)
+        if headline is None or is_over or (headline.has_results and (is_best or not plan.is_validation)):
             self.headline = None
             return None, None
-        self.headline = (self.lines, step, epoch) if plan.is_indented or plan.is_cell else None
-        return step, epoch
+        self.headline = headline._replace(line=self.lines) if plan.is_indented or plan.is_cell else None
+        return headline.step, headline.epoch
 
     def _new_readings(
         self,
@@ -147,10 +169,11 @@ class SourceReader:
         step: float | None,
         epoch: float | None,
         has_counter: bool,
+        prefix: str,
     ) -> list[Reading]:
         """Return what is certain of a line of a form that is not familiar yet."""
         wanted = self._wanted(plan, has_counter)
-        found = self._certain(self._values(wanted, numbers, time, step, epoch), has_counter, plan)
+        found = self._certain(self._values(wanted, numbers, time, step, epoch, prefix), has_counter, plan)
         is_whole = plan.total_steps is None and plan.total_epochs is None
         if self.is_training and has_counter and is_whole and any(words.is_result(figure.name) for figure in wanted):
             if len(self.familiar) >= _MOST_NAMES:
@@ -210,11 +233,19 @@ class SourceReader:
         return found
 
     def _values(
-        self, figures: list[Figure], numbers: Sequence[float], time: float, step: float | None, epoch: float | None
+        self,
+        figures: list[Figure],
+        numbers: Sequence[float],
+        time: float,
+        step: float | None,
+        epoch: float | None,
+        prefix: str,
     ) -> list[Reading]:
         whole = _whole(step)
+        names = {figure.name: _with_prefix(prefix, figure.name) for figure in figures} if prefix else {}
         return [
-            Reading(self.source, figure.name, Point(time, epoch, whole, numbers[figure.place])) for figure in figures
+            Reading(self.source, names.get(figure.name, figure.name), Point(time, epoch, whole, numbers[figure.place]))
+            for figure in figures
         ]
 
     def _released(self, names: tuple[str, ...]) -> list[Reading]:
@@ -380,6 +411,10 @@ def _is_counted_result(reading: Reading) -> bool:
 
 def _position(point: Point) -> tuple[float, float]:
     return point.epoch or 0.0, point.step or 0.0
+
+
+def _with_prefix(prefix: str, name: str) -> str:
+    return name if words.validation_word(name.replace("_", " ")) else prefix + name
 
 
 def _counter(place: int | None, numbers: Sequence[float]) -> float | None:
