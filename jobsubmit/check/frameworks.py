@@ -14,7 +14,8 @@ from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _TRAINERS = tuple(
@@ -167,25 +168,28 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
     if not prepares or any(hides_arguments(call) for call in prepares):
         return
     for module, loop in code.program.of(ast.For):
-        name = _looped(loop.iter, module)
-        if name is None or _NOT_TRAINING.search(name.id) or name.id in given or not _accelerates(loop):
+        loader = _looped(loop.iter, module)
+        name = spelled(loader) if loader is not None else ""
+        if loader is None or _NOT_TRAINING.search(name) or name in given or not _accelerates(loop):
             continue
-        made = next((part for home, part in origins(code, name, module) if _is_loader(code, part, home)), None)
-        if made is not None and not _is_prepared_later(name, module):
+        made = next((part for home, part in origins(code, loader, module) if _is_loader(code, part, home)), None)
+        if made is not None and not _is_prepared(code, loader, module):
             yield Finding(
                 "warning",
                 "no-sampler",
-                module.where(_set_at(name, module) or loop),
-                f"{name.id} is not given to accelerator.prepare: each process gets all of the data",
-                f"pass it as well: {name.id} = accelerator.prepare({name.id})",
+                module.where(_set_at(loader, module) or loop),
+                f"{name} is not given to accelerator.prepare: each process gets all of the data",
+                f"pass it as well: {name} = accelerator.prepare({name})",
             )
             return
 
 
-def _looped(iterated: ast.expr, module: Module) -> ast.Name | None:
+def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | None:
     """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that."""
     while isinstance(iterated, ast.Call) and iterated.args:
         iterated = iterated.args[0]
+    if isinstance(iterated, ast.Attribute) and spelled(iterated.value) == "self":
+        return iterated
     if not isinstance(iterated, ast.Name):
         return None
     made = last_value(iterated, module)
@@ -210,15 +214,26 @@ def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:
     return any(code.program.name_of(call.func, found[0]) in LOADERS for call in calls)
 
 
-def _is_prepared_later(name: ast.Name, module: Module) -> bool:
-    """Return whether a variable is set by prepare, or by another method of the accelerator."""
-    stores = module.stores.get((module.scope_of(name), name.id), ())
-    statements = (above for store in stores for above in module.above(store) if isinstance(above, ast.Assign))
-    return any(_OF_ACCELERATOR.search(ast.unparse(one.value)) for one in statements)
+def _is_prepared(code: Code, loader: ast.Name | ast.Attribute, module: Module) -> bool:
+    """Return whether a variable or an attribute is set by prepare, or by another method of the accelerator."""
+    if isinstance(loader, ast.Name):
+        stores = module.stores.get((module.scope_of(loader), loader.id), ())
+        statements = [above for store in stores for above in module.above(store) if isinstance(above, ast.Assign)]
+        return any(_OF_ACCELERATOR.search(ast.unparse(one.value)) for one in statements)
+    for home, target in code.program.attribute_stores.get(loader.attr, ()):
+        value = assigned_to(target, home)
+        statement = next((above for above in home.above(target) if isinstance(above, ast.Assign)), None)
+        if statement is not None and _OF_ACCELERATOR.search(ast.unparse(statement.value)):
+            return True
+        if isinstance(value, ast.Name) and _is_prepared(code, value, home):
+            return True
+    return False
 
 
-def _set_at(name: ast.Name, module: Module) -> ast.AST | None:
-    return next(iter(module.stores.get((module.scope_of(name), name.id), ())), None)
+def _set_at(loader: ast.Name | ast.Attribute, module: Module) -> ast.AST | None:
+    if isinstance(loader, ast.Attribute):
+        return None
+    return next(iter(module.stores.get((module.scope_of(loader), loader.id), ())), None)
 
 
 def _spread_over_all(code: Code) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
 from jobsubmit.check.origins import is_seed_of_rank, last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -77,6 +77,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
     yield from _part_of_node(code)
     yield from _empty_batch(code)
     yield from _split_by_rank(code)
+    yield from _part_by_hash(code)
     yield from _constant_epoch(code)
     yield from _no_epoch(code)
 
@@ -380,6 +381,26 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
                 f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])}), so each splits the data in "
                 "another way: what one rank tests on, another trains on",
                 "pass generator=torch.Generator().manual_seed(0) to random_split",
+            )
+            return
+
+
+def _part_by_hash(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each process takes what hash() gives it: of a text, that is another number in each."""
+    if "PYTHONHASHSEED" in code.names:
+        return
+    for module, node in code.program.of(ast.Compare):
+        parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        calls = [part for part in parts if isinstance(part, ast.Call) and spelled(part.func) == "hash"]
+        is_divided = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
+        if calls and is_divided and _RANK.search(ast.unparse(node)) and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "part-by-hash",
+                module.where(node),
+                f"{ast.unparse(calls[0])} differs between processes if it is of a text: some parts would be read "
+                "twice, others never",
+                "use a number that is the same everywhere, such as the position in a sorted list, or zlib.crc32()",
             )
             return
 

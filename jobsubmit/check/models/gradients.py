@@ -178,7 +178,7 @@ def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Findi
     """Yield a warning where only gradients are averaged, and each rank begins with parameters of its own."""
     seeds = [(home, one) for home, one, name in code.reached.calls if name.rpartition(".")[2] in _SEEDS and one.args]
     is_same = not all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds)
-    if not is_same and not any(word in name for name in code.names for word in ("broadcast", "load_state_dict")):
+    if not is_same and not any("broadcast" in name for name in code.names) and not _loads(code):
         yield Finding(
             "warning",
             "unequal-start",
@@ -186,6 +186,12 @@ def _unequal_start(code: Code, call: ast.Call, module: Module) -> Iterator[Findi
             "the gradients are averaged, but nothing makes the parameters of all ranks equal at the start",
             "broadcast the parameters from rank 0, or seed every rank alike before the model is made",
         )
+
+
+def _loads(code: Code) -> bool:
+    """Return whether a state may be loaded: not that of another model of the same process."""
+    calls = [call for _, call, _ in code.program.calls if ast.unparse(call.func).endswith("load_state_dict")]
+    return any("state_dict()" not in ast.unparse(one) for call in calls for one in call.args)
 
 
 def _conditions(code: Code, node: ast.AST, module: Module, depth: int = 0) -> Iterator[str]:

@@ -389,7 +389,7 @@ def _inner_called(code: Code) -> Iterator[Finding]:
         if _is_method_of_inner(code, call, module):
             inner = call.func.value  # type: ignore[attr-defined] # it is an attribute
         elif not (_is_inner(inner) and call.args):
-            inner = _inner_given(code, call, module)
+            inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
             not isinstance(inner, ast.Attribute)
             or not _is_of_training(code, call, module)
@@ -422,6 +422,12 @@ def _is_method_of_inner(code: Code, call: ast.Call, module: Module) -> bool:
         and method.attr not in OWN_NAMES
         and is_wrapped(code, method.value.value, module) is True  # type: ignore[attr-defined] # it is an attribute
     )
+
+
+def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper if a call is one of a variable set to it: `net = unwrap(model)`."""
+    inner = _unwrapped(code, call.func, module) if isinstance(call.func, ast.Name) and call.args else None
+    return inner if inner is not None and is_wrapped(code, inner.value, module) else None
 
 
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

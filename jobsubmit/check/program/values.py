@@ -477,6 +477,9 @@ class Values:
     def _places_of(self, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
         """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
         places = self.program.attribute_stores[node.attr]
+        if spelled(node.value) in self.namespaces:
+            yield from (pair for pair in places if spelled(pair[1].value) != "self")
+            return
         owner = class_around(node, module) if spelled(node.value) == "self" else None
         own = [(home, place) for home, place in places if owner and class_around(place, home) is owner]
         outside = [pair for pair in places if owner and pair not in own and _is_named_after(pair[1].value, owner)]

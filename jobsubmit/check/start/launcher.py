@@ -17,6 +17,9 @@ _HINT = (
 _OF_PROCESS = re.compile(r"(?<!\\)\$\{?(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)\b(?!:?[-=+])")
 _COUNTS_NODES = re.compile(r"--?(?:num[-_]machines|nnodes|num[-_]nodes|n[-_]nodes|nodes|world[-_]size)\b")
 _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--node[-_]id", re.IGNORECASE)
+_OWN_ID = re.compile(
+    r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
+)
 
 
 def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
@@ -31,6 +34,11 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     if job.nodes > 1 and launch.launcher == "python" and _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text):
         said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
         yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
+    if job.nodes > 1 and (found := _OWN_ID.search(text)):
+        said = f"{found[1]} is another text on each node ({found[2]}): the nodes would never meet"
+        yield Finding(
+            "error", "launcher-nodes", "command", said, "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
+        )
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return

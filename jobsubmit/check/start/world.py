@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
@@ -74,7 +75,7 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank of a process is only its number on its node."""
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
-        source = rank if rank is None else _last_value(rank, call, module)
+        source: ast.AST | None = rank if rank is None else _last_value(rank, call, module)
         if isinstance(source, ast.BinOp) and _is_plain_sum(code, source, module):
             yield Finding(
                 "warning",
@@ -84,7 +85,10 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
                 "add all processes of the nodes before: rank = node_rank * processes_per_node + local_rank",
             )
             return
-        if isinstance(source, ast.Name) and _is_number_of_process(code, source, module):
+        home = module
+        if isinstance(source, ast.Attribute) and (made := field_of(code.program, source, module)) is not None:
+            home, source = made
+        if isinstance(source, ast.Name) and _is_number_of_process(code, source, home):
             yield Finding(
                 code.level_of(call, module),
                 "same-ranks",
@@ -154,7 +158,8 @@ def _nodes_as_processes(code: Code) -> Iterator[Finding]:
             return
     for module, call in code.calls(INIT):
         size = argument(call, "world_size", _WORLD_SIZE)
-        if isinstance(size, ast.Attribute) and size.attr == "world_size" and code.processes != 1:
+        is_argument = isinstance(size, ast.Attribute) and field_of(code.program, size, module) is None
+        if isinstance(size, ast.Attribute) and is_argument and size.attr == "world_size" and code.processes != 1:
             yield Finding(
                 "warning",
                 "fixed-world-size",

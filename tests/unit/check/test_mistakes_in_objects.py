@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checked import each_mistake, findings, found
 
 EIGHT = {"resources": {"nodes": 2, "nproc_per_node": 4}}
@@ -285,6 +286,93 @@ for step in range(9):
 """
 )
 
+WORKERS = (
+    BEGIN
+    + """
+from dataclasses import dataclass
+import torch.multiprocessing as mp
+@dataclass
+class Worker:
+    rank: int
+    world_size: int
+def start(index, ngpus, args):
+    worker = Worker(rank={rank}, world_size=ngpus * args.world_size)
+    torch.cuda.set_device(index)
+    dist.init_process_group("nccl", init_method=args.init_method, world_size=worker.world_size, rank=worker.rank)
+    DDP(torch.nn.Linear(4, 1).cuda(index))
+parser = argparse.ArgumentParser()
+parser.add_argument("--init_method")
+parser.add_argument("--world_size", type=int)
+parser.add_argument("--rank", type=int)
+if __name__ == "__main__":
+    args = parser.parse_args()
+    mp.spawn(start, args=(torch.cuda.device_count(), args), nprocs=torch.cuda.device_count())
+"""
+)
+
+UNWRAPPED = (
+    BEGIN
+    + """
+def unwrap(model):
+    return model.module if hasattr(model, "module") else model
+def train_one_epoch(model, loader):
+    net = unwrap(model)
+    for batch in loader:
+        loss = {called}(batch).mean()
+        loss.backward()
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+train_one_epoch(model, [torch.rand(4)])
+"""
+)
+
+AGENT = (
+    BEGIN
+    + """
+class Agent:
+    def __init__(self):
+        self.online, self.target = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    def average(self):
+        for p in self.online.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+    def update(self):
+        self.online(torch.rand(4)).mean().backward()
+        self.average()
+        self.target.load_state_dict({state})
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+Agent().update()
+"""
+)
+
+PREPARED = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+class Trainer:
+    def __init__(self):
+        self.accelerator = Accelerator()
+        model, train = torch.nn.Linear(4, 1), DataLoader(range(9), 3)
+        self.train_loader = {loader}
+        self.model = self.accelerator.prepare(model)
+    def run(self):
+        for batch in self.train_loader:
+            self.accelerator.backward(self.model(batch).mean())
+Trainer().run()
+"""
+
+HASHED = (
+    BEGIN
+    + """
+class Shards(torch.utils.data.IterableDataset):
+    def __init__(self, names, rank, world_size):
+        self.names = [name for name in names if {hashed} % world_size == rank]
+dist.init_process_group("gloo")
+Shards(["a", "b"], dist.get_rank(), dist.get_world_size())
+"""
+)
+
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "split-by-rank",
@@ -329,6 +417,26 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         HEADS.format(head="sum(head(x) for head in self.heads)"),
         {},
     ),
+    (
+        "same-ranks",
+        WORKERS.format(rank="index"),
+        WORKERS.format(rank="args.rank * ngpus + index"),
+        {"mode": "spawn", "resources": {"nodes": 2}, "backend": {**SLURM, "gpus_per_node": 8}},
+    ),
+    ("bypassed", UNWRAPPED.format(called="net"), UNWRAPPED.format(called="model"), {}),
+    (
+        "unequal-start",
+        AGENT.format(state="self.online.state_dict()"),
+        AGENT.format(state="torch.load('/shared/start.pt')"),
+        {},
+    ),
+    (
+        "no-sampler",
+        PREPARED.format(loader="train"),
+        PREPARED.format(loader="self.accelerator.prepare(train)"),
+        {},
+    ),
+    ("part-by-hash", HASHED.format(hashed="hash(name)"), HASHED.format(hashed="names.index(name)"), {}),
 ]
 
 
@@ -441,3 +549,54 @@ def test_a_configuration_may_read_the_variable_of_the_checkpoints(tmp_path: Path
     assert "no-checkpoint" in found(tmp_path, COPIED, **fields)
     (tmp_path / "conf.yaml").write_text("path: ${oc.env:JOBSUBMIT_CHECKPOINT_DIR}/last.pt\n")
     assert [one for one in findings(tmp_path, **fields) if one.check == "no-checkpoint"] == []
+
+
+def test_world_size_of_an_object_is_not_the_argument(tmp_path: Path) -> None:
+    text = WORKERS.format(rank="args.rank * ngpus + index")
+    fields: dict[str, Any] = {"mode": "spawn", "resources": {"nodes": 2}, "backend": {**SLURM, "gpus_per_node": 8}}
+    assert "fixed-world-size" not in found(tmp_path, text, **fields)
+
+
+VOCABULARY = """
+import argparse, yaml
+def read(path):
+    return open(path).read()
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="config.yml")
+args = parser.parse_args()
+with open(args.config) as stream:
+    config = yaml.safe_load(stream)
+print(read(config["words"]), Trainer(config))
+"""
+
+
+def test_a_file_that_a_configuration_names_and_a_rule_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/words.json").write_text("[]")
+    (tmp_path / ".gitignore").write_text("artifacts/\n")
+    (tmp_path / "config.yml").write_text("words: artifacts/words.json\n")
+    assert "left-out" in found(tmp_path, VOCABULARY, args=["--config", "config.yml"])
+
+
+TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+(training_args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+{set_to}
+Trainer(args=training_args).train(resume_from_checkpoint=True)
+"""
+
+
+def test_a_folder_for_checkpoints_that_the_code_replaces(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"hyperparameters": {"output_dir": "out"}, "restarts": 1}
+    assert "no-checkpoint" in found(tmp_path, TRAINER.format(set_to="pass"), **fields)
+    text = TRAINER.format(set_to="training_args.output_dir = '/shared/out'")
+    assert "no-checkpoint" not in found(tmp_path, text, **fields)
+
+
+@pytest.mark.parametrize(("name", "is_wrong"), [("run-$RANDOM", True), ("run-$(date +%s)", True), ("run-7", False)])
+def test_a_meeting_that_each_node_names_differently(name: str, is_wrong: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(f'torchrun --nnodes=2 --rdzv_id="{name}" --rdzv_backend=c10d train.py\n')
+    assert ("launcher-nodes" in found(tmp_path, "print(1)", command="bash train.sh")) is is_wrong
