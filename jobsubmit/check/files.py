@@ -95,7 +95,8 @@ def _is_outside(path: str) -> bool:
 def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
     given = {word.text.partition("=")[2] if word.name else word.text: word.field for word in words if word.field}
-    for _, path_read in _reads(code):
+    named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
+    for _, path_read in (*_reads(code), *named):
         path = posixpath.normpath(path_read)
         field = given.get(path_read) or given.get(path)
         is_inside = not path.startswith(("/", "../", "~")) and _ANY not in path and "\0" not in path
@@ -103,6 +104,13 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
             text = f"reads {path}, which does not exist in the code directory"
             yield Finding("warning", "not-there", field, text, "correct the path: it begins in the code directory")
             return
+
+
+def _is_configuration(code: Code, word: Word) -> bool:
+    """Return whether a word is a file for the first positional argument, and that is called a configuration."""
+    positional = next((option for option in code.options if option.is_positional), None)
+    is_named = positional is not None and positional.names[0] in ("config", "cfg", "config_file", "config_path")
+    return is_named and not word.name and "/" in word.text
 
 
 def _reads(code: Code) -> Iterator[tuple[str, str]]:

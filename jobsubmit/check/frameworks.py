@@ -186,15 +186,19 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
 
 def _looped(iterated: ast.expr, module: Module) -> ast.Name | ast.Attribute | None:
     """Return the variable that a loop goes through, also in `enumerate(tqdm(loader))` or a variable set to that."""
-    while isinstance(iterated, ast.Call) and iterated.args:
+    while isinstance(iterated, ast.Call) and iterated.args and _is_shown(iterated):
         iterated = iterated.args[0]
     if isinstance(iterated, ast.Attribute) and spelled(iterated.value) == "self":
         return iterated
     if not isinstance(iterated, ast.Name):
         return None
     made = last_value(iterated, module)
-    is_shown = isinstance(made, ast.Call) and ast.unparse(made.func).rpartition(".")[2] in _SHOWS
-    return _looped(made, module) if is_shown and made is not None else iterated
+    return _looped(made, module) if isinstance(made, ast.Call) and _is_shown(made) else iterated
+
+
+def _is_shown(call: ast.Call) -> bool:
+    """Return whether a call only goes through what it is given: `enumerate(loader)`, `tqdm(loader)`."""
+    return ast.unparse(call.func).rpartition(".")[2] in _SHOWS
 
 
 def _accelerates(loop: ast.For) -> bool:

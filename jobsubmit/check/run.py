@@ -28,8 +28,11 @@ from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
 from jobsubmit.check.interactive import check_interactive
+from jobsubmit.check.loading.epochs import check_epochs
 from jobsubmit.check.loading.evaluation import check_evaluation
+from jobsubmit.check.loading.parts import check_parts
 from jobsubmit.check.loading.sampler import check_sampler
+from jobsubmit.check.loading.splits import check_splits
 from jobsubmit.check.models.gradients import check_gradients
 from jobsubmit.check.models.no_sync import check_no_sync
 from jobsubmit.check.models.sharding import check_sharding
@@ -56,7 +59,16 @@ _SOME = 8
 # What needs nothing but the code.
 _OF_CODE = (
     *(check_interactive, check_ranks, check_group, check_world, check_devices, check_fixed, check_gradients),
-    *(check_sampler, check_rank_zero, check_some_ranks, check_collective_arguments, check_wrapping),
+    *(
+        check_sampler,
+        check_parts,
+        check_splits,
+        check_epochs,
+        check_rank_zero,
+        check_some_ranks,
+        check_collective_arguments,
+        check_wrapping,
+    ),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
     *(check_unused_parameters, check_saving, check_races, check_reduced),
 )

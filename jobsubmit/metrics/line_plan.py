@@ -67,6 +67,7 @@ _COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
 _BLOCK_STARTS = ("  ", " \t", "\t", " '", "{'")  # also of a dictionary over several lines
+_TITLED = re.compile(r"(?!.*最)[^\W\dA-Za-z]+ [a-z]+$")  # `评估结果 epoch`
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
 
 
@@ -275,7 +276,7 @@ class _Planner:
         key = key.removeprefix("… ") if words.is_step(key[2:]) or words.is_epoch(key[2:]) else key
         if kind := words.total_of(words.plain_name(key)):
             self.totals[kind] = place
-        elif words.is_epoch(key) or (not has_separator and words.ends_in_epoch(key)):
+        elif words.is_epoch(key) or ((not has_separator or _TITLED.match(key)) and words.ends_in_epoch(key)):
             self._count("epoch", place)
         elif words.is_batch(key) and "epoch" not in self.found:
             if place == 0 and not has_separator and self.template[1].startswith(":"):

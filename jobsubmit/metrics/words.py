@@ -95,7 +95,10 @@ _MORE_HINTS = (
     "ep.",
     "[",
 )
-_FIGURE_HINTS = ("oss", "cc", "AP", "LOSS", "损失", "R@", "WER", "F1", "mse", "mae", "MSE", "MAE", "auc", "AUC", "ppl")
+_FIGURE_HINTS = (
+    *("oss", "cc", "AP", "LOSS", "损失", "R@", "WER", "F1", "mse", "mae", "MSE", "MAE", "auc", "AUC", "ppl"),
+    *("recall", "precision", "iou", "IoU"),
+)
 _PAIR = re.compile(r"\s*[A-Za-z][\w/@. -]{0,60}[:=]\s*[-+.\d]")  # a name and a number begin the line
 _VALIDATION = re.compile(
     r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation|uate(?=\s*[:：]|$))?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",

@@ -27,6 +27,8 @@ _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
 _POSITION = re.compile(r"epoch|step|iter")
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
+_OPTIMIZER = re.compile(r"optim|\bopt\b")
+_OF_PARAMETERS = re.compile(r"^(?!.*(?:optim|\bopt\b)).*param")  # sync_params(model.parameters())
 _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|load")
 
 
@@ -139,12 +141,15 @@ def _is_first_of_node(code: Code, test: ast.expr, module: Module) -> bool:
 
 def _loaded_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 loads what DistributedDataParallel does not share when it gets the model."""
-    if any(_shares(call) for _, call, _ in code.reached.calls):
-        return
+    calls = [call for _, call, _ in code.reached.calls if _shares(call)]
+    shares_optimizer = any(not _OF_PARAMETERS.search(ast.unparse(call)) for call in calls)
     for module, branch in zero_branches(code):
         body = [*branch, *_entered(branch, module)]
         for loaded in (node for statement in body for node in _loaded(statement)):
-            if "optim" in ast.unparse(loaded) or _is_inside(code, loaded, module) or _sets_position(body):
+            is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
+            if shares_optimizer or (calls and not is_optimizer):
+                continue
+            if is_optimizer or _is_inside(code, loaded, module) or _sets_position(body):
                 yield Finding(
                     "warning",
                     "loaded-by-one",

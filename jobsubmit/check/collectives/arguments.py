@@ -20,7 +20,20 @@ _TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gathe
 _LIST = {"all_gather": ("tensor_list", 0)}
 _ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
 _MAKES_TENSOR = tuple(
-    f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "from_numpy")
+    f"torch.{name}"
+    for name in (
+        "tensor",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "arange",
+        "from_numpy",
+    )
 )
 _KEEPS_DEVICE = (
     *("float", "double", "half", "long", "int", "detach", "clone", "contiguous"),

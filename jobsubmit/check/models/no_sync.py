@@ -109,7 +109,7 @@ def _is_among(statements: list[ast.stmt]) -> bool:
 
 def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition holds in the last of some steps: `(i + 1) % n == 0`, `i == n - 1`."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+    if isinstance(test, ast.BoolOp):
         return any(_is_last_step(code, item, module) for item in test.values)
     if isinstance(test, ast.Name):
         made = last_value(test, module)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
+from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import is_torch_module
 from jobsubmit.check.program.variables import parameters
@@ -115,10 +116,17 @@ def _is_random(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition compares a random number with a probability that is not surely 0 or 1."""
     for compare in (one for one in ast.walk(test) if isinstance(one, ast.Compare) and len(one.comparators) == 1):
         for drawn, limit in ((compare.left, compare.comparators[0]), (compare.comparators[0], compare.left)):
-            calls = (one for one in ast.walk(drawn) if isinstance(one, ast.Call))
-            if any(code.program.name_of(one.func, module) in _RANDOM for one in calls):
+            names = [one for one in ast.walk(drawn) if isinstance(one, ast.Name)]
+            made = [value for name in names if (value := last_value(name, module)) is not None]
+            calls = [one for part in (drawn, *made) for one in ast.walk(part) if isinstance(one, ast.Call)]
+            if any(_draws(code, one, module) for one in calls):
                 return code.values.of(limit, module) not in (0, 1)
     return False
+
+
+def _draws(code: Code, call: ast.Call, module: Module) -> bool:
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ("uniform_", "bernoulli_")
+    return is_method or code.program.name_of(call.func, module) in _RANDOM
 
 
 def _calls_layer(statement: ast.stmt, module: Module) -> bool:
@@ -128,7 +136,7 @@ def _calls_layer(statement: ast.stmt, module: Module) -> bool:
     looped = {
         name.id
         for loop in loops
-        if any(isinstance(one, ast.Attribute) and spelled(one).startswith("self.") for one in ast.walk(loop.iter))
+        if any(isinstance(one, ast.Name) and one.id == "self" for one in ast.walk(loop.iter))
         for name in ast.walk(loop.target)
         if isinstance(name, ast.Name)
     }

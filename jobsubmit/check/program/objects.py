@@ -11,6 +11,7 @@ from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
+_MODULES = tuple(f"torch.nn.{name}" for name in ("Module", "ModuleList", "ModuleDict", "Sequential"))
 SAME_MODEL = ("to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_")
 
 
@@ -71,8 +72,8 @@ def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
 
 
 def is_torch_module(program: Program, owner: ast.ClassDef, module: Module) -> bool:
-    """Return whether a class is a model or a layer: derived from torch.nn.Module."""
-    return any(program.name_of(base, module) == "torch.nn.Module" for base in owner.bases)
+    """Return whether a class is a model or a layer: derived from torch.nn.Module, or a list of layers."""
+    return any(program.name_of(base, module) in _MODULES for base in owner.bases)
 
 
 def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:

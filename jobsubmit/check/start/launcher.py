@@ -20,6 +20,8 @@ _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--n
 _OWN_ID = re.compile(
     r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
 )
+_OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
+_MEETS = r"--(?:dist|master|rdzv|init)[_-](?:url|port|endpoint|method)[=\s]\W?"
 
 
 def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Finding]:
@@ -39,6 +41,9 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
         yield Finding(
             "error", "launcher-nodes", "command", said, "use $JOBSUBMIT_JOB_ID, which is the same on all nodes"
         )
+    if job.nodes > 1 and (found := _OWN_PORT.search(text)) and re.search(rf"{_MEETS}\S*\$\{{?{found[1]}\b", text):
+        said = f"${found[1]} is another port on each node ({found[2]}): the nodes would never meet"
+        yield Finding("error", "launcher-nodes", "command", said, "use $MASTER_PORT, which is the same on all nodes")
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return

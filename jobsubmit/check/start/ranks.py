@@ -20,6 +20,7 @@ OF_SCHEDULERS = (
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
 )
+_RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 _OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
@@ -43,12 +44,31 @@ def check_ranks(code: Code) -> Iterator[Finding]:
     written = _written(code)
     reads = list(_sure_reads(code, written))
     yield from _reads_a_schedulers_words(code, reads)
+    yield from _knows_other_ranks(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code, reads, written)
         yield from _no_processes(code)
     else:
         yield from _local_rank(code)
         yield from _spawns_inside(code)
+
+
+def _knows_other_ranks(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a rank is looked up under the names of MPI only: the default would be the rank of all."""
+    own = [name for name in _RANKS_OF_MPI if name in code.texts]
+    if not code.facts.has_launcher or not own or "RANK" in code.texts or code.has_framework:
+        return
+    for module, call in code.calls(INIT):
+        rank = argument(call, "rank", _RANK)
+        if rank is not None and code.reached.is_sure(call, module):
+            yield Finding(
+                "warning",
+                "rank-env",
+                module.where(call),
+                f"the code looks for its rank in {own[0]}, which torchrun does not set: it sets RANK",
+                "look for RANK as well, or leave rank and world_size out of init_process_group()",
+            )
+            return
 
 
 def _no_group(code: Code) -> Iterator[Finding]:

@@ -373,6 +373,91 @@ Shards(["a", "b"], dist.get_rank(), dist.get_world_size())
 """
 )
 
+DROPPED = (
+    BEGIN
+    + """
+class Layers(torch.nn.ModuleList):
+    def __init__(self, layers):
+        super().__init__(layers)
+    def forward(self, x):
+        probs = torch.empty(len(self)).uniform_()
+        for index, layer in enumerate(self):
+            if not self.training or probs[index] >= {rate}:
+                x = layer(x)
+        return x
+dist.init_process_group("gloo")
+DDP(Layers([torch.nn.Linear(4, 4)]))(torch.rand(4)).mean().backward()
+"""
+)
+
+OF_MPI = (
+    BEGIN
+    + """
+def first(names, default):
+    return next((int(os.environ[name]) for name in names if name in os.environ), default)
+rank, size = first({names}, 0), first(["WORLD_SIZE"], 1)
+dist.init_process_group("gloo", rank=rank, world_size=size)
+"""
+)
+
+SHUFFLED = (
+    BEGIN
+    + """
+def shuffle(x):
+    order = torch.randperm(8{device})
+    dist.broadcast(order, src=0)
+    return x[order]
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+shuffle(torch.rand(8).cuda())
+"""
+)
+
+WORKED = (
+    BEGIN
+    + """
+class Sampler:
+    def update(self):
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        info = torch.utils.data.get_worker_info()
+        self.worker, self.workers = (info.id, info.num_workers) if info else (0, 1)
+        return dict(rank=self.rank, world_size=self.world_size)
+    def sample(self, data):
+        return data[{part}]
+class Lines(torch.utils.data.IterableDataset):
+    def __init__(self, lines):
+        self.lines, self.sampler = lines, Sampler()
+    def __iter__(self):
+        self.sampler.update()
+        yield from self.sampler.sample(self.lines)
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+for batch in DataLoader(Lines([1, 2]), batch_size=2):
+    model(batch).mean().backward()
+"""
+)
+
+OPTIMIZED = (
+    BEGIN
+    + """
+def sync_params(params):
+    for p in params:
+        dist.broadcast(p, 0)
+class Loop:
+    def __init__(self):
+        self.model = torch.nn.Linear(4, 1)
+        self.opt = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        if dist.get_rank() == 0:
+            self.model.load_state_dict(torch.load("/shared/model.pt"))
+        sync_params(self.model.parameters())
+        if {who}:
+            self.opt.load_state_dict(torch.load("/shared/opt.pt"))
+        self.model = DDP(self.model)
+dist.init_process_group("gloo")
+Loop()
+"""
+)
+
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "split-by-rank",
@@ -436,6 +521,16 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         PREPARED.format(loader="self.accelerator.prepare(train)"),
         {},
     ),
+    ("unused-parameters", DROPPED.format(rate="0.1"), DROPPED.format(rate="0"), {}),
+    ("rank-env", OF_MPI.format(names='["PMI_RANK"]'), OF_MPI.format(names='["PMI_RANK", "RANK"]'), {}),
+    ("tensor-on-cpu", SHUFFLED.format(device=""), SHUFFLED.format(device=', device="cuda"'), {"backend": SLURM}),
+    (
+        "no-sampler",
+        WORKED.format(part="self.worker :: self.workers"),
+        WORKED.format(part="self.rank :: self.world_size"),
+        {},
+    ),
+    ("loaded-by-one", OPTIMIZED.format(who="dist.get_rank() == 0"), OPTIMIZED.format(who="True"), {}),
     ("part-by-hash", HASHED.format(hashed="hash(name)"), HASHED.format(hashed="names.index(name)"), {}),
 ]
 
@@ -600,3 +695,38 @@ def test_a_folder_for_checkpoints_that_the_code_replaces(tmp_path: Path) -> None
 def test_a_meeting_that_each_node_names_differently(name: str, is_wrong: bool, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(f'torchrun --nnodes=2 --rdzv_id="{name}" --rdzv_backend=c10d train.py\n')
     assert ("launcher-nodes" in found(tmp_path, "print(1)", command="bash train.sh")) is is_wrong
+
+
+@pytest.mark.parametrize(("port", "is_wrong"), [("$((20000 + RANDOM % 20000))", True), ("${MASTER_PORT}", False)])
+def test_a_port_that_each_node_chooses(port: str, is_wrong: bool, tmp_path: Path) -> None:
+    start = 'python train.py --machine-rank "$NODE_RANK" --dist-url "tcp://${MASTER_ADDR}:${PORT}"'
+    (tmp_path / "train.sh").write_text(f"PORT={port}\n{start}\n")
+    assert ("launcher-nodes" in found(tmp_path, "print(1)", command="bash train.sh")) is is_wrong
+
+
+CONFIGURED = """
+import argparse
+from registry import read
+parser = argparse.ArgumentParser()
+parser.add_argument("config")
+read(parser.parse_args().config)
+"""
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "registry.py").write_text(
+        "import importlib\ndef read(name):\n    return importlib.import_module(name)\n"
+    )
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/small.py").write_text("lr = 0.1\n")
+    assert "not-there" in found(tmp_path, CONFIGURED, args=["configs/large.py"])
+    assert "not-there" not in found(tmp_path, CONFIGURED, args=["configs/small.py"])
+
+
+def test_what_counts_the_epochs_is_no_loader(tmp_path: Path) -> None:
+    text = PREPARED.format(loader="self.accelerator.prepare(train)")
+    loops = "        epochs = 9 // len(self.train_loader)\n        for _ in range(epochs):\n    "
+    text = text.replace("        for batch", f"{loops}        for batch").replace(
+        "            self.acc", "                self.acc"
+    )
+    assert "no-sampler" not in found(tmp_path, text)

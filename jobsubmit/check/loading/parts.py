@@ -1,0 +1,197 @@
+"""Data that is divided among processes, but so that some read the same parts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
+from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
+from jobsubmit.check.origins import words_of
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.common.finding import Finding
+
+_DEEPEST = 3
+_PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
+_PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts")
+_OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|device_count|\blocal_world|\bdevice_id\b")
+_OF_ALL = re.compile(
+    r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
+)
+_RANKS = re.compile(
+    r"rank|world|shard_(?!path|dir|file)|replica|process_(?:index|count)|split_(?:data|by)", re.IGNORECASE
+)
+_DIVIDES = re.compile(rf"{_RANKS.pattern}|shard_|islice|split_|::", re.IGNORECASE)
+_NODES = re.compile(
+    r"(?:^|[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
+)
+_DIVIDERS = frozenset(["split_dataset_by_node", "split_by_node", "worker_init_fn", "DataPartitioner"])
+# They make groups of processes that share a model.
+_GROUPS = frozenset(
+    [
+        *("new_group", "new_subgroups", "init_device_mesh", "DeviceMesh", "device_mesh", "parallelize_module"),
+        *("initialize_model_parallel", "model_parallel_size", "tensor_parallel_size"),
+    ]
+)
+_RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
+
+
+def check_parts(code: Code) -> Iterator[Finding]:
+    """Yield a warning if several processes read the same part of the data."""
+    if code.world_size != 1:
+        yield from _undivided(code)
+        yield from _part_of_node(code)
+        yield from _part_by_hash(code)
+
+
+def _undivided(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
+    if code.has_framework or not code.is_parallel or not code.wraps_models:
+        return
+    streams = {
+        f"{module.name}.{node.name}"
+        for module, node in code.program.of(ast.ClassDef)
+        if any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
+        and not _is_divided(code, node, module)
+    }
+    if not streams or _DIVIDERS & code.names:
+        return
+    for module, call, name in code.reached.calls:
+        if (
+            name in streams
+            and not hides_arguments(call)
+            and not _DIVIDES.search(spelled_with_target(call, module))
+            and is_for_training(call, module)
+        ):
+            yield Finding(
+                "warning",
+                "no-sampler",
+                module.where(call),
+                "each process reads all of this stream: an epoch takes as long as with one process",
+                "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
+            )
+            return
+
+
+def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether a stream may leave items to other processes, itself or by what it uses of the program.
+
+    Not only to other workers of its loader.
+    """
+    text = ast.unparse(stream)
+    if "get_worker_info" in text:
+        if any(_RANKS.search(use) for use in _uses(stream, module)):
+            return True
+    elif _DIVIDES.search(text) is not None:
+        return True
+    names = {code.program.name_of(node, module) for node in ast.walk(stream) if isinstance(node, ast.Name)}
+    used = (code.program.definition(name) for name in names) if depth < _DEEPEST else ()
+    return any(one is not None and _is_divided(code, one[1], one[0], depth + 1) for one in used)
+
+
+def _uses(stream: ast.AST, module: Module) -> Iterator[str]:
+    """Yield the names of what a class uses for more than to keep it: not those in `dict(rank=self.rank)`."""
+    for node in ast.walk(stream):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            if not _is_kept(node, module):
+                yield spelled(node).rpartition(".")[2]
+
+
+def _is_kept(node: ast.AST, module: Module) -> bool:
+    """Return whether a value, or what a call returns, is only assigned, alone or as one of several, or noted."""
+    above = module.parents.get(node)
+    if isinstance(above, ast.Call) and above.func is node:
+        return _is_kept(above, module)
+    if isinstance(above, ast.keyword) and isinstance(call := module.parents.get(above), ast.Call):
+        return spelled(call.func) == "dict"
+    while isinstance(above, ast.Tuple):
+        above = module.parents.get(above)
+    return isinstance(above, ast.Assign) and not isinstance(node, ast.Name)
+
+
+def _part_of_node(code: Code) -> Iterator[Finding]:
+    """Yield a warning where data is divided among the processes of one node: then each node has the same parts."""
+    if code.facts.nodes == 1 or code.processes == 1:
+        return
+    for module, call, name in code.reached.calls:
+        if name in (INIT, INIT_RPC):
+            continue
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
+        count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
+        if part is None or count is None:
+            continue
+        is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
+        is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
+        if code.processes != 1 and is_by_node:
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(part),
+                f"the data is divided among the nodes ({ast.unparse(count)}): all processes of a node would read the "
+                "same part",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
+        wrong = next((node for node in (part, count) if _is_of_node(code, node, module)), None)
+        if wrong is not None:
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(wrong),
+                f"{ast.unparse(wrong)} counts the processes of one node, but the data is for those of "
+                f"{code.facts.nodes} nodes: some parts would be read twice, or refused",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
+        parts = code.values.of(count, module)
+        if is_count(parts) and code.world_size and parts < code.world_size and _is_one_group(code):
+            yield Finding(
+                "warning",
+                "part-of-node",
+                module.where(count),
+                f"the data is divided into {parts} parts ({ast.unparse(count)}), but the job has {code.world_size} "
+                "processes: some would read the same part",
+                "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+            )
+            return
+
+
+def _is_one_group(code: Code) -> bool:
+    """Return whether all processes train one model on data of their own: none share a model or its layers."""
+    wrappers = [call for _, call, name in code.reached.calls if is_ddp(name)]
+    return (
+        bool(wrappers)
+        and not _GROUPS & code.names
+        and all(argument(call, "process_group") is None for call in wrappers)
+    )
+
+
+def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether an expression is a number within one node, by its value, or by all that it may be set to."""
+    if code.facts.has_launcher and is_count(value := code.values.of(node, module)) and value > 1:
+        return bool(value == code.processes)
+    text = words_of(code, node, module)
+    return _OF_NODE.search(text) is not None and not _OF_ALL.search(_OF_NODE.sub("", text))
+
+
+def _part_by_hash(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each process takes what hash() gives it: of a text, that is another number in each."""
+    if "PYTHONHASHSEED" in code.names:
+        return
+    for module, node in code.program.of(ast.Compare):
+        parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        calls = [part for part in parts if isinstance(part, ast.Call) and spelled(part.func) == "hash"]
+        is_divided = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in parts)
+        if calls and is_divided and _RANK.search(ast.unparse(node)) and code.reached.of(node, module):
+            yield Finding(
+                "warning",
+                "part-by-hash",
+                module.where(node),
+                f"{ast.unparse(calls[0])} differs between processes if it is of a text: some parts would be read "
+                "twice, others never",
+                "use a number that is the same everywhere, such as the position in a sorted list, or zlib.crc32()",
+            )
+            return

@@ -1,0 +1,112 @@
+"""Data that each rank splits into training and validation in another way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.origins import is_seed_of_rank, last_value
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.common.finding import Finding
+
+_TORCH_SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "torch.seed")
+_NUMPY_SEEDS = ("numpy.random.seed", "numpy.random.default_rng")
+# What splits or shuffles data, with the functions that seed it.
+_RANDOM_SPLITS = {
+    "torch.utils.data.random_split": _TORCH_SEEDS,
+    "torch.randperm": _TORCH_SEEDS,
+    "random.shuffle": ("random.seed",),
+    "random.sample": ("random.seed",),
+    "numpy.random.shuffle": _NUMPY_SEEDS,
+    "numpy.random.permutation": _NUMPY_SEEDS,
+    "sklearn.model_selection.train_test_split": _NUMPY_SEEDS,
+}
+_SPLIT_BY_THEMSELVES = ("torch.utils.data.random_split", "sklearn.model_selection.train_test_split")
+_SEEDS_ALL = ("seed_everything", "set_seed", "seed_all", "setup_seed", "set_random_seed", "fix_seed", "init_seeds")
+
+
+def check_splits(code: Code) -> Iterator[Finding]:
+    """Yield a warning if one rank tests on what another trains on."""
+    if code.world_size != 1:
+        yield from _split_by_rank(code)
+
+
+def _split_by_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each rank splits the data by another seed: what one tests on, another trains on."""
+    seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
+    if not code.is_parallel or not (code.is_distributed or code.has_framework):
+        return
+    yield from _split_at_random(code)
+    if not seeds or not all(is_seed_of_rank(code, call.args[0], module) for module, call in seeds):
+        return
+    for module, call in code.calls("torch.utils.data.random_split"):
+        if argument(call, "generator", 2) is None and not hides_arguments(call):
+            yield Finding(
+                "warning",
+                "split-by-rank",
+                module.where(call),
+                f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])}), so each splits the data in "
+                "another way: what one rank tests on, another trains on",
+                "pass generator=torch.Generator().manual_seed(0) to random_split",
+            )
+            return
+
+
+def _split_at_random(code: Code) -> Iterator[Finding]:
+    """Yield a warning where data is split by random numbers that nothing seeds, so that they differ by rank."""
+    if "broadcast_object_list" in code.names:
+        return
+    for module, call, whole in code.reached.calls:
+        name = whole or _of_generator(code, call, module)
+        source = _RANDOM_SPLITS.get(name)
+        if source is None or _seeds_by_library(code) or hides_arguments(call):
+            continue
+        if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
+            continue
+        seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
+        cuts = [] if name in _SPLIT_BY_THEMSELVES else list(_cuts(call, module))
+        if not (name in _SPLIT_BY_THEMSELVES or cuts):
+            continue
+        is_in_two = name in _SPLIT_BY_THEMSELVES or {cut.lower is None for cut in cuts} == {True, False}
+        if not seeds:
+            why = f"nothing seeds {ast.unparse(call.func)}()"
+        elif is_in_two and all(is_seed_of_rank(code, one.args[0], home) for home, one in seeds):
+            why = f"each rank seeds with another number ({seeds[0][0].where(seeds[0][1])})"
+        else:
+            continue
+        yield Finding(
+            "warning",
+            "split-by-rank",
+            module.where(call),
+            f"{why}, so each rank splits the data in another way: what one tests on, another trains on",
+            f"seed it with the same number on every rank: {source[0]}(0)",
+        )
+        return
+
+
+def _seeds_by_library(code: Code) -> bool:
+    """Return whether a function of a library may seed everything; those of the program show what they do."""
+    own = {node.name for _, node in code.program.of(ast.FunctionDef)}
+    return any(seed in code.names and seed not in own for seed in _SEEDS_ALL)
+
+
+def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
+    """Return what numpy's function a method of a new generator is like: `np.random.default_rng().permutation(n)`."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = last_value(owner, module) if isinstance(owner, ast.Name) else owner
+    is_new = isinstance(made, ast.Call) and code.program.name_of(made.func, module) == "numpy.random.default_rng"
+    return f"numpy.random.{call.func.attr}" if is_new else ""  # type: ignore[attr-defined] # it is an attribute
+
+
+def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
+    """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
+    statement = module.parents.get(call)
+    names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
+    if isinstance(statement, ast.Assign):
+        names += [ast.unparse(target) for target in statement.targets]
+    for node in ast.walk(module.scope_of(call)):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
+            if ast.unparse(node.value) in names:
+                yield node.slice
