@@ -410,6 +410,8 @@ class _Planner:
             return  # `file:497]`
         if place + 1 < self.count and self.template[place + 1].strip() in ("-", "h", "m", "min"):
             return  # a date, or minutes before seconds
+        if self.template[place + 1].lstrip().startswith(("-->", "->", "→")):
+            return  # `0.5 --> 0.4`
         if _COUNTED_AFTER.match(self.template[place + 1]) or (not has_separator and self._is_in_columns(place)):
             return
         if not has_separator and place + 1 == self.count and _PROSE_AFTER.match(self.template[place + 1]):

@@ -25,7 +25,9 @@ _PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?![\w<,])"
     r"|\[?\b(?:DEBUG|INFO|WARN|WARNING|ERROR|NOTICE|CRITICAL|SUCCESS|TRACE)\b\]?:?"
     r"|\[(?:rank|Rank|RANK|GPU|gpu|worker|node|default|titan|pid)\s*:?\s*\d*\]:?"
-    r"|[A-Za-z_]\w*(?:\.\w+)+:\d+(?=\s)|[a-z][a-z0-9.]*-[a-z0-9.-]+:\d{1,4}(?=\t)|"
+    r"|[A-Za-z_]\w*(?:\.\w+)+:\d+(?=\s)|[a-z][a-z0-9.]*-[a-z0-9.-]+:\d{1,4}(?=\t)"
+    r"|[a-z][a-z.-]*\d+:\d{1,4}(?=\t)|[A-Za-z_][\w.]*:\d+(?=\t(?:DEBUG|INFO|WARN|WARNING|ERROR)\b)"
+    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? \d\d? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4}(?=\s)|"
     r"\d\d? (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d\d:\d\d(?=\s)"
     r"|\(\d+/\d+\)(?=\s+[A-Z]\w+)|[\w.]+:\w+:\d+\s+-(?=\s)|\d+(?=\s+[\w./]+\.(?:py|cc|cpp):\d+\])"
     r"|[\[(]?[\w./<>-]+\.(?:py|cc|cpp)[: ]+(?:line )?\d+(?::\w+)?[\])]?:?"
@@ -40,7 +42,7 @@ _PLAIN_NUMBER = re.compile(rf"[-+]?{_UNSIGNED}")
 _FILE = re.compile(r"\S+\.(?:ckpt|pth?|bin|safetensors|tar|pkl|json|ya?ml|png|csv)\b\S*")
 LONGEST_LINE = 4000
 """Characters: what is longer is no line of progress."""
-_PREFIX_STARTS = frozenset("0123456789[(IWEDNCt ")
+_PREFIX_STARTS = frozenset("0123456789[(IWEDNCtMTFS ")
 
 
 def strip_colours(text: str) -> str:
