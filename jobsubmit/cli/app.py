@@ -26,7 +26,7 @@ _OWN_PARSER: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
 }
-
+_HELP_OF_A_COMMAND = 2  # words
 
 app = typer.Typer(
     name="jobsubmit",
@@ -110,6 +110,16 @@ def _only_shown() -> None:
     raise AssertionError("a command that is called is loaded")
 
 
+def _show_help(name: str) -> None:
+    """Print the help of a command. Typer would load Pydantic first, to parse the arguments."""
+    group = typer.main.get_group(app)
+    command = group.commands[name]
+    above = typer.Context(group, info_name=app.info.name, **group.context_settings)
+    text = command.get_help(typer.Context(command, parent=above, info_name=name, **command.context_settings))
+    if text:  # rich prints by itself
+        out.data(text)
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     register(next((word for word in arguments if not word.startswith("-")), ""))
@@ -117,6 +127,9 @@ def run(arguments: list[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is a user's command
     ours = ["--profile-sync=sync" if word == "--profile-sync" else word for word in arguments[:end]]
     words = ours + arguments[end:]
+    if len(words) == _HELP_OF_A_COMMAND and words[0] in COMMANDS and words[1] in ("--help", "-h"):
+        _show_help(words[0])
+        return 0
     try:
         return app(words or ["--help"], standalone_mode=False) or 0
     except typer.Exit as done:

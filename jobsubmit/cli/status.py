@@ -21,7 +21,7 @@ from jobsubmit.cli.training import training_document, with_footer
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.progress import TrainingState, open_metrics, read_training
+from jobsubmit.jobs.progress import TrainingState, open_metrics, training_of
 from jobsubmit.jobs.records import JobRecord, find_job
 from jobsubmit.report.training_text import training_text
 
@@ -67,12 +67,12 @@ def status(job: JobName) -> None:
     """Show the state of a job, and which process failed first.
 
     Shows the step, the loss and the time left of the training, as far as its
-    output shows them, and how long each phase took. If the job failed, also shows which node
-    and rank failed first, and the last lines of that process.
+    output shows them, and how long each phase took. If the job failed, also
+    shows which node and rank failed first, and the last lines of that process.
     """
     record, settings = find_job(job)
     now = following.status(record, settings)
-    training = read_training(record, settings)
+    training = training_of(record, now.state, settings)
     if out.json:
         out.document({**formatting.job_document(record, now), "training": training_document(training)})
         return
@@ -106,7 +106,7 @@ def describe(job: JobName) -> None:
     found_record, settings = find_job(job)
     record = console.readable(found_record)
     now = console.readable(following.status(record, settings))
-    training = read_training(found_record, settings)
+    training = training_of(found_record, now.state, settings)
     directory = settings.job_dir(record.id)
     found = [*directory.glob("*"), *directory.glob("logs/*"), *directory.glob("stacks/*")]
     files = console.readable(sorted(str(file.relative_to(directory)) for file in found if file.is_file()))

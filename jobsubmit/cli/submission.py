@@ -12,7 +12,6 @@ import typer
 from jobsubmit.cli import console, formatting
 from jobsubmit.cli.console import LATER, out
 from jobsubmit.cli.findings import READING, show_notes
-from jobsubmit.cli.status import follow_to_the_end
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED
 from jobsubmit.jobs import monitor as following, prepare, submit
@@ -108,6 +107,8 @@ def _submit(prepared: Prepared, settings: Settings, *, follow: bool | None, prop
     if prepared.plan.profile:
         out.talk(f"training steps are timed: jobsubmit report {submission.record.id}")
     if sys.stdout.isatty() if follow is None else follow:
+        from jobsubmit.cli.status import follow_to_the_end
+
         follow_to_the_end(submission.record, settings, propagate=propagate)
     elif out.json:
         out.document(formatting.job_document(submission.record, following.status(submission.record, settings)))

@@ -8,14 +8,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jobsubmit.backends.models import LogLine
 from jobsubmit.cli.console import out, visible
 from jobsubmit.common.durations import time_text
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, summarize
-from jobsubmit.metrics.collection import Metrics
 from jobsubmit.report.training_text import training_text
+
+if TYPE_CHECKING:
+    from jobsubmit.metrics.collection import Metrics
 
 _BAR = 24
 _DRAW_SECONDS, _REDRAW_SECONDS = 0.25, 0.02

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobsubmit.agent import json_form
 from jobsubmit.agent.atomic_write import read_file, replace_file
@@ -19,8 +19,9 @@ from jobsubmit.errors import BackendError, JobNotFoundError
 from jobsubmit.jobs import monitor
 from jobsubmit.jobs.listing import Summary
 from jobsubmit.jobs.records import JobRecord, JobRecords
-from jobsubmit.metrics.collection import Metrics
-from jobsubmit.metrics.observations import find_loss
+
+if TYPE_CHECKING:
+    from jobsubmit.metrics.collection import Metrics  # it loads much, and `list` seldom reads a log
 
 _FIRST_LINES, _LAST_LINES = 300, 600
 _REMEMBERED = "ended-trainings.json"
@@ -62,6 +63,7 @@ NOTHING_SHOWN = TrainingState()
 
 def open_metrics(record: JobRecord, settings: Settings) -> Metrics:
     """Return an empty collection, which reads the output of a job as its job file says, if that is on this machine."""
+    from jobsubmit.metrics.collection import Metrics
     from jobsubmit.plan.plan_file import read_plan  # it loads what a plan consists of
 
     with suppress(BackendError):
@@ -88,6 +90,18 @@ def read_training(record: JobRecord, settings: Settings) -> TrainingState:
     return summarize(metrics)
 
 
+def training_of(record: JobRecord, state: State, settings: Settings) -> TrainingState:
+    """Return how far a job is, which may be remembered of one that has ended; a loss that was NaN is read again."""
+    if not state.is_final:
+        return read_training(record, settings)
+    remembered, key = _remembered(settings), _key(record.id, record.created)
+    known = remembered.get(key)
+    if known is None or (known.loss is None and known.loss_name):
+        known = read_training(record, settings)
+        _remember({**remembered, key: known}, settings)
+    return known
+
+
 def _not_among(first: Sequence[LogLine], last: Sequence[LogLine]) -> Iterator[LogLine]:
     """Yield the last lines without those that are among the first: many may have been written at the same time."""
     seen = Counter(first)
@@ -103,6 +117,8 @@ def _not_among(first: Sequence[LogLine], last: Sequence[LogLine]) -> Iterator[Lo
 
 def summarize(metrics: Metrics) -> TrainingState:
     """Return how far a training is by what was read from its output: the progress of the rank that is furthest."""
+    from jobsubmit.metrics.observations import find_loss
+
     positions = metrics.progress()
     furthest = max(positions.items(), key=lambda item: (item[1].epoch or 0, item[1].step or 0), default=None)
     loss = find_loss(metrics.series())
@@ -125,22 +141,22 @@ def read_trainings(jobs: Sequence[Summary], settings: Settings) -> dict[str, Tra
     found: dict[str, TrainingState] = {}
     read = 0
     for job in jobs:
-        known = remembered.get(_key(job)) if State(job.state).is_final else None
+        known = remembered.get(_key(job.id, job.created)) if State(job.state).is_final else None
         if known is not None:
             found[job.id] = known
         elif read < _MOST_READ and job.handle and job.state not in (State.PENDING, State.QUEUED):
             read += 1
             record = JobRecords(settings).read(job.id)
             found[job.id] = read_training(record, settings) if record is not None else NOTHING_SHOWN
-    ended = {_key(job): found[job.id] for job in jobs if job.id in found and State(job.state).is_final}
+    ended = {_key(job.id, job.created): found[job.id] for job in jobs if job.id in found and State(job.state).is_final}
     if ended.keys() - remembered.keys():
         _remember({**remembered, **ended}, settings)
     return found
 
 
-def _key(job: Summary) -> str:
+def _key(job_id: str, created: float) -> str:
     """Return what is remembered of which job: another job may get the id of one that was deleted."""
-    return f"{job.id} {job.created}"
+    return f"{job_id} {created}"
 
 
 def _remembered(settings: Settings) -> dict[str, TrainingState]:
