@@ -302,8 +302,12 @@ def test_what_is_only_shown_is_not_loaded() -> None:
 @pytest.mark.parametrize("name", sorted({*ALL} - {"upload", "download"}))
 def test_the_help_of_a_command_loads_nothing_of_what_it_does(name: str) -> None:
     loaded = modules_of(name, "--help")
-    assert not loaded & {"jinja2", "ruamel.yaml", "rich", "obstore", "botocore"}
+    assert not loaded & {"pydantic", "jinja2", "ruamel.yaml", "rich", "obstore", "botocore"}
     assert not loaded & {"jobsubmit.spec.job_spec", "jobsubmit.check.run", "jobsubmit.bundle.model"}
+
+
+def test_the_list_loads_no_reader_of_metrics() -> None:
+    assert not modules_of("list") & {"jobsubmit.metrics.reader", "jobsubmit.spec.job_spec", "jobsubmit.check.run"}
 
 
 def test_a_script_is_rendered_without_the_checks(tmp_path: Path) -> None:
