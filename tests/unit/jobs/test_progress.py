@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobsubmit.backends.models import State
-from jobsubmit.config import BUILT_IN
+from jobsubmit.config import BUILT_IN, Settings
 from jobsubmit.jobs import progress
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, training_of
 from jobsubmit.jobs.records import JobRecord
@@ -41,7 +41,12 @@ def test_the_logs_of_a_job_that_has_ended_are_read_once(
     state: State, shown: TrainingState, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(progress, "read_training", lambda record, _: [read.append(record.id), shown][1])
+
+    def read_training(record: JobRecord, _: Settings) -> TrainingState:
+        read.append(record.id)
+        return shown
+
+    monkeypatch.setattr(progress, "read_training", read_training)
     settings = BUILT_IN._replace(state_dir=tmp_path)
     first, second = (training_of(RECORD, state, settings) for _ in range(2))
     assert str(first) == str(second) == str(shown)
