@@ -14,7 +14,8 @@ from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import ADDS_TO_PATH, Module
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
 
 # Functions that read a file → the position and the names of the argument that is its path.

@@ -13,16 +13,8 @@ from typing import TypeAlias
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import (
-    ADDS_TO_PATH,
-    MAIN,
-    Module,
-    find_module,
-    folders_of,
-    named_folders,
-    origin,
-    spelled,
-)
+from jobsubmit.check.program.modules import MAIN, Module, origin, spelled
+from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]

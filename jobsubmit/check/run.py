@@ -41,12 +41,13 @@ from jobsubmit.check.models.unsynchronized import check_unsynchronized
 from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
-from jobsubmit.check.program.modules import load_program
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
+from jobsubmit.check.program.reading import load_program
 from jobsubmit.check.program.values import Facts
-from jobsubmit.check.start.devices import check_devices, check_gpu_request
+from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import check_fixed
 from jobsubmit.check.start.launcher import check_launcher
+from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding

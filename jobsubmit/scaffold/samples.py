@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobsubmit.bundle.scanner import scan
-from jobsubmit.check.program.modules import load_program
+from jobsubmit.check.program.reading import load_program
 from jobsubmit.common.resources import SAMPLE_CODE, STARTER_JOBS
 from jobsubmit.errors import UsageError, did_you_mean
 from jobsubmit.spec.json_schema import SCHEMA_LINE

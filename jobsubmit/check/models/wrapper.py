@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
@@ -13,6 +14,16 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 6
 _MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
+
+
+class Wrapped(NamedTuple):
+    """A model that is wrapped: `model` is its variable, `wrapper` that of the result."""
+
+    call: ast.Call
+    module: Module
+    scope: Function | ast.Module
+    model: ast.Name
+    wrapper: str
 
 
 def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool | None:

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
-
-from jobsubmit.bundle.model import Bundle
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAIN = "__main__"
-_MOST_MODULES = 2000
-# Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
-# of processes and of data, and of those, too, no more than so many; of all others the imports.
-_READ_WHOLE, _READ_MOST = 500_000, 800_000
-_TELLS = re.compile(
-    rb"distributed|argparse|ArgumentParser|add_argument|parse_args|parse_known|environ|getenv|set_device|\.cuda\(|cuda:"
-    rb"|['\"]cuda|DataLoader|[Ss]ampler|\.spawn|multiprocessing|subprocess|sys\.argv|import_module|exec\(|set_epoch"
-    rb"|init_rpc|all_reduce|get_rank|world_size|import (?:click|typer|fire|absl|hydra|tyro)|HfArgumentParser"
-)
-_IMPORT = re.compile(rb"^(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|(?:[^\n\\]|\\\r?\n)*)", re.MULTILINE)
-_WORD = re.compile(rb"[A-Za-z_]\w*")
-_LARGEST = 4 << 20
-_CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
-_MOST_CONFIGURATIONS, _LONGEST_CONFIGURATION = 500, 64 << 10
-_IMPORTS_BY_NAME = re.compile(rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI", re.MULTILINE)
-_CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
-_INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
-ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -358,131 +333,6 @@ class Program:
         )
 
 
-def parsed(source: str | Path) -> ast.Module:
-    """Return the tree of a file; raise SyntaxError, ValueError, RecursionError or OSError where there is none."""
-    return parse(Path(source).read_bytes(), str(source))
-
-
-def parse(data: bytes, name: str) -> ast.Module:
-    """Return the tree of a text; raise SyntaxError, ValueError or RecursionError where there is none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(data, filename=name)
-
-
-def _only_imports(data: bytes) -> bytes:
-    """Return a text with nothing but its unindented imports, each in its line."""
-    kept = bytearray()
-    end = 0
-    for match in _IMPORT.finditer(data):
-        kept += b"\n" * data.count(b"\n", end, match.start()) + match[0]
-        end = match.end()
-    return bytes(kept)
-
-
-def load_program(
-    bundle: Bundle, boot_file: str, more_roots: tuple[str, ...] = (), *, is_module: bool = False
-) -> Program | None:
-    """Read the boot file and all that it imports locally; None where the boot file is not Python.
-
-    With `is_module`, it is started as `python -m`: imports begin in the code directory, not in its own folder.
-    """
-    paths = frozenset(file.path for file in bundle.files if file.path.endswith(".py"))
-    sources = {file.path: file.source for file in bundle.files if file.path in paths and file.size < _LARGEST}
-    if boot_file not in sources:
-        return None
-    configurations = {file.path: file.source for file in bundle.files if file.path.endswith(_CONFIGURATIONS)}
-    folders = folders_of(paths)
-    folder = PurePosixPath(boot_file).parent.as_posix()
-    roots = ("" if folder == "." or is_module else f"{folder}/", *more_roots)
-    home = folder.replace("/", ".") if is_module and folder != "." else ""
-    modules: dict[str, Module] = {}
-    broken: dict[str, SyntaxError] = {}
-    unread: set[str] = set()
-    waiting = [(MAIN, boot_file)]
-    read = 0
-    while waiting and len(modules) < _MOST_MODULES:
-        name, path = waiting.pop(0)
-        if name in modules:
-            continue
-        try:
-            data = Path(sources[path]).read_bytes()
-            is_skimmed = read > _READ_WHOLE and (read > _READ_MOST or not _TELLS.search(data))
-            tree = parse(_only_imports(data) if is_skimmed else data, path)
-        except SyntaxError as error:
-            broken[path] = error
-            continue
-        except (KeyError, ValueError, RecursionError, MemoryError, OSError):
-            continue
-        read += 0 if is_skimmed else len(data)
-        modules[name] = module = _module(name, path, tree, home if name == MAIN else "")
-        if b"sys.path" in data:
-            roots = tuple(dict.fromkeys((*roots, *_added_roots(module, folders))))
-        if is_skimmed:
-            words = frozenset(word.decode() for word in _WORD.findall(data))
-            modules[name] = module = replace(module, words=words | {"pass"})
-        imports = [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
-        if _IMPORTS_BY_NAME.search(data):
-            imports += _named_in(configurations)
-        for imported in dict.fromkeys(imports):
-            found = find_module(imported, roots, paths)
-            if not found and find_module(imported, _INSTALLED_FROM, paths):
-                unread.add(imported)
-            if found and found != boot_file and imported not in modules:
-                waiting.append((imported, found))
-    if MAIN not in modules:
-        return None
-    missing = frozenset(unread - modules.keys())
-    return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
-
-
-def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:
-    """Yield the modules of the classes that configurations name: `_target_: package.module.Class`."""
-    for path, source in itertools.islice(configurations.items(), _MOST_CONFIGURATIONS):
-        if not path.endswith((".yaml", ".yml")):
-            continue
-        with suppress(OSError), Path(source).open("rb") as stream:
-            for found in _CLASS_NAME.finditer(stream.read(_LONGEST_CONFIGURATION)):
-                yield found[1].decode()
-
-
-def folders_of(paths: Iterable[str]) -> frozenset[str]:
-    """Return every folder that contains one of the paths."""
-    return frozenset(path[: end.start()] for path in paths for end in re.finditer("/", path))
-
-
-def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
-    """Yield the folders of the code that a module may add to sys.path, whatever its own folder is taken for.
-
-    A folder that is named is looked for beside the module and above it; where none is named, it is one of these.
-    """
-    for call in module.of(ast.Call):
-        if spelled(call.func) in ADDS_TO_PATH:
-            named = named_folders(call, module)
-            yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
-
-
-def named_folders(call: ast.Call, module: Module) -> list[str]:
-    """Return the folders that a change of sys.path may mean by the texts in it: beside the module, and above it."""
-    words = [getattr(node, "value", "") for node in ast.walk(call.args[-1])] if call.args else []
-    names = [word.strip("./") for word in words if isinstance(word, str)]
-    return [f"{base}{name}/" for name in names for base in _above(module) if name]
-
-
-def _above(module: Module) -> list[str]:
-    return [f"{folder}/" if str(folder) != "." else "" for folder in PurePosixPath(module.path).parents]
-
-
-def find_module(name: str, roots: tuple[str, ...], paths: frozenset[str]) -> str | None:
-    """Return the file that a dotted name imports, if it is among the paths."""
-    for root in roots:
-        base = root + name.replace(".", "/")
-        for path in (f"{base}/__init__.py", f"{base}.py"):
-            if path in paths:
-                return path
-    return None
-
-
 def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:
     """Yield the dotted names of every module that an import may mean, packages above them first."""
     names = [alias.name for alias in node.names]
@@ -502,43 +352,6 @@ def origin(node: ast.ImportFrom, module: Module) -> str:
     return ".".join(filter(None, [package, node.module])) if package else ""
 
 
-def _module(name: str, path: str, tree: ast.Module, home: str = "") -> Module:
-    by_type, parents = _laid_out(tree)
-    is_package = path.endswith("/__init__.py")
-    bare = Module(path, name, tree, is_package, {}, (), {}, by_type, parents, home=home)
-    aliases: dict[str, str] = {}
-    stars: list[str] = []
-    for node in bare.of(ast.Import, ast.ImportFrom):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                aliases[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            base = origin(node, bare)
-            for alias in node.names:
-                if alias.name == "*":
-                    stars.append(base)
-                else:
-                    aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
-    return replace(bare, aliases=aliases, stars=tuple(stars), definitions=dict(_defined(tree.body)))
-
-
-def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST, ast.AST]]:
-    """Return the nodes of a tree by their type, and the one that each is in."""
-    by_type: dict[type, list[ast.AST]] = {}
-    parents: dict[ast.AST, ast.AST] = {}
-    waiting: list[ast.AST] = [tree]
-    for node in waiting:
-        by_type.setdefault(type(node), []).append(node)
-        for value in vars(node).values():
-            for inner in value if type(value) is list else (value,):
-                if isinstance(inner, ast.AST) and not isinstance(inner, ast.expr_context):
-                    parents[inner] = node
-                    waiting.append(inner)
-    return by_type, parents
-
-
 def returned_values(function: Function) -> list[ast.expr]:
     """Return the expressions that a function returns, with those of functions inside it."""
     return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
@@ -553,13 +366,13 @@ def spelled(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
+def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
     """Yield the functions and classes of a module, those in its branches included."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name, node
         elif isinstance(node, (ast.If, ast.Try, ast.With)):
             for name in ("body", "orelse", "finalbody"):
-                yield from _defined(getattr(node, name, []))
+                yield from defined(getattr(node, name, []))
             for handler in getattr(node, "handlers", []):
-                yield from _defined(handler.body)
+                yield from defined(handler.body)

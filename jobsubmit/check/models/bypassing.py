@@ -1,0 +1,141 @@
+"""Training that calls the model inside a wrapper, past the wrapper."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from jobsubmit.check.code import Code, trains
+from jobsubmit.check.models.state import OWN_NAMES
+from jobsubmit.check.models.wrapper import is_wrapped
+from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
+from jobsubmit.check.program.variables import parameters
+from jobsubmit.common.finding import Finding
+
+_NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
+
+
+def inner_called(code: Code) -> Iterator[Finding]:
+    """Yield a warning where training calls `model.module(x)`, past the wrapper."""
+    if not code.wraps_models:
+        return
+    names = {
+        target.id
+        for _, node in code.program.of(ast.Assign)
+        for target in node.targets
+        if _is_inner(node.value) and isinstance(target, ast.Name)
+    }
+    for module, call, _ in code.reached.calls:
+        is_variable = isinstance(call.func, ast.Name) and call.func.id in names
+        inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
+        if _is_method_of_inner(code, call, module):
+            inner = call.func.value  # type: ignore[attr-defined] # it is an attribute
+        elif not (_is_inner(inner) and call.args):
+            inner = _inner_made(code, call, module) or _inner_given(code, call, module)
+        if (
+            not isinstance(inner, ast.Attribute)
+            or not _is_of_training(code, call, module)
+            or _is_called_too(inner.value, call, module)
+        ):
+            continue
+        above = list(module.above(call))
+        texts = [ast.unparse(item) for node in above if isinstance(node, ast.With) for item in node.items]
+        texts += [ast.unparse(node.test) for node in above if isinstance(node, (ast.If, ast.IfExp))]
+        if not any(word in text for text in texts for word in ("no_grad", "inference_mode", "module", "Parallel")):
+            yield Finding(
+                "warning",
+                "bypassed",
+                module.where(call),
+                f"{ast.unparse(inner)} is the model inside the wrapper: the gradients are not averaged, and each "
+                "process trains a model of its own",
+                f"call {ast.unparse(inner.value)}",
+            )
+            return
+
+
+def _is_method_of_inner(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call is `model.module.encode(x)`: of a method that the program's model has."""
+    method = call.func
+    return (
+        isinstance(method, ast.Attribute)
+        and _is_inner(method.value)
+        and bool(call.args)
+        and method.attr in code.program.methods
+        and method.attr not in OWN_NAMES
+        and is_wrapped(code, method.value.value, module) is True  # type: ignore[attr-defined] # it is an attribute
+    )
+
+
+def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper if a call is one of a variable set to it: `net = unwrap(model)`."""
+    inner = _unwrapped(code, call.func, module) if isinstance(call.func, ast.Name) and call.args else None
+    return inner if inner is not None and is_wrapped(code, inner.value, module) else None
+
+
+def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that a call gives to a function which calls it."""
+    given_all = (*call.args, *(keyword.value for keyword in call.keywords))
+    if not any(_is_inner(one) or isinstance(one, ast.Name) for one in given_all):
+        return None
+    found = code.program.called(call, module)
+    if found is None or not _may_train(found[1]):
+        return None
+    called = {
+        node.func.id for node in ast.walk(found[1]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    for parameter in called & parameters(found[1]):
+        given = given_for(call, found[1], parameter)
+        inner = _unwrapped(code, given, module)
+        if inner is not None and is_wrapped(code, inner.value, module):
+            return inner
+    return None
+
+
+def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that an expression is: `model.module`, or a variable set to that."""
+    made = last_value(node, module) if isinstance(node, ast.Name) else node
+    if isinstance(made, ast.Attribute):
+        return made if _is_inner(made) else None
+    found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
+    if found is None or not isinstance(made, ast.Call) or len(made.args) != 1:
+        return None
+    returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return)]
+    is_unwrapping = any(_is_inner(part) for value in returns if value is not None for part in ast.walk(value))
+    return ast.Attribute(made.args[0], "module", ast.Load()) if is_unwrapping else None
+
+
+def _is_inner(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "module"
+
+
+def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a function that computes gradients, or in one that such a function calls."""
+    scope = module.scope_of(call)
+    if trains(scope):
+        return True
+    if not _may_train(scope):
+        return False
+    users = [
+        (home, user)
+        for home, user, _ in code.reached.calls
+        if ast.unparse(user.func).rpartition(".")[2] == scope.name and home is module
+    ]
+    scopes = [home.scope_of(user) for home, user in users]
+    return bool(scopes) and all(isinstance(one, FUNCTIONS) and trains(one) for one in scopes)
+
+
+def _may_train(node: ast.AST) -> TypeGuard[Function]:
+    """Return whether a node is a function which neither its name nor a decorator says that it does not train."""
+    return isinstance(node, FUNCTIONS) and not _NO_TRAINING.search(node.name) and not node.decorator_list
+
+
+def _is_called_too(wrapper: ast.expr, call: ast.Call, module: Module) -> bool:
+    """Return whether the wrapper itself is called in the same function: then the inner model may be meant."""
+    spelled_so = ast.unparse(wrapper)
+    return any(
+        isinstance(node, ast.Call) and ast.unparse(node.func) == spelled_so for node in ast.walk(module.scope_of(call))
+    )

@@ -1,0 +1,171 @@
+"""Parameters that are frozen when a model is wrapped, and trained later: nothing synchronizes them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.models.wrapper import Wrapped
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.modules import Function, Module, spelled
+from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.common.finding import Finding
+
+_FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
+
+
+def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
+    """Yield a warning where parameters are unfrozen after the wrapper has listed those to synchronize."""
+    nodes = [node for node in ast.walk(one.scope) if isinstance(node, (ast.Assign, ast.Call))]
+    own = [(node, value) for node in nodes if (value := _sets_gradient(code, node, one.module)) is not None]
+    given = [(node, value) for node in nodes for value in _set_by_function(code, node, one)]
+    frozen = [node for node, value in own if value is not True and node.lineno < one.call.lineno]
+    frozen += [node for node, value in given if value is False and node.lineno < one.call.lineno]
+    thawed = [node for node, value in (*own, *given) if value is True and node.lineno > one.call.lineno]
+    if frozen:
+        thawed += [node for node, value in given if value is UNKNOWN and node.lineno > one.call.lineno]
+    if thawed and (frozen or _freezes_by_call(code, one)):
+        yield Finding(
+            "warning",
+            "thawed-later",
+            one.module.where(thawed[0]),
+            "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+            "unfreeze them before, or wrap the model again",
+        )
+
+
+def thawed_in_loop(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a method that unfreezes parameters is called in a certain epoch, after they were frozen."""
+    if not code.wraps_models:
+        return
+    setters = [
+        (method, home, value)
+        for methods in code.program.methods.values()
+        for home, _, method in methods
+        for node in ast.walk(method)
+        if (value := _sets_gradient(code, node, home)) in (True, False)
+    ]
+    names = {True: set[str](), False: set[str]()}
+    for method, _, value in setters:
+        names[bool(value)].add(method.name)
+    calls = [
+        (module, call, call.func.attr)
+        for module, call, _ in code.reached.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in names[True] ^ names[False]
+    ]
+    frozen = [call for module, call, name in calls if name in names[False] and not _is_in_epoch(call, module)]
+    for module, call, name in calls:
+        if frozen and name in names[True] and _is_in_epoch(call, module):
+            yield Finding(
+                "warning",
+                "thawed-later",
+                module.where(call),
+                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+                "unfreeze them before, or wrap the model again",
+            )
+
+
+def thawed_inside(code: Code) -> Iterator[Finding]:
+    """Yield a warning where parameters are unfrozen through the wrapper: `model.module.backbone`."""
+    set_to = [
+        (module, node, value)
+        for module, node in code.program.of(ast.Assign, ast.Call)
+        if (value := _sets_gradient(code, node, module)) is not None and code.may_be_used(node, module)
+    ]
+    if not code.wraps_models or not any(value is False for _, _, value in set_to):
+        return
+    for module, node, value in set_to:
+        scope = module.scope_of(node)
+        wraps_again = any(
+            isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
+        )
+        if value is True and not wraps_again and ".module" in _owner(node, module):
+            yield Finding(
+                "warning",
+                "thawed-later",
+                module.where(node),
+                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+                "unfreeze them before, or wrap the model again",
+            )
+
+
+def _owner(node: ast.AST, module: Module) -> str:
+    """Return whose gradients a statement switches, with what a loop around it goes through."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.func if isinstance(node, ast.Call) else node
+    name = spelled(target).partition(".")[0]
+    loops = (one for one in module.above(node) if isinstance(one, ast.For))
+    through = (ast.unparse(one.iter) for one in loops if name in ast.unparse(one.target).split(", "))
+    return " ".join((ast.unparse(target), *through))
+
+
+def _is_in_epoch(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is in a loop, under a condition that compares: in a certain epoch, not in each."""
+    above = list(module.above(call))
+    is_looped = any(isinstance(one, (ast.For, ast.While)) for one in above)
+    return is_looped and any(isinstance(one, ast.If) and isinstance(one.test, ast.Compare) for one in above)
+
+
+def _set_by_function(code: Code, node: ast.AST, one: Wrapped) -> Iterator[object]:
+    """Yield what a call sets requires_grad of parameters to, in a function that is given the model, or its method."""
+    found = _function_of_model(code, node, one) if isinstance(node, ast.Call) else None
+    if found is None or not isinstance(node, ast.Call):
+        return
+    home, function = found
+    own = {arg.arg for arg in function.args.args if _is_model(given_for(node, function, arg.arg), one)} | {"self"}
+    for loop in (inner for inner in ast.walk(function) if isinstance(inner, ast.For)):
+        if own & {name.id for name in ast.walk(loop.iter) if isinstance(name, ast.Name)}:
+            own |= {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+    for inner in ast.walk(function):
+        target = inner.targets[0] if isinstance(inner, ast.Assign) else getattr(inner, "func", inner)
+        value = _sets_gradient(code, inner, home, node, function) if spelled(target).partition(".")[0] in own else None
+        if value is not None:
+            yield value
+
+
+def _is_model(node: ast.AST | None, one: Wrapped) -> bool:
+    """Return whether an expression is the model, the wrapper, or a part of it: `model.module.backbone`."""
+    return node is not None and spelled(node).partition(".")[0] in {one.model.id, one.wrapper} - {""}
+
+
+def _sets_gradient(
+    code: Code, node: ast.AST, module: Module, call: ast.Call | None = None, function: Function | None = None
+) -> object:
+    """Return what a node sets requires_grad to; None for any other node. A parameter is what the call gives for it."""
+    value: ast.expr | None = None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+        value = node.value if node.targets[0].attr == "requires_grad" else None
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+        value = node.args[0] if node.args else ast.Constant(True)
+    if value is None:
+        return None
+    if call is not None and function is not None and isinstance(value, ast.Name):
+        return code.values.of(given_for(call, function, value.id) or value, module)
+    return code.values.of(value, module)
+
+
+def _function_of_model(code: Code, call: ast.Call, one: Wrapped) -> tuple[Module, Function] | None:
+    """Return the function of the program that a call gives the model to, or the method that it calls of the model."""
+    models = {one.model.id, one.wrapper} - {""}
+    found = code.program.definition(code.program.name_of(call.func, one.module))
+    if found is None and isinstance(call.func, ast.Attribute):
+        methods = code.program.methods.get(call.func.attr, ())
+        is_of_model = ast.unparse(call.func.value).removesuffix(".module") in models
+        return (methods[0][0], methods[0][2]) if is_of_model and len(methods) == 1 else None
+    is_given = any(_is_model(arg, one) for arg in call.args)
+    return found if is_given and found and not isinstance(found[1], ast.ClassDef) else None  # type: ignore[return-value]
+
+
+def _freezes_by_call(code: Code, one: Wrapped) -> bool:
+    """Return whether a function that is called before the model is wrapped freezes parameters."""
+    for call in (node for node in ast.walk(one.scope) if isinstance(node, ast.Call)):
+        found = code.program.definition(code.program.name_of(call.func, one.module))
+        if found is None or call.lineno >= one.call.lineno:
+            continue
+        made = [node for node in found[1].body if getattr(node, "name", "") == "__init__"]
+        text = "\n".join(map(ast.unparse, made if isinstance(found[1], ast.ClassDef) else [found[1]]))
+        is_told = any(isinstance(arg, ast.Constant) and arg.value is False for arg in call.args)
+        if _FREEZES.search(text) or (is_told and "requires_grad" in text):
+            return True
+    return False

@@ -1,0 +1,146 @@
+"""The rank among all processes as the number of a GPU, which counts on one node only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from jobsubmit.agent import node_contract as contract
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.operations import Several
+from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
+from jobsubmit.common.finding import Finding
+
+_GET_RANK = ("torch.distributed.get_rank", "deepspeed.comm.get_rank")
+
+
+def by_global_rank(code: Code) -> Iterator[Finding]:
+    if code.facts.nodes == 1 or code.processes == 1:
+        return
+    if not code.facts.has_launcher:
+        yield from _by_rank_of_spawned(code)
+        return
+    if (code.processes or 0) <= 1:
+        return
+    yield from _named_by_global_rank(code)
+    for module, call, name in code.reached.calls:
+        mapped = mapped_device(code, call, module)
+        for chosen in (*numbers_of_devices(call, name), *([mapped] if mapped is not None else [])):
+            if _is_global_rank(code, chosen, module):
+                last = code.facts.nodes * (code.processes or 1) - 1
+                yield Finding(
+                    code.level_of(call, module),
+                    "rank-as-device",
+                    module.where(chosen),
+                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node: "
+                    f"rank {last} would use cuda:{last}, but a node has {code.facts.gpus or code.processes}",
+                    'use the local rank: int(os.environ["LOCAL_RANK"])',
+                )
+                return
+
+
+def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `node_rank * n + local_rank` as the number of a device, where processes are spawned."""
+    for module, call, name in code.reached.calls:
+        for chosen in numbers_of_devices(call, name):
+            made = code.values.assigned(chosen, module) if isinstance(chosen, ast.Name) else None
+            is_sum = isinstance(made, ast.BinOp) and isinstance(made.op, ast.Add)
+            if is_sum and re.search(r"(?:node_)?rank \* |\* (?:\w+\.)?(?:node_)?rank\b", ast.unparse(made)):  # type: ignore[arg-type]
+                yield Finding(
+                    "warning",
+                    "rank-as-device",
+                    module.where(chosen),
+                    f"{ast.unparse(chosen)} is the rank among all processes but is used as the GPU number on one node",
+                    "use the number of the process on its node, which mp.spawn passes first",
+                )
+                return
+
+
+def _named_by_global_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a name such as f"cuda:{rank}" that is put together where its use is not seen."""
+    for module, node in code.program.of(ast.JoinedStr):
+        parent = module.parents.get(node)
+        is_device = len(node.values) == 2 and ast.unparse(node.values[0]) == "'cuda:'"  # noqa: PLR2004
+        number = node.values[-1].value if is_device and isinstance(node.values[-1], ast.FormattedValue) else None
+        if number is None or not isinstance(parent, ast.Assign) or not code.reached.of(parent, module):
+            continue
+        if _is_global_rank(code, number, module) and not _is_taken_once(code, parent, module):
+            yield Finding(
+                "warning",
+                "rank-as-device",
+                module.where(node),
+                f"{ast.unparse(number)} is the rank among all processes but is used as the GPU number on one node",
+                'use the local rank: int(os.environ["LOCAL_RANK"])',
+            )
+            return
+
+
+def _is_taken_once(code: Code, statement: ast.Assign, module: Module) -> bool:
+    """Return whether the variable is set here only: then what uses it is judged."""
+    target = statement.targets[0]
+    return isinstance(target, ast.Name) and code.values.assigned(target, module) is not None
+
+
+def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether an expression is the rank among the processes of all nodes."""
+    value = code.values.of(node, module)
+    if isinstance(value, Several) and value == code.facts.rank:
+        return True
+    if isinstance(node, ast.Subscript) and code.program.name_of(node.value, module) == "os.environ":
+        return bool(code.values.of(node.slice, module) == contract.RANK)
+    if isinstance(node, ast.Call):
+        name = code.program.name_of(node.func, module)
+        if name in ("os.environ.get", "os.getenv") and node.args:
+            return bool(code.values.of(node.args[0], module) == contract.RANK)
+        if name in _GET_RANK:
+            return not node.args and not node.keywords
+    sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
+    return bool(sources) and all(_is_global_rank(code, source, home, depth + 1) for home, source in sources)
+
+
+def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.expr]]:
+    """Return the expressions that a number is taken from: what it is converted from, set to, given or returned by."""
+    if isinstance(node, ast.Call):
+        name = code.program.name_of(node.func, module)
+        is_conversion = name in ("int", "str") and len(node.args) == 1
+        returned = [
+            (home, value) for home, value in values_returned_by(code, name) if not isinstance(value, ast.Constant)
+        ]
+        return [(module, node.args[0])] if is_conversion else returned
+    if isinstance(node, ast.BoolOp):
+        return [(module, node.values[0])]
+    if isinstance(node, ast.Attribute):
+        return _stored(code, node.attr)
+    if not isinstance(node, ast.Name):
+        return []
+    assigned = code.values.assigned(node, module)
+    given = _given(code, node, module) if assigned is None else (module, assigned)
+    return [given] if given else []
+
+
+def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
+    """Return the values that an attribute is set to, wherever that is, constants left out."""
+    found: list[tuple[Module, ast.expr]] = []
+    for module, node in code.program.attribute_stores.get(attribute, ()):
+        parent = module.parents.get(node)
+        if not isinstance(parent, ast.Assign) or node not in parent.targets:
+            return []
+        if code.reached.of(parent, module) and not isinstance(parent.value, ast.Constant):
+            found.append((module, parent.value))
+    return found
+
+
+def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr] | None:
+    """Return what a parameter is given, of a function that is called in one place."""
+    for scope in module.above(name):
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if name.id not in parameters(scope):
+                continue
+            calls = code.program.calls_of.get(module.called_as(scope), ())
+            value = given_for(calls[0][1], scope, name.id) if len(calls) == 1 else None
+            return (calls[0][0], value) if value is not None else None
+    return None

@@ -1,0 +1,92 @@
+"""Which device a call places something on, as it is written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import Module, returned_values
+
+DEEPEST = 6
+
+
+def device_text(code: Code, node: ast.AST | None, module: Module, depth: int = 0) -> str:
+    """Return a device as text, as far as it is known: `cuda`, `cuda:0`, `cuda:` with a number that is not."""
+    value = code.values.of(node, module)
+    if isinstance(value, str):
+        return value
+    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
+        return str(node.values[0].value)
+    source = _source_of_device(code, node, module)
+    if source is not None and depth < DEEPEST:
+        return device_text(code, source, module, depth + 1)
+    is_call = isinstance(node, ast.Call) and depth < DEEPEST
+    return _returned_device(code, code.program.name_of(node.func, module), depth) if is_call else ""  # type: ignore[union-attr]
+
+
+def _source_of_device(code: Code, node: ast.AST | None, module: Module) -> ast.expr | None:
+    """Return the expression that a device is taken from, if there is one."""
+    if isinstance(node, ast.IfExp):
+        truth = code.values.truth(node.test, module)
+        return None if truth is None else node.body if truth else node.orelse
+    if isinstance(node, ast.Call) and code.program.name_of(node.func, module) == "torch.device" and node.args:
+        return node.args[0]
+    return code.values.assigned(node, module) if isinstance(node, ast.Name) else None
+
+
+def _returned_device(code: Code, name: str, depth: int) -> str:
+    """Return the GPU that a function of the program returns, if it is written down and the only one."""
+    returned = values_returned_by(code, name)
+    texts = {device_text(code, value, home, depth + 1) for home, value in returned if code.reached.of(value, home)}
+    known = texts - {"cpu"}
+    return known.pop() if len(known) == 1 else ""
+
+
+def device_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the expression that chooses a device, if a call has one."""
+    if name in ("torch.device", "torch.cuda.set_device"):
+        return call.args[1] if len(call.args) > 1 else (call.args[0] if call.args else None)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and not name.startswith("torch."):
+        return call.args[0] if call.args else argument(call, "device")
+    return None
+
+
+def mapped_device(code: Code, call: ast.Call, module: Module) -> ast.expr | None:
+    """Return the device that a whole model is put on by `device_map={"": …}`."""
+    given = argument(call, "device_map")
+    choices = _assigned(code, given, module) if isinstance(given, ast.Name) else [given]
+    for choice in choices:
+        if isinstance(choice, ast.Dict) and len(choice.keys) == 1 and code.values.of(choice.keys[0], module) == "":
+            return choice.values[0]
+    return None
+
+
+def _assigned(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
+    """Return what a variable is set to by the assignments of its function that are reached."""
+    stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
+    parents = (module.parents.get(store) for store in stores)
+    return [node.value for node in parents if isinstance(node, ast.Assign) and code.reached.of(node, module)]
+
+
+def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
+    """Yield the expressions that a call takes as the number of a device."""
+    chosen = device_of(call, name)
+    if isinstance(chosen, ast.JoinedStr) and chosen.values and isinstance(chosen.values[-1], ast.FormattedValue):
+        yield chosen.values[-1].value
+    elif isinstance(chosen, ast.BinOp) and isinstance(chosen.left, ast.Constant):
+        yield chosen.right
+    elif chosen is not None:
+        yield chosen
+    for keyword in call.keywords:
+        if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
+            yield from keyword.value.elts[:1]
+
+
+def values_returned_by(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
+    """Return what a function of the program returns."""
+    found = code.program.definition(name)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return []
+    return [(found[0], value) for value in returned_values(found[1])]

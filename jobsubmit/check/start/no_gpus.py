@@ -1,0 +1,116 @@
+"""Code that needs GPUs on nodes without them, or in a job that requests none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import takewhile
+
+from jobsubmit.check.code import Code, is_ddp
+from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.start.device_of_call import device_text
+from jobsubmit.common.finding import Finding
+
+_NEEDS_GPU = frozenset(
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "current_device", "get_device_name", "get_device_properties")
+)
+_USE_CPU = "ACCELERATE_USE_CPU"
+_HF_PARSER = "transformers.HfArgumentParser"
+_ON_CPU = frozenset(["use_cpu", "no_cuda", _USE_CPU])
+
+
+def check_gpu_request(code: Code, field: str) -> Iterator[Finding]:
+    """Yield a warning where the code surely uses a GPU, and the job does not request one by a field of its backend."""
+    for module, call, name in code.reached.calls if field and code.facts.gpus is None else ():
+        used = _gpu_use(code, call, name, module)
+        if used and code.reached.is_sure(call, module):
+            yield Finding(
+                "warning",
+                "no-gpu-request",
+                module.where(call),
+                f"{used} needs a GPU, and the job requests none: the nodes have GPUs only if a job requests them",
+                f"add it to `backend`, for example {field}",
+            )
+            return
+
+
+def without_gpus(code: Code) -> Iterator[Finding]:
+    for module, call, name in code.reached.calls:
+        used = _gpu_use(code, call, name, module)
+        is_sure = code.reached.is_sure(call, module)
+        if used and (is_sure or _is_unconditional(call, module)):
+            yield Finding(
+                "error" if is_sure else "warning",
+                "cuda-on-cpu",
+                module.where(call),
+                f"{used} needs a GPU, but these nodes have none",
+                "on the local backend the nodes are this machine: add --backend to check the job for another one; else "
+                "request GPUs in `backend`, or put it under `if torch.cuda.is_available():`",
+            )
+            return
+
+
+def each_for_itself(code: Code) -> Iterator[Finding]:
+    """Yield a warning where accelerate, which Trainer uses, would not find out that it is to train together on CPUs.
+
+    Source: `PartialState._prepare_backend` of accelerate 1.15: it asks for LOCAL_RANK only with a GPU, or with `cpu`.
+    """
+    is_said = bool(_ON_CPU & code.names) or any(word.lstrip("-").startswith(tuple(_ON_CPU)) for word in code.facts.argv)
+    if code.world_size == 1 or not code.facts.has_launcher or is_said or code.facts.environment.get(_USE_CPU):
+        return
+    for module, call, name in code.reached.calls:
+        hint = f"set {_USE_CPU}=true in `env`"
+        if name == "accelerate.Accelerator":
+            cpu = argument(call, "cpu")
+            if hides_arguments(call) or (cpu is not None and code.values.of(cpu, module) not in (None, False)):
+                continue
+        elif not _is_training_arguments(code, call, name, module):
+            continue
+        elif name == _HF_PARSER:
+            hint = "set use_cpu: {flag: true} in `hyperparameters`"
+        yield Finding(
+            "warning",
+            "no-init",
+            module.where(call),
+            "on nodes without GPUs each process would train alone: accelerate connects processes on CPUs only if CPU "
+            "use is requested",
+            hint,
+        )
+        return
+
+
+def _is_training_arguments(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    """Return whether a call makes the arguments of transformers' Trainer, or the parser of them."""
+    names = [name]
+    if name == _HF_PARSER and call.args:
+        classes = call.args[0].elts if isinstance(call.args[0], (ast.Tuple, ast.List)) else call.args[:1]
+        names = [code.program.name_of(one, module) for one in classes]
+    return any(one.startswith("transformers.") and one.endswith("TrainingArguments") for one in names)
+
+
+def _is_unconditional(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is always executed where the method that it is in is."""
+    above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
+    in_method = any(isinstance(node, ast.ClassDef) for node in module.above(call))
+    return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
+
+
+def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
+    """Return the words that need a GPU, if a call does."""
+    if name in _NEEDS_GPU:
+        return f"{name}()"
+    if isinstance(call.func, ast.Attribute) and not name.startswith("torch."):
+        if call.func.attr == "cuda" and "cuda" not in code.program.methods:
+            return ".cuda()"
+        if call.func.attr == "to" and (call.args or argument(call, "device")):
+            device = device_text(code, call.args[0] if call.args else argument(call, "device"), module)
+            return f'.to("{device}")' if device.startswith("cuda") else ""
+    if is_ddp(name):
+        ids = argument(call, "device_ids", 1)
+        while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:
+            ids = ids.body if truth else ids.orelse
+        if isinstance(ids, ast.List) and ids.elts and code.values.of(ids.elts[0], module) is not None:
+            return f"device_ids={ast.unparse(ids)}"
+    return ""
