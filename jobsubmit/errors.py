@@ -76,8 +76,17 @@ class SpecError(JobSubmitError):
     code = 2
 
     def __init__(self, problems: Sequence[Problem], hint: str = "") -> None:
-        super().__init__("\n".join(str(problem) for problem in problems), hint, problems[0].where)
+        text = "\n".join(str(problem) for problem in problems)
+        super().__init__(text, hint or _hint_on_quotes(problems), problems[0].where)
         self.problems = tuple(problems)
+
+
+def _hint_on_quotes(problems: Sequence[Problem]) -> str:
+    """Return how to quote a value of --set, whose quotes the shell removes."""
+    fields = [
+        one.where.removeprefix("--set ") for one in problems if one.where.startswith("--set ") and "quote" in one.text
+    ]
+    return f"""keep these quotes from the shell: --set '{fields[0]}="VALUE"'""" if fields else ""
 
 
 class BundleError(JobSubmitError):

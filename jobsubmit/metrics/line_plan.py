@@ -39,7 +39,7 @@ _NO_PROGRESS = re.compile(
 )
 _EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning): ")
 _SAVED = re.compile(
-    r"::test_|saving model|Namespace\(|"
+    r"::test_|saving model|better model found|Namespace\(|"
     r"Arguments\(|\b(?:saved|saving|loaded|loading|best)\s(?:\w+\s)?checkpoint|\bresum(?:e|ed|ing)\b"
     r"|non-?finite|\bskipping\s(?:\w+\s)?(?:updates?|steps?|batch(?:es)?|iterations?)\b",
     re.IGNORECASE,

@@ -134,6 +134,8 @@ class SourceReader:
             step, epoch = self._of_headline(plan)
         elif step is not None and epoch is None:
             epoch = self.epoch_of_headline
+            if epoch is None and plan.is_validation and self.progress is not None:
+                epoch = self.progress.epoch
         if step is not None:
             step *= plan.step_unit
         return step if step is None or step.is_integer() else None, epoch  # `update: 4.53` is the time of one
@@ -276,6 +278,9 @@ class SourceReader:
             return readings
         if has_result and (has_counter or (self._is_within() and self._is_familiar(names))):
             self.certain.update(names)
+            held = self.held.get(names)
+            if held is not None and has_counter and held.form not in ("", plan.form) and not _has_position(held):
+                held.readings.clear()  # what was printed once, before the first step
             return [*self._released(names), *readings]
         if names not in self.held and len(self.held) >= _MOST_NAMES:
             return []
@@ -313,6 +318,9 @@ class SourceReader:
         """Take a row of a table; without a column that counts it is about validation."""
         if not row.is_counted and self.progress is not None:
             row = row._replace(epoch=self.progress.epoch)
+        elif row.is_counted and row.epoch is None:
+            row = row._replace(epoch=self.epoch_of_headline)
+        self.headline = _Headline(self.lines, None, row.epoch, "", has_results=True)
         readings = [
             Reading(self.source, name, Point(time, row.epoch, _whole(row.step), value))
             for name, value in row.figures.items()

@@ -32,7 +32,7 @@ _COUNTED = re.compile(
 )
 _SETTING = re.compile(
     r"(?:^|_)max_(?!mem)\w+$|(?:^|_)(?:weight|coef[a-z]*|alpha|beta|lambda|ratio|type|fn|func[a-z]*|gamma|smooth[a-z]*|factor|reduction|ignore[a-z]*|threshold"
-    r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|(?<!l2_)params|tokens_seen|batch_size)$"
+    r"|window|interval|freq[a-z]*|every|warmup[a-z]*|decay|seed|device|patience|dropout|parameters|(?<!l2_)params|number_of_\w+|tokens_seen|batch_size)$"
     r"|(?:tokens|samples|images|batch\w*)_per_(?:step|batch|iter\w*|update|gpu|device|rank)$"
     r"|^(?:imgsz|image_size|batch_?size)$|^(?:target|start|init\w*|min|minimum|final|early|stop)_"
 )
@@ -46,7 +46,7 @@ _LOSS = re.compile(
 )
 _KNOWN = re.compile(
     r"(?:^|_)(?:lr|l_r|learning_?rate|acc(?!um)\w*|accuracy|ppl|perplexity|grad(?:ient)?_?norm|gnorm|norm|bleu|f1|auc\w*|auroc|rew\w*|map\w*|miou|iou|"
-    r"precision|recall|dice|psnr|ssim|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
+    r"precision|recall|dice|psnr|ssim|lpips|fid|wer|cer|reward|ep(?:isod\w*)?_return|mean_return|bpb|bpc|bits|wps|ups|tps|sps|tgs|tflops?|mfu|throughput|error|err|"
     r"top\d*|score|cost|r2|rouge\w*|loss_?scale|ndcg|mrr|hits?(?=@))(?:[_@]|$)|acc@|(?:^|_)(?:r|p|hr|mrr|ndcg)@\d|perplexity$|准确率|召回率|精确率|字错率|词错率|精度|学习率|困惑度|吞吐|速度|梯度范数|正確率|学習率"
 )
 _CONDITION = re.compile(

@@ -373,8 +373,8 @@ class SpawnSpec(_CommonSpec):
     )
     framework: FrameworkSpec | None = Field(
         None,
-        description="Preset framework; the local backend ignores it.",
-        examples=[{"name": "PyTorch", "version": "2.1"}],
+        description="Preset framework of ModelArts, as `jobsubmit engines` lists it; the local backend ignores it.",
+        examples=[{"name": "PyTorch", "version": "pytorch_2.1.0-cuda_12.1-py_3.10-ubuntu_20.04-x86_64"}],
     )
 
 

@@ -57,7 +57,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
             if option is not None and not (plan.mode == "spawn" and plan.backend.starts_boot_file):
                 yield _not_passed(mount, *option)
             elif option is None and not is_lost and not _may_declare(code, mount):
-                yield _not_read(mount)
+                yield _not_read(mount, plan)
 
 
 def _restarts(plan: LaunchPlan) -> bool:
@@ -103,15 +103,13 @@ def _not_passed(mount: Mount, name: str, where: str) -> Finding:
     )
 
 
-def _not_read(mount: Mount) -> Finding:
-    return Finding(
-        "warning",
-        "no-checkpoint",
-        mount.field,
-        f"no code reads the variable {mount.variable} or the argument --{mount.name}",
-        f"declare --{mount.name}, read the variable, or pass the path as another argument: "
-        "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}",
-    )
+def _not_read(mount: Mount, plan: LaunchPlan) -> Finding:
+    hint = f"declare --{mount.name}, read the variable, or pass the path as another argument: "
+    hint += "checkpoint_dir: {uri: …, as: hyperparameter, name: NAME}"
+    if plan.command is not None:
+        hint = "read the variable, or pass it in the command"
+    text = f"no code reads the variable {mount.variable} or the argument --{mount.name}"
+    return Finding("warning", "no-checkpoint", mount.field, text, hint)
 
 
 def _variables(shell: str) -> list[str]:

@@ -102,8 +102,8 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
     """Return whether an expression is the number of all processes, and is not computed from it."""
     if depth > _DEEPEST:
         return False
-    if _WORLD.search(ast.unparse(node)) and not isinstance(node, ast.BinOp):
-        return True
+    if _WORLD.search(ast.unparse(node)):
+        return not any(isinstance(inner, ast.BinOp) for inner in ast.walk(node))
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
     values: list[tuple[Module, ast.AST | None]] = []

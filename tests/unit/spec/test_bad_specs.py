@@ -385,6 +385,7 @@ def test_the_command_line_exits_2_without_a_traceback(
         (("--set", "nodes"), "must look like field=value"),
         (("--set", "name.x=1"), "has no fields to set"),
         (("--set", "a=[1"), "is not YAML"),
+        (("--set", "env.FLAG=true"), """hint: keep these quotes from the shell: --set 'env.FLAG="VALUE"'"""),
         (("--nodes", "0"), "--nodes  resources.nodes: must be ≥ 1"),
         (("--nodes", "two"), "must be a whole number"),
         (("--mode", "mpi"), "mpi"),
