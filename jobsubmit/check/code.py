@@ -41,6 +41,8 @@ _FRAMEWORKS = (
 )
 INIT = "torch.distributed.init_process_group"
 INIT_RPC = "torch.distributed.rpc.init_rpc"
+FSDP = "FullyShardedDataParallel"
+SHARDS = ("fully_shard", FSDP)
 _ARGUMENTS = re.compile(r"(self\.)?_?(args|opts?|flags|cfg|conf|config|hparams|namespace|ns)\b", re.IGNORECASE)
 SPAWN = "torch.multiprocessing.spawn"
 _SPAWN_POSITION = 2
@@ -227,3 +229,8 @@ def trains(tree: ast.AST) -> bool:
 def is_ddp(name: str) -> bool:
     """Return whether a name is DistributedDataParallel's, torch's or apex's."""
     return name.startswith(("torch.", "apex.")) and name.endswith(".DistributedDataParallel")
+
+
+def is_sharding(name: str) -> bool:
+    """Return whether a name is that of FSDP, as a class or as a function."""
+    return name.startswith("torch.") and name.rpartition(".")[2] in SHARDS

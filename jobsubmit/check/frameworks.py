@@ -133,8 +133,8 @@ def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Fi
     """
     words = [word.partition("=")[2] or word for word in code.facts.argv]
     names = dict.fromkeys(name for name in (*words, *sorted(code.texts)) if name.endswith(".json"))
-    for name in names if code.world_size else ():
-        total, *parts = _batch_sizes(read(name))
+    of_files = ((name, _batch_sizes(read(name))) for name in names)
+    for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
         if not total or not known or (total == product if len(known) == len(parts) else total % product == 0):
@@ -145,8 +145,20 @@ def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Fi
             "that"
         )
         hint = f"set train_batch_size: {product}, or leave it out"
-        yield Finding("error", "deepspeed-batch", name, text, hint)
+        yield Finding("error", "deepspeed-batch", where, text, hint)
         return
+
+
+def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
+    """Yield the three sizes of each dictionary of the program that has them and is not changed, and where it is."""
+    keys = (node.slice for _, node in code.program.of(ast.Subscript) if isinstance(node.ctx, ast.Store))
+    if not code.program.imports("deepspeed") or any(getattr(key, "value", None) in _BATCHES for key in keys):
+        return
+    for module, node in code.program.of(ast.Dict):
+        items = {getattr(key, "value", None): value for key, value in zip(node.keys, node.values, strict=True)}
+        if {*_BATCHES[:2]} <= {*items} and code.reached.of(node, module):
+            sizes = [code.values.of(items.get(name), module) for name in _BATCHES]
+            yield module.where(node), [size if is_count(size) else 0 for size in sizes]
 
 
 def _batch_sizes(text: str) -> list[int]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.objects import class_around
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
@@ -112,9 +114,22 @@ def _is_number(value: ast.expr) -> bool:
 def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     needs_gpu = code.is_on_nccl_only and code.facts.gpus != 0
     made = _tensor_of(call, name, module) if needs_gpu and name in _TENSOR else None
+    if isinstance(made, ast.Attribute):
+        made = _only_value(code, made, module)
     if argument(call, "group") is None and made is not None and _is_on_cpu(code, made, module):
         text = f"{name}() is given a tensor on the CPU ({ast.unparse(made)}), and NCCL communicates on GPUs only"
         yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
+
+
+def _only_value(code: Code, field: ast.Attribute, module: Module) -> ast.expr | None:
+    """Return what a field of a class without a base is set to in its methods, if that happens in one place."""
+    owner = class_around(field, module)
+    stores = code.program.attribute_stores.get(field.attr, ())
+    if owner is None or owner.bases or spelled(field.value) != "self" or len(stores) != 1:
+        return None
+    home, store = stores[0]
+    value = assigned_to(store, home)
+    return value if class_around(store, home) is owner and isinstance(value, ast.expr) else None
 
 
 def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
@@ -137,9 +152,19 @@ def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iter
         return
     made = last_value(given, module) if isinstance(given, ast.Name) else given
     length = _length(code, made, module) if made is not None else UNKNOWN
+    if made is not None and length is UNKNOWN and code.facts.nodes > 1 and _counts_gpus(code, made, module):
+        text = f"the list for {name}() has a place for each GPU of one node, but the job has {code.facts.nodes} nodes"
+        yield _finding(code, module, call, "fixed-world-size", text, "make it as long as dist.get_world_size()")
     if is_count(length) and length not in (0, code.world_size):
         text = f"the list for {name}() has {length} places, but the job has {code.world_size} processes"
         yield _finding(code, module, call, "fixed-world-size", text, "make it as long as dist.get_world_size()")
+
+
+def _counts_gpus(code: Code, made: ast.expr, module: Module) -> bool:
+    """Return whether a comprehension is as long as a node has GPUs, by what its range is computed from."""
+    numbers = made.generators[0].iter if isinstance(made, ast.ListComp) else None
+    text = words_of(code, numbers, module) if isinstance(numbers, ast.Call) else ""
+    return "torch.cuda.device_count()" in text and not re.search("world|nnodes|num_nodes", text, re.IGNORECASE)
 
 
 def _length(code: Code, made: ast.expr, module: Module) -> Any:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp
+from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -23,7 +23,7 @@ _OF_ALL = re.compile(
 _RANKS = re.compile(
     r"rank|world|shard_(?!path|dir|file)|replica|process_(?:index|count)|split_(?:data|by)", re.IGNORECASE
 )
-_DIVIDES = re.compile(rf"{_RANKS.pattern}|shard_|islice|split_|::", re.IGNORECASE)
+_DIVIDES = re.compile(rf"{_RANKS.pattern}|islice|split_|::", re.IGNORECASE)
 _NODES = re.compile(
     r"(?:^|[._])(?:n_?nodes|num_nodes|nodes|node|node_rank|node_id|machine_rank|num_machines|group_rank)$"
 )
@@ -48,7 +48,7 @@ def check_parts(code: Code) -> Iterator[Finding]:
 
 def _undivided(code: Code) -> Iterator[Finding]:
     """Yield a warning for a stream of data that knows of no other processes, and that each of them reads as a whole."""
-    if code.has_framework or not code.is_parallel or not code.wraps_models:
+    if code.has_framework or not code.is_parallel or not (code.wraps_models or _is_sharded(code)):
         return
     streams = {
         f"{module.name}.{node.name}"
@@ -73,6 +73,12 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _is_sharded(code: Code) -> bool:
+    """Return whether all processes shard the model, each with data of its own."""
+    calls = any(is_sharding(name) for _, _, name in code.reached.calls)
+    return calls and not _GROUPS & code.names
 
 
 def _is_divided(code: Code, stream: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -92,15 +92,34 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
 
 def _syncs_in_first_step(node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition holds in the first of some steps, and no_sync() in all others."""
-    test = node.test
-    is_equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
-    is_zero = isinstance(test, ast.Compare) and ast.unparse(test.comparators[0]) == "0"
-    if not (is_equal and is_zero and _STEP.search(ast.unparse(test.left))):  # type: ignore[attr-defined] # it compares
+    counter = _is_zero(node.test)
+    if counter is None or not (_STEP.search(ast.unparse(counter)) or _is_counted_later(counter, node, module)):
         return False
     if isinstance(node, ast.IfExp):
         return _calls_no_sync(node.orelse) and not _calls_no_sync(node.body)
     others = node.orelse or (after(node, module) if leaves(node.body) else [])
     return _is_among(others) and not _is_among(node.body)
+
+
+def _is_zero(test: ast.expr) -> ast.expr | None:
+    """Return what a condition compares with 0: `i % n` of `i % n == 0`."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
+            return left
+    return None
+
+
+def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Return whether a loop looks at `i % n` once more after it has added to `i`, and steps by that."""
+    is_period = isinstance(period, ast.BinOp) and isinstance(period.op, ast.Mod) and isinstance(period.left, ast.Name)
+    loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
+    if not is_period or loop is None:
+        return False
+    text, counter = ast.unparse(period), ast.unparse(period.left)  # type: ignore[attr-defined] # it is an operation
+    later = [one for one in ast.walk(loop) if getattr(one, "lineno", 0) > (node.end_lineno or 0)]  # type: ignore[attr-defined]
+    added = [one for one in later if isinstance(one, ast.AugAssign) and ast.unparse(one) == f"{counter} += 1"]
+    tests = [one for one in later if isinstance(one, ast.If) and text in ast.unparse(one.test)]
+    return bool(added) and any(one.lineno > added[0].lineno for one in tests)
 
 
 def _is_among(statements: list[ast.stmt]) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
 from jobsubmit.common.finding import Finding
 
-_FSDP = "FullyShardedDataParallel"
-_SHARDS = ("fully_shard", _FSDP)
 _DEEPEST = 3
 
 
@@ -24,7 +22,7 @@ def check_sharding(code: Code) -> Iterator[Finding]:
 
 def _optimizer_too_early(code: Code) -> Iterator[Finding]:
     """Yield a warning for an optimizer that gets the parameters of a model before these are sharded."""
-    if not {*_SHARDS} & code.names:
+    if not {*SHARDS} & code.names:
         return
     scopes = {module.scope_of(call): module for module, call, _ in code.reached.calls}
     for scope, module in scopes.items():
@@ -46,14 +44,14 @@ def _optimizer_too_early(code: Code) -> Iterator[Finding]:
 
 def _clipped_by_part(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients of shards are clipped by the norm of one process's part."""
-    if not any(name.endswith(f".{_FSDP}") for _, _, name in code.reached.calls):
+    if not any(name.endswith(f".{FSDP}") for _, _, name in code.reached.calls):
         return
     for module, call in code.calls("torch.nn.utils.clip_grad_norm_"):
         yield Finding(
             "warning",
             "clipped-by-part",
             module.where(call),
-            f"each process of {_FSDP} has its own part of the gradients, so each clips by another norm",
+            f"each process of {FSDP} has its own part of the gradients, so each clips by another norm",
             "call clip_grad_norm_() of the wrapped model",
         )
         return
@@ -65,7 +63,7 @@ def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:
     model = spelled(argument(call, "module", 0) or call)
     if not model or "(" in model:
         return ""
-    if name.rpartition(".")[2] in _SHARDS and name.startswith("torch."):
+    if is_sharding(name):
         return model
     given = _given_on(code, call, model, module) if depth < _DEEPEST else None
     inside = given is not None and any(

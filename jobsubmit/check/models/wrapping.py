@@ -110,6 +110,9 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
     if not isinstance(made, ast.Call) or any("device" in (keyword.arg or "device") for keyword in made.keywords):
         return False
     name = code.program.name_of(made.func, module)
+    if name.endswith(".convert_sync_batchnorm"):
+        given = argument(made, "module", 0)
+        return given is not None and _is_on_cpu(code, given, module)
     if name.startswith(_ON_CPU):
         inner = (arg for arg in made.args if isinstance(arg, ast.Call))
         return not any(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import launch_of_command, shell_text
+from jobsubmit.plan.launchers import Launch, launch_of_command, shell_text
 
 _BY_TORCH = {"torchrun": "torchrun", "launch": "torch.distributed.launch"}
 _HINT = (
@@ -21,6 +21,7 @@ _OWN_ID = re.compile(
     r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
 )
 _OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
+_VISIBLE = re.compile(r"(?m)^(?:export\s+)?CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b")
 _MEETS = r"--(?:dist|master|rdzv|init)[_-](?:url|port|endpoint|method)[=\s]\W?"
 
 
@@ -44,6 +45,7 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     if job.nodes > 1 and (found := _OWN_PORT.search(text)) and re.search(rf"{_MEETS}\S*\$\{{?{found[1]}\b", text):
         said = f"${found[1]} is another port on each node ({found[2]}): the nodes would never meet"
         yield Finding("error", "launcher-nodes", "command", said, "use $MASTER_PORT, which is the same on all nodes")
+    yield from _hidden_gpus(job, launch, text)
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return
@@ -57,6 +59,22 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def _hidden_gpus(job: LaunchPlan, launch: Launch, text: str) -> Iterator[Finding]:
+    """Yield a warning where a start command lets the processes of a node see fewer GPUs than there are processes."""
+    found = _VISIBLE.search(text) if job.command else None
+    seen = len(found[1].split(",")) if found else 0
+    is_given = "NPROC_PER_NODE" in str(launch.options.get("nproc_per_node"))
+    starts = (job.nproc_per_node if is_given else launch.nproc) or 0
+    if found and launch.launcher in _BY_TORCH and seen < starts:
+        yield Finding(
+            "warning",
+            "hidden-gpus",
+            "command",
+            f"CUDA_VISIBLE_DEVICES is {found[1]}: the {starts} processes of a node see only {seen} of its GPUs",
+            "leave the variable alone: the local rank selects the GPU",
+        )
 
 
 def _unset_variables(job: LaunchPlan, text: str) -> Iterator[Finding]:

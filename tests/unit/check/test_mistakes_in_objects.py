@@ -730,3 +730,145 @@ def test_what_counts_the_epochs_is_no_loader(tmp_path: Path) -> None:
         "            self.acc", "                self.acc"
     )
     assert "no-sampler" not in found(tmp_path, text)
+
+
+AVERAGED_ON_MAIN = (
+    BEGIN
+    + """
+class Curve:
+    def __init__(self, bins):
+        self.counts = torch.zeros(2, bins){moved}
+    def add(self, scores):
+        self.counts[0] += torch.bincount(scores, minlength=self.counts.shape[1])
+    def compute(self):
+        dist.all_reduce(self.counts)
+        return self.counts
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+Curve(64).compute()
+"""
+)
+GATHERED = (
+    BEGIN
+    + """
+def gather(features, count):
+    parts = [torch.zeros_like(features) for _ in range(count)]
+    dist.all_gather(parts, features)
+    return torch.cat(parts)
+class Loss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = {count}
+    def forward(self, features):
+        return gather(features, self.count).mean()
+dist.init_process_group("nccl")
+Loss()(torch.ones(8).cuda())
+"""
+)
+STREAMED = (
+    BEGIN
+    + """
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import IterableDataset, get_worker_info
+class Shards(IterableDataset):
+    def __init__(self, folder):
+        self.files = sorted(os.listdir(folder)){part}
+    def __iter__(self):
+        info = get_worker_info()
+        for name in self.files[info.id :: info.num_workers]:
+            yield from open(name)
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.Linear(4, 1).cuda()
+fully_shard(model)
+shard_dir = "/data/shards"
+for batch in DataLoader(Shards(shard_dir), batch_size=8, num_workers=2):
+    model(batch).mean().backward()
+"""
+)
+COUNTED_LATER = (
+    BEGIN
+    + """
+import contextlib
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+done = 0
+for batch in load():
+    with contextlib.nullcontext() if {test} else model.no_sync():
+        model(batch).mean().backward()
+    done += 1
+    if done % 4 != 0:
+        continue
+    optimizer.step()
+"""
+)
+SHARE_OF_EACH = (
+    BEGIN
+    + """
+dist.init_process_group("gloo")
+parser = argparse.ArgumentParser()
+parser.add_argument("--accumulate", type=int, default=8)
+args = parser.parse_args()
+share = {share}
+model = DDP(torch.nn.Linear(4, 1))
+for batch in load():
+    loss = model(batch).mean() / share
+    loss.backward()
+"""
+)
+CONVERTED = (
+    BEGIN
+    + """
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(4)).to(torch.device("cuda", local_rank))
+model = DDP(torch.nn.SyncBatchNorm.convert_sync_batchnorm({model}), device_ids=[local_rank])
+"""
+)
+BATCHES = """
+import deepspeed, torch
+def settings():
+    return {{"train_batch_size": {total}, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}}
+deepspeed.initialize(model=torch.nn.Linear(4, 1), config=settings())
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "right"),
+    [
+        ("tensor-on-cpu", AVERAGED_ON_MAIN.format(moved=""), AVERAGED_ON_MAIN.format(moved=".cuda()")),
+        (
+            "fixed-world-size",
+            GATHERED.format(count="torch.cuda.device_count()"),
+            GATHERED.format(count="dist.get_world_size()"),
+        ),
+        ("no-sampler", STREAMED.format(part=""), STREAMED.format(part="[dist.get_rank()::dist.get_world_size()]")),
+        ("never-synchronized", COUNTED_LATER.format(test="done % 4 == 0"), COUNTED_LATER.format(test="done % 4 == 3")),
+        (
+            "divided-again",
+            SHARE_OF_EACH.format(share="dist.get_world_size()"),
+            SHARE_OF_EACH.format(share="max(1, args.accumulate // dist.get_world_size())"),
+        ),
+        (
+            "model-on-cpu",
+            CONVERTED.format(model="torch.nn.Sequential(torch.nn.BatchNorm1d(4))"),
+            CONVERTED.format(model="model"),
+        ),
+        ("deepspeed-batch", BATCHES.format(total=8), BATCHES.format(total=64)),
+    ],
+)
+def test_what_is_computed_from_what_is_elsewhere(check: str, wrong: str, right: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {**EIGHT, "backend": {**SLURM, "gpus_per_node": 4}}
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+@pytest.mark.parametrize(("gpus", "is_wrong"), [("0,1", True), ("0,1,2,3", False)])
+def test_a_script_that_hides_gpus_from_the_processes(gpus: str, is_wrong: bool, tmp_path: Path) -> None:
+    start = 'torchrun --nnodes=$NNODES --node_rank=$NODE_RANK --nproc_per_node=$NPROC_PER_NODE train.py "$@"'
+    (tmp_path / "train.sh").write_text(f"set -e\nexport CUDA_VISIBLE_DEVICES={gpus}\n{start}\n")
+    found_there = found(tmp_path, "print(1)", command="bash train.sh", **EIGHT)
+    assert ("hidden-gpus" in found_there) is is_wrong
