@@ -97,19 +97,19 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         if any("local" in test.lower() for test in tests):
             continue
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
-            name = code.program.name_of(call.func, module)
-            if not _STAGES.search(ast.unparse(call.func).rpartition(".")[2]) and name not in _WRITES:
+            is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
+            is_fetch = code.values.of(argument(call, "download"), module) is True
+            if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
-            place = next((one for one in on_node if name not in _WRITES or one in read_by_all), None)
+            place = next((one for one in on_node if not is_file or one in read_by_all), None)
             if place is not None:
                 yield Finding(
                     "warning",
                     "staged-by-one",
                     module.where(call),
-                    f"only rank 0 puts data into {place}, on the disk of its node: the other {code.facts.nodes - 1} "
-                    "do not have it",
+                    f"only rank 0 puts data into {place}, on the disk of its node: no other node has it",
                     "let the first process of each node do it: if local_rank == 0",
                 )
                 return
@@ -118,8 +118,16 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
 def _read_by_all(code: Code) -> set[str]:
     """Return the files that all processes read."""
     own = {inner for _, body in zero_branches(code) for statement in body for inner in ast.walk(statement)}
-    reads = ((module, call) for module, call in code.calls(*_READS) if call not in own and call.args)
-    return {str(code.values.of(call.args[0], module)) for module, call in reads}
+    reads = [(module, call) for module, call in code.calls(*_READS) if call not in own and call.args]
+    return {
+        str(code.values.of(call.args[0], module)) for module, call in reads if not _opens_to_write(code, call, module)
+    }
+
+
+def _opens_to_write(code: Code, call: ast.Call, module: Module) -> bool:
+    mode = code.values.of(argument(call, "mode", 1), module)
+    is_open = code.program.name_of(call.func, module) == "open"
+    return is_open and isinstance(mode, str) and mode[:1] in ("w", "x", "a")
 
 
 def _others_wait(code: Code, call: ast.Call, module: Module) -> bool:

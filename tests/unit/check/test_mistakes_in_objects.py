@@ -872,3 +872,30 @@ def test_a_script_that_hides_gpus_from_the_processes(gpus: str, is_wrong: bool, 
     (tmp_path / "train.sh").write_text(f"set -e\nexport CUDA_VISIBLE_DEVICES={gpus}\n{start}\n")
     found_there = found(tmp_path, "print(1)", command="bash train.sh", **EIGHT)
     assert ("hidden-gpus" in found_there) is is_wrong
+
+
+PUT_BY_ONE = (
+    BEGIN
+    + """
+import torchvision
+parser = argparse.ArgumentParser()
+parser.add_argument("--words", default="{folder}/words.txt")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+def prepare(path, root="{folder}/cifar"):
+    if dist.get_rank() == 0:
+        {put}
+    dist.barrier()
+    return open(path).read(), torchvision.datasets.CIFAR10(root)
+prepare(args.words)
+"""
+)
+
+
+@pytest.mark.parametrize("put", ['open(path, "w").write("a")', "torchvision.datasets.CIFAR10(root, download=True)"])
+def test_what_only_rank_0_puts_on_its_disk(put: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {**EIGHT, "backend": SLURM}
+    assert "staged-by-one" in found(tmp_path, PUT_BY_ONE.format(folder="/tmp", put=put), **fields)
+    assert "staged-by-one" not in found(tmp_path, PUT_BY_ONE.format(folder="/shared", put=put), **fields)
+    only_written = PUT_BY_ONE.format(folder="/tmp", put='open(path + ".log", "w").write("a")')
+    assert "staged-by-one" not in found(tmp_path, only_written, **fields)
