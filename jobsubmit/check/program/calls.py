@@ -203,7 +203,7 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 def given_for(call: ast.Call, function: Function, parameter: str) -> ast.expr | None:
     """Return what a call gives for a parameter of the function that it calls."""
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    if names[:1] == ["self"]:
+    if names[:1] in (["self"], ["cls"]):
         names = names[1:]
     return argument(call, parameter, names.index(parameter) if parameter in names else None)
 

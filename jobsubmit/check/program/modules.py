@@ -234,6 +234,15 @@ class Program:
         return found
 
     @cached_property
+    def attribute_loads(self) -> Mapping[str, Sequence[ast.Attribute]]:
+        """Return the uses of each attribute, of any object."""
+        found: dict[str, list[ast.Attribute]] = {}
+        for _, node in self.of(ast.Attribute):
+            if isinstance(node.ctx, ast.Load):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
+    @cached_property
     def named_values(self) -> Mapping[str, Sequence[tuple[Module, ast.expr]]]:
         """Return the values that SimpleNamespace gets by each name: those of its attributes."""
         found: dict[str, list[tuple[Module, ast.expr]]] = {}

@@ -413,6 +413,9 @@ class Values:
         if not calls and (spawned := self.given_by_spawn(name, function, module)) is not None:
             return self.of(spawned[1], spawned[0])
         is_known = module.definitions.get(function.name) is function or is_maker
+        if isinstance(owner, ast.ClassDef) and _is_of_class(function):
+            calls = self.program.calls_of.get(f"{module.name}.{owner.name}.{function.name}", ())
+            is_known = len(self.program.attribute_loads.get(function.name, ())) == 1
         if len(calls) != 1 or not is_known:
             return UNKNOWN
         home, call = calls[0]
@@ -492,6 +495,10 @@ class Values:
             return True
         calls = self.program.calls_of.get(module.called_as(function), ())
         return not calls or any(call not in self.dead for _, call in calls)
+
+
+def _is_of_class(function: Function) -> bool:
+    return any(spelled(one) in ("classmethod", "staticmethod") for one in function.decorator_list)
 
 
 def _is_named_after(node: ast.expr, owner: ast.ClassDef) -> bool:

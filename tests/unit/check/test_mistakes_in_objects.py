@@ -899,3 +899,27 @@ def test_what_only_rank_0_puts_on_its_disk(put: str, tmp_path: Path) -> None:
     assert "staged-by-one" not in found(tmp_path, PUT_BY_ONE.format(folder="/shared", put=put), **fields)
     only_written = PUT_BY_ONE.format(folder="/tmp", put='open(path + ".log", "w").write("a")')
     assert "staged-by-one" not in found(tmp_path, only_written, **fields)
+
+
+READ_BY_CLASS = (
+    BEGIN
+    + """
+class Words:
+    @classmethod
+    def load(cls, path):
+        return open(path).read().split()
+def prepare(path):
+    if dist.get_rank() == 0:
+        open(path, "w").write("a b")
+    dist.barrier()
+    return {read}
+dist.init_process_group("gloo")
+prepare("/tmp/words.txt")
+"""
+)
+
+
+def test_the_arguments_of_a_class_method_are_followed(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {**EIGHT, "backend": SLURM}
+    assert "staged-by-one" in found(tmp_path, READ_BY_CLASS.format(read="Words.load(path)"), **fields)
+    assert "staged-by-one" not in found(tmp_path, READ_BY_CLASS.format(read='Words.load("/data/w")'), **fields)
