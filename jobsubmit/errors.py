@@ -83,10 +83,12 @@ class SpecError(JobSubmitError):
 
 def _hint_on_quotes(problems: Sequence[Problem]) -> str:
     """Return how to quote a value of --set, whose quotes the shell removes."""
-    fields = [
-        one.where.removeprefix("--set ") for one in problems if one.where.startswith("--set ") and "quote" in one.text
-    ]
-    return f"""keep these quotes from the shell: --set '{fields[0]}="VALUE"'""" if fields else ""
+    found = next((one for one in problems if one.where.startswith("--set ") and "quote" in one.text), None)
+    if found is None:
+        return ""
+    if found.where == f"--set {found.field}":
+        return f"""keep these quotes from the shell: --set '{found.field}="VALUE"'"""
+    return """keep these quotes from the shell: put single quotes around FIELD=VALUE, as in --set 'args=["true"]'"""
 
 
 class BundleError(JobSubmitError):

@@ -6,6 +6,7 @@ Their modules are loaded when they run: their help needs none of them.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ from jobsubmit.cli.job_file_options import (
 from jobsubmit.cli.options import JobName, Propagate
 from jobsubmit.common.language import translate
 from jobsubmit.config import load_settings
-from jobsubmit.errors import CheckError
+from jobsubmit.errors import CheckError, UsageError
 
 
 def create(
@@ -133,6 +134,7 @@ def run(
     from jobsubmit.spec.loader import load_mapping
 
     settings = load_settings()
+    _require_words(command)
     draft = choose_draft(shlex.join(command), Path(), settings)
     changes = overrides(
         assignments=set_, nodes=nodes, backend=backend, store=store, env=env, profile=profile, templates=templates
@@ -147,6 +149,16 @@ def run(
         job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
     )
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)
+
+
+def _require_words(command: Sequence[str]) -> None:
+    """Raise UsageError for a whole command line in quotes, which would be taken for the name of a program."""
+    first = command[0] if len(command) == 1 else ""
+    if len(first.split()) > 1 and not Path(first).exists():
+        raise UsageError(
+            f"the command is a single word: {first!r}",
+            f"remove the quotes: jobsubmit run -- {first}; for shell syntax: jobsubmit run -- bash -c 'COMMAND'",
+        )
 
 
 def rerun(

@@ -106,12 +106,13 @@ def _say_next(job: Path) -> None:
 def _from_command(command: str, directory: Path) -> str:
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_draft
+    from jobsubmit.scaffold.from_command import hide_secrets
 
     draft = choose_draft(command, directory, load_settings())
     for note in draft.notes:
         out.talk(f"note: {note}")
     fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
-    return f"# From a command line: {' '.join(command.split())}\n{replace(draft, fields=fields).text()}"
+    return f"# From a command line: {hide_secrets(command)}\n{replace(draft, fields=fields).text()}"
 
 
 def _is_empty(directory: Path) -> bool:

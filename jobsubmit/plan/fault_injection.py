@@ -68,6 +68,12 @@ def _seconds(text: str, word: str) -> int:
     return seconds
 
 
+def require_local(faults: Sequence[Fault], *, is_local: bool) -> None:
+    """Raise UsageError for faults of a job that does not run on this machine."""
+    if faults and not is_local:
+        raise UsageError("--fault is supported only by the local backend", "run the job with --backend local")
+
+
 def require_fit(faults: Sequence[Fault], nodes: int, nproc: int | None) -> None:
     """Raise UsageError for a fault whose node or rank a job does not have."""
     for fault in faults:

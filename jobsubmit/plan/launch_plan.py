@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.config import Settings
 from jobsubmit.plan.arguments import build_arguments, build_hyperparameter_words
-from jobsubmit.plan.fault_injection import Fault, require_fit
+from jobsubmit.plan.fault_injection import Fault, require_fit, require_local
 from jobsubmit.plan.mounts import Mount, find_mounts
 from jobsubmit.plan.rendezvous import Rendezvous, choose_rendezvous, rendezvous_notes
 from jobsubmit.spec.backend import BackendSpec
@@ -96,10 +96,12 @@ class LaunchPlan:
 def build_plan(
     spec: JobSpec, settings: Settings, faults: tuple[Fault, ...] = (), checkpoints_of: str = ""
 ) -> LaunchPlan:
-    """Make every decision about a job; change nothing. Raises UsageError for a fault that fits none of its nodes.
+    """Make every decision about a job; change nothing. Raises UsageError for a fault that fits none of its nodes,
+    or its backend.
 
     `checkpoints_of` names the earlier job from whose checkpoints it continues; without one it has its own.
     """
+    require_local(faults, is_local=spec.backend.is_this_machine)
     require_fit(faults, spec.resources.most, spec.resources.nproc_per_node)
     remote = spec.code_dir.startswith(REMOTE_SCHEMES)
     return LaunchPlan(

@@ -56,18 +56,34 @@ def drafts_from_command(text: str) -> tuple[JobDraft, ...]:
     """
     env, launch = _parse(text)
     own_words, notes = _without_secrets(launch.program[1:])
+    env = {**env, **launch.env}
     secrets = {name: f"env:{name}" for name in env if _SECRET.search(name)}
     if secrets:
         notes.append(
             f"{', '.join(secrets)}: read from your environment at submission; jobsubmit itself writes it to no file"
         )
-    plain = {name: value for name, value in {**env, **launch.env}.items() if name not in secrets}
+    plain = {name: value for name, value in env.items() if name not in secrets}
     ways = [*_in_a_mode(launch, own_words), *_by_command(launch, own_words)]
     more = {"env": plain, "secrets": secrets}
     common = {name: value for name, value in more.items() if value}
     stem = launch.program[0].rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
     first = {"name": job_name(stem) or "job", "code_dir": "."}
     return tuple(JobDraft({**first, **way.fields, **common}, (*notes, *way.notes)) for way in ways)
+
+
+def hide_secrets(text: str) -> str:
+    """Return a command line on one line, with `…` for each value that looks like a secret."""
+    shown: list[str] = []
+    rest = shlex.split(text)
+    while rest:
+        word = rest.pop(0)
+        name, _, value = word.partition("=")
+        count = _words_of_secret(word, rest)
+        is_secret = count is not None or (_ASSIGNMENT.fullmatch(word) and _SECRET.search(name))
+        shown.append(f"{name}=…" if is_secret and value else shlex.quote(word))
+        shown += ["…"] * (count or 0)
+        del rest[: count or 0]
+    return " ".join(" ".join(shown if "…" in "".join(shown) else [text]).split())
 
 
 def job_name(text: str) -> str:
@@ -251,15 +267,23 @@ def _without_secrets(words: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        name, separator, value = word.partition("=")
-        following = [] if separator else _until_option(rest)[:1]
-        is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_"))
-        if is_secret and isinstance(_typed(value or "".join(following) or "0"), str):
-            notes.append(f"{name}: dropped, it looks like a secret: pass it as a variable in `secrets`")
-            del rest[: len(following)]
-        else:
+        count = _words_of_secret(word, rest)
+        if count is None:
             kept.append(word)
+            continue
+        name = word.partition("=")[0]
+        notes.append(f"{name}: dropped, it looks like a secret: pass it as a variable in `secrets`")
+        del rest[:count]
     return kept, notes
+
+
+def _words_of_secret(word: str, rest: Sequence[str]) -> int | None:
+    """Return how many words after an option that holds a secret are its value; None for another word."""
+    name, separator, value = word.partition("=")
+    following = [] if separator else _until_option(rest)[:1]
+    is_secret = word.startswith("-") and _SECRET.search(name.lstrip("-").replace("-", "_"))
+    is_text = isinstance(_typed(value or "".join(following) or "0"), str)
+    return len(following) if is_secret and is_text else None
 
 
 def _given_by_the_platform(hyperparameters: dict[str, Any]) -> list[str]:

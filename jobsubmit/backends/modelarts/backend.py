@@ -23,7 +23,6 @@ from jobsubmit.backends.modelarts.spec import ModelArtsBackendSpec
 from jobsubmit.backends.modelarts.states import apply_ends, explain_failure, parse_job_status, parse_moment, tasks_of
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_request import refuse_faults
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.polling import TolerantPoll
 from jobsubmit.common.finding import Finding
@@ -67,7 +66,6 @@ class ModelArtsBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Ask the platform whether it has the machine type (see Backend)."""
-        refuse_faults(plan)
         spec = ModelArtsBackendSpec.of(request.backend)
         _refuse_long_secrets(plan)
         api = open_service(identity(spec))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 from jobsubmit.agent.protocol import VERSION, AgentRequest, Fault, Mount, RestartPolicy, Server
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.errors import UsageError
 
 if TYPE_CHECKING:
     from jobsubmit.plan.launch_plan import LaunchPlan
@@ -64,9 +63,3 @@ def build_node_request(
 def _seen_by_node(mount: Mount) -> Mount:
     seen: Mount = {**mount, "every": 0}
     return seen if mount["kind"] == "checkpoint" else {**seen, "path": mount["uri"]}
-
-
-def refuse_faults(plan: LaunchPlan) -> None:
-    """Raise UsageError if the plan has faults: this backend does not support them."""
-    if plan.faults:
-        raise UsageError("--fault is supported only by the local backend", "run the job with --backend local")

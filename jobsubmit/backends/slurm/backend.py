@@ -16,7 +16,7 @@ from jobsubmit.agent.node_contract import FETCH_ORDER
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobPhase, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
-from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.node_results import complete_status
 from jobsubmit.backends.shared.polling import tolerate_errors
@@ -86,7 +86,6 @@ class SlurmBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have Slurm check the document, without submitting it (see Backend)."""
-        refuse_faults(plan)
         clients.cluster_name()
         clients.sbatch(request.documents[NAME], clients.clean_environment(), "--test-only")
         shared = self._shared(plan.backend)

