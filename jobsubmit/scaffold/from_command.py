@@ -15,6 +15,7 @@ from jobsubmit.spec.field_types import env_name_problem
 
 _HINT = "write it like: torchrun --nproc_per_node=8 train.py --lr 0.1"
 _SECRET = re.compile(r"(?i)(^|_)(api_?key|key|token|secret|password|passwd)($|_)")
+_SUBMITS = ("sbatch", "salloc", "qsub", "bsub")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NAME = re.compile(r"--[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _UNDERSTOOD = (
@@ -104,6 +105,11 @@ def _parse(text: str) -> tuple[dict[str, str], Launch]:
     launch = parse_launch(words)
     if not launch.program:
         raise UsageError("the command names no program to start", _HINT)
+    if launch.program[0].rpartition("/")[2] in _SUBMITS:
+        raise UsageError(
+            f"the command: {launch.program[0]} submits a job of its own, which jobsubmit would not follow",
+            "give the command that its script starts, such as: torchrun --nproc_per_node=8 train.py",
+        )
     is_file = launch.program[0].endswith(".py") or launch.is_module
     if not re.fullmatch(r"\d+(?::\d+)?", str(launch.nodes)):
         raise UsageError(f"--nnodes={launch.nodes}: must be a number", "write the number in place of the variable")

@@ -396,3 +396,17 @@ def test_a_command_in_quotes_is_refused(tmp_path: Path, jobsubmit: Command) -> N
     assert "jobsubmit run -- python train.py --lr 1" in said
     (tmp_path / "my script.sh").write_text("#!/bin/sh\n")
     jobsubmit("run", "--dry-run", "--", "my script.sh")
+
+
+def test_what_submits_a_job_itself_is_refused(tmp_path: Path, jobsubmit: Command) -> None:
+    for command in (["init", ".", "--from", "sbatch train.sbatch"], ["run", "--dry-run", "--", "sbatch", "a.sbatch"]):
+        assert "sbatch submits a job of its own" in jobsubmit(*command, code=2).stderr
+    assert not (tmp_path / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["train.sbatch", "train.sh"])
+def test_a_script_for_sbatch_is_no_job_file(name: str, tmp_path: Path, jobsubmit: Command) -> None:
+    (tmp_path / name).write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n")
+    said = jobsubmit("create", name, code=2).stderr
+    assert f"{name}  is a script for sbatch, not a job file" in said
+    assert 'jobsubmit init --from "torchrun …"' in said
