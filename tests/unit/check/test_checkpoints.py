@@ -244,10 +244,13 @@ def test_a_mistake_is_found_where_it_is(
 
 def test_a_command_that_passes_the_checkpoints_on(tmp_path: Path) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--out')\np.parse_args()\n"
-    fields = {"checkpoint_dir": {"uri": "/shared/run", "as": "env"}}
+    fields: dict[str, Any] = {"checkpoint_dir": {"uri": "/shared/run", "as": "env"}}
     shell = 'exec python train.py --out "$JOBSUBMIT_CHECKPOINT_DIR"'
     assert "no-checkpoint" not in found(tmp_path, text, command=["bash", "-c", shell], **fields)
-    assert "no-checkpoint" in found(tmp_path, text, command=["bash", "-c", "exec python train.py"], **fields)
+    fields["command"] = ["bash", "-c", "exec python train.py"]
+    assert "no-checkpoint" in found(tmp_path, text, **fields)
+    hints = [one.hint for one in findings(tmp_path, **fields) if one.check == "no-checkpoint"]
+    assert hints == ["read the variable, or pass it in the command"]
 
 
 DECLARED = """\
