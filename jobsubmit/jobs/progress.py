@@ -35,6 +35,8 @@ _FORM: dict[str, Any] = {
     "loss": _NUMBER,
     "loss_name": str,
     "is_step_of_epoch": bool,
+    "done": _NUMBER,
+    "end": _NUMBER,
 }
 
 

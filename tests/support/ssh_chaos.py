@@ -94,8 +94,9 @@ class Strikes:
         """Return the agent of a host, the process that runs its node, or its training process."""
         of_host = {pid: words_of(pid) for pid in self.hosts.processes_of(host)}
         ranks = [pid for pid, words in of_host.items() if b"train.py" in words and b"bash" not in words[:6]]
-        agents = sorted(pid for pid, words in of_host.items() if b"readline()))" in words)
-        chosen = {"rank": ranks[:1], "agent": agents[:1], "node": agents[1:2]}
+        ours = {pid: parent_of(pid) for pid, words in of_host.items() if b"readline()))" in words}
+        nodes = sorted(pid for pid, parent in ours.items() if parent in ours)  # others answer questions of a client
+        chosen = {"rank": ranks[:1], "agent": [ours[pid] for pid in nodes[:1]], "node": nodes[:1]}
         return chosen[target]
 
     def wait(self, job: str, dead_host: int = 0) -> dict[str, Any]:
@@ -144,6 +145,13 @@ class Strikes:
             written = [f"[node {node}] {line}" for file in files for line in file.read_text().splitlines()]
             assert steps == [line for line in written if "step" in line], (job, node)
             assert steps[-1].endswith(f"step {STEPS}")
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def words_of(pid: int) -> bytes:

@@ -25,7 +25,7 @@ RECORD = JobRecord(
     digest=None,
     script_sha256="",
 )
-AT_9 = TrainingState(step=9, loss=0.5, loss_name="loss")
+AT_9 = TrainingState(step=9, steps=10, loss=0.5, loss_name="loss", done=0.9, end=7.5)
 
 
 @pytest.mark.parametrize(
