@@ -84,7 +84,8 @@ def hide_secrets(text: str) -> str:
         shown.append(f"{name}=…" if is_secret and value else shlex.quote(word))
         shown += ["…"] * (count or 0)
         del rest[: count or 0]
-    return " ".join(" ".join(shown if "…" in "".join(shown) else [text]).split())
+    line = " ".join(shown)
+    return " ".join((line if "…" in line else text).split())
 
 
 def job_name(text: str) -> str:

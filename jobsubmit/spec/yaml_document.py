@@ -89,31 +89,19 @@ class Document:
 _SCRIPTS = (".py", ".sh")
 
 
-def _is_for_sbatch(file: Path) -> bool:
-    """Return whether a file is a shell script with options for sbatch."""
-    if not file.is_file():
-        return False
-    try:
-        with file.open("rb") as stream:
-            begin = stream.read(_MAX_BYTES)
-    except OSError:
-        return False
-    return begin.startswith(b"#!") and b"\n#SBATCH" in begin
-
-
 def read_document(file: Path, source: str, hint: str) -> Document:
     """Read a job or configuration file; raise SpecError if it does not contain a mapping."""
-    if _is_for_sbatch(file):
+    try:
+        raw = _read(file)
+    except OSError as error:
+        raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
+    if raw.startswith(b"#!") and b"\n#SBATCH" in raw:
         hint = 'write a job file for the command that it starts: jobsubmit init --from "torchrun …"'
         raise SpecError([Problem(source, "", "is a script for sbatch, not a job file")], hint)
     if file.suffix in _SCRIPTS and file.is_file():
         program = "python" if file.suffix == ".py" else "bash"
         hint = f"run `jobsubmit init` to write a job file for it; without one: jobsubmit run -- {program} {source}"
         raise SpecError([Problem(source, "", "is a script, not a job file")], hint)
-    try:
-        raw = _read(file)
-    except OSError as error:
-        raise SpecError([Problem(source, "", f"cannot be read: {error.strerror or error}")], hint) from error
     if len(raw) > _MAX_BYTES:
         raise SpecError([Problem(source, "", f"is larger than {_MAX_BYTES:,} bytes")])
     try:

@@ -14,7 +14,7 @@ from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import class_around
 from jobsubmit.check.program.operations import UNKNOWN, Several
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.variables import assigned_to, is_load, parameters
 from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."
@@ -218,10 +218,7 @@ def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     is_async = code.values.of(argument(call, "async_op"), module) is True
     statement = module.parents.get(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    is_kept = isinstance(target, ast.Name) and any(
-        isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
-        for node in ast.walk(module.scope_of(call))
-    )
+    is_kept = isinstance(target, ast.Name) and any(is_load(node, target.id) for node in ast.walk(module.scope_of(call)))
     is_lost = isinstance(statement, ast.Expr) or (isinstance(target, ast.Name) and not is_kept)
     is_lost = is_lost or (isinstance(target, ast.Name) and _is_lost_by_callers(code, target, module))
     if is_async and (is_lost or not _waits(code)):
@@ -241,11 +238,7 @@ def _waits(code: Code) -> bool:
 def _is_lost_by_callers(code: Code, handle: ast.Name, module: Module) -> bool:
     """Return whether a function only returns a handle, alone or as one of several, and no caller uses it."""
     function = module.function_of(handle)
-    uses = [
-        node
-        for node in ast.walk(function or handle)
-        if isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)
-    ]
+    uses = [node for node in ast.walk(function or handle) if is_load(node, handle.id)]
     if function is None or len(uses) != 1:
         return False
     above = module.parents.get(uses[0])
@@ -267,7 +260,5 @@ def _is_dropped(call: ast.Call, index: int | None, module: Module) -> bool:
         target = parts[index] if index < len(parts) else None
     scope = module.scope_of(call)
     return isinstance(target, ast.Name) and not any(
-        isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
-        for node in ast.walk(scope)
-        if module.scope_of(node) is scope
+        is_load(node, target.id) for node in ast.walk(scope) if module.scope_of(node) is scope
     )

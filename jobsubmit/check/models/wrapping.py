@@ -13,6 +13,7 @@ from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.variables import is_load
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"
@@ -171,11 +172,6 @@ def _may_train_by(code: Code, name: ast.AST, module: Module) -> bool:
     if isinstance(call, ast.Call) and call.func is not name:
         found = code.program.definition(code.program.name_of(call.func, module))
     return found is None or trains(found[1])
-
-
-def is_load(node: ast.AST, name: str) -> bool:
-    """Return whether a node reads a variable."""
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
 def _two_wrappers(code: Code, one: Wrapped) -> Iterator[Finding]:

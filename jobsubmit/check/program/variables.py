@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, spelled
 
@@ -21,6 +21,11 @@ class UnclearError(Exception):
 def parameters(function: Function) -> set[str]:
     """Return the names of a function's parameters."""
     return {node.arg for node in ast.iter_child_nodes(function.args) if isinstance(node, ast.arg)}
+
+
+def is_load(node: ast.AST, name: str) -> TypeGuard[ast.Name]:
+    """Return whether a node reads a variable."""
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
 def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:

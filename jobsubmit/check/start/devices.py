@@ -162,13 +162,19 @@ def _hidden(code: Code) -> Iterator[Finding]:
             parent = module.parents.get(node)
             value = code.values.of(parent.value, module) if isinstance(parent, ast.Assign) else UNKNOWN
             where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
-    seen = [number for number in visible.split(",") if number.strip()] if isinstance(visible, str) else []
-    if seen and seen != ["-1"] and len(seen) < (code.processes or 0):
+    if isinstance(visible, str):
+        yield from hidden_gpus(where, visible, code.processes or 0)
+
+
+def hidden_gpus(where: str, visible: str, processes: int) -> Iterator[Finding]:
+    """Yield a warning if a value of CUDA_VISIBLE_DEVICES names fewer GPUs than there are processes on a node."""
+    seen = [number for number in visible.split(",") if number.strip()]
+    if seen and seen != ["-1"] and len(seen) < processes:
         yield Finding(
             "warning",
             "hidden-gpus",
             where,
-            f"{_VISIBLE} is {visible}: the {code.processes} processes of a node see only {len(seen)} of its GPUs",
+            f"{_VISIBLE} is {visible}: the {processes} processes of a node see only {len(seen)} of its GPUs",
             "leave the variable alone: the local rank selects the GPU",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.launchers import Launch, launch_of_command, shell_text
@@ -64,17 +65,10 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
 def _hidden_gpus(job: LaunchPlan, launch: Launch, text: str) -> Iterator[Finding]:
     """Yield a warning where a start command lets the processes of a node see fewer GPUs than there are processes."""
     found = _VISIBLE.search(text) if job.command else None
-    seen = len(found[1].split(",")) if found else 0
     is_given = "NPROC_PER_NODE" in str(launch.options.get("nproc_per_node"))
-    starts = (job.nproc_per_node if is_given else launch.nproc) or 0
-    if found and launch.launcher in _BY_TORCH and seen < starts:
-        yield Finding(
-            "warning",
-            "hidden-gpus",
-            "command",
-            f"CUDA_VISIBLE_DEVICES is {found[1]}: the {starts} processes of a node see only {seen} of its GPUs",
-            "leave the variable alone: the local rank selects the GPU",
-        )
+    starts = job.nproc_per_node if is_given else launch.nproc
+    if found and launch.launcher in _BY_TORCH:
+        yield from hidden_gpus("command", found[1], starts or 0)
 
 
 def _unset_variables(job: LaunchPlan, text: str) -> Iterator[Finding]:
