@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import time
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, BinaryIO
 
-_LISTEN_SECONDS, _CONNECT_SECONDS = 30.0, 2.0
+_LISTEN_SECONDS, _CONNECT_SECONDS, _RETRY_SECONDS = 30.0, 2.0, 0.25
 _GREETING = b"jobsubmit\n"
 
 
@@ -60,9 +61,21 @@ def try_ports(places: list[str], ports: list[int]) -> dict[str, Any]:
 def _try_all(address: str, ports: list[int]) -> str:
     for port in ports:
         try:
-            with socket.create_connection((address, port), timeout=_CONNECT_SECONDS) as connection:
+            with _connect(address, port) as connection:
                 if connection.recv(len(_GREETING)) != _GREETING:
                     return "port %d: another program answers there" % port
         except OSError as error:
             return "port %d: %s" % (port, error.strerror or str(error))
     return ""
+
+
+def _connect(address: str, port: int) -> socket.socket:
+    """Connect to a port, also where the first tries find no route: so it is while a link comes up again."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
+        except OSError as error:
+            if error.errno != errno.EHOSTUNREACH or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
