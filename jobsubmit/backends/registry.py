@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 def open_backend(kind: str, settings: Settings) -> Backend:
     """Return the backend of a kind; its client library is loaded only when it is used. Raises BackendError."""
+    if kind in KINDS:
+        backend: Backend = load_object(KINDS[kind].runs_by)(settings)
+        return backend
     spec = find_spec(kind)
     if spec is None:
         hint = "upgrade jobsubmit, or install the package that provides it"
@@ -22,12 +25,10 @@ def open_backend(kind: str, settings: Settings) -> Backend:
     if isinstance(spec, PluginError):
         raise BackendError(f"the backend {kind!r}: {spec}", "reinstall or upgrade that package")
     try:
-        backend: Backend = load_object(spec.runs_by)(settings)
+        backend = load_object(spec.runs_by)(settings)
     except JobSubmitError:
         raise
     except Exception as error:
-        if kind in KINDS:
-            raise
         text = f"the backend {kind!r}: {spec.runs_by} cannot be loaded: {type(error).__name__}: {error}"
         raise BackendError(text, "reinstall or upgrade the package that provides it") from error
     return backend

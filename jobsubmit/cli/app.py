@@ -17,6 +17,7 @@ import jobsubmit
 from jobsubmit.cli.commands import ALIASES, BEGIN, COMMANDS
 from jobsubmit.cli.console import out
 from jobsubmit.cli.options import Debug, Format
+from jobsubmit.cli.parsed_values import leave_text_alone
 from jobsubmit.errors import UsageError
 
 # What comes after the first word is the user's command, options and all.
@@ -120,6 +121,15 @@ def _show_help(name: str) -> None:
         out.data(text)
 
 
+def _root() -> typer.core.TyperGroup:
+    """Return what parses the command line: the group of all registered commands."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, typer.core.TyperGroup)
+    for command in (root, *root.commands.values()):
+        leave_text_alone(command)
+    return root
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     register(next((word for word in arguments if not word.startswith("-")), ""))
@@ -131,7 +141,7 @@ def run(arguments: list[str]) -> int:
         _show_help(words[0])
         return 0
     try:
-        return app(words or ["--help"], standalone_mode=False) or 0
+        return _root().main(words or ["--help"], standalone_mode=False) or 0
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:

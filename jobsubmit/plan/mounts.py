@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.common.store_address import REMOTE_SCHEMES
-from jobsubmit.spec.job_spec import JobSpec, PassedAs
+
+if TYPE_CHECKING:
+    from jobsubmit.spec.job_spec import JobSpec, PassedAs
 
 _CHECKPOINT_SECONDS = 60
 

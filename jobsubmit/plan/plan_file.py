@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.atomic_write import read_file
 from jobsubmit.agent.job_directory import JobDirectory
 from jobsubmit.agent.json_form import read_fields
 from jobsubmit.common.store_address import StoreAddress
 from jobsubmit.errors import BackendError
-from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
+
+if TYPE_CHECKING:
+    from jobsubmit.plan.launch_plan import LaunchPlan
 
 
 class KeptPlan(NamedTuple):
@@ -61,4 +61,5 @@ def read_plan(job_dir: Path) -> KeptPlan | None:
 
 
 def _jsonable(value: object) -> object:
-    return value.model_dump() if isinstance(value, BaseModel) else str(value)
+    dump = getattr(value, "model_dump", None)  # of a Pydantic model
+    return dump() if dump else str(value)

@@ -10,18 +10,32 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "jobsubmit.backends"
+
+
+class BuiltIn(NamedTuple):
+    """A kind of ours: the class of its fields, and the Backend, which is opened without them (both `module:Class`)."""
+
+    fields: str
+    runs_by: str
+
+
 KINDS = {
-    "local": "jobsubmit.backends.local.spec:LocalBackendSpec",
-    "ssh": "jobsubmit.backends.ssh.spec:SshBackendSpec",
-    "slurm": "jobsubmit.backends.slurm.spec:SlurmBackendSpec",
-    "volcano": "jobsubmit.backends.volcano.spec:VolcanoBackendSpec",
-    "modelarts": "jobsubmit.backends.modelarts.spec:ModelArtsBackendSpec",
+    "local": BuiltIn("jobsubmit.backends.local.spec:LocalBackendSpec", "jobsubmit.backends.local.backend:LocalBackend"),
+    "ssh": BuiltIn("jobsubmit.backends.ssh.spec:SshBackendSpec", "jobsubmit.backends.ssh.backend:SshBackend"),
+    "slurm": BuiltIn("jobsubmit.backends.slurm.spec:SlurmBackendSpec", "jobsubmit.backends.slurm.backend:SlurmBackend"),
+    "volcano": BuiltIn(
+        "jobsubmit.backends.volcano.spec:VolcanoBackendSpec", "jobsubmit.backends.volcano.backend:VolcanoBackend"
+    ),
+    "modelarts": BuiltIn(
+        "jobsubmit.backends.modelarts.spec:ModelArtsBackendSpec",
+        "jobsubmit.backends.modelarts.backend:ModelArtsBackend",
+    ),
 }
 
 
@@ -37,7 +51,7 @@ def backend_kinds() -> tuple[str, ...]:
 def find_spec(kind: str) -> Any:
     """Return the class of a kind's fields; None for an unknown kind, PluginError if it cannot be loaded."""
     if kind in KINDS:
-        return load_object(KINDS[kind])
+        return load_object(KINDS[kind].fields)
     plugin = _plugins().get(kind)
     if plugin is None:
         return None

@@ -26,7 +26,6 @@ from jobsubmit.agent.supervisor.hang_detector import read_stacks
 from jobsubmit.backends.local.liveness import find_watcher
 from jobsubmit.backends.local.orphan_processes import find_survivors, find_watchers
 from jobsubmit.backends.local.python import ChosenPython, choose_python, find_missing
-from jobsubmit.backends.local.spec import LocalBackendSpec
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_request
@@ -246,6 +245,8 @@ def _lost(files: JobDirectory) -> JobStatus:
 
 
 def _given_python(plan: LaunchPlan) -> str | None:
+    from jobsubmit.backends.local.spec import LocalBackendSpec
+
     return LocalBackendSpec.of(plan.backend).python
 
 

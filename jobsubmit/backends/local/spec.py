@@ -9,13 +9,14 @@ from pydantic import Field
 
 from jobsubmit.agent.supervisor.node_scope import find_gpus, share_gpus
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import PythonProgram
 
 
 class LocalBackendSpec(BackendSpec):
     """Run the job on emulated nodes of this machine."""
 
-    runs_by: ClassVar[str] = "jobsubmit.backends.local.backend:LocalBackend"
+    runs_by: ClassVar[str] = KINDS["local"].runs_by
     is_this_machine: ClassVar[bool] = True
     path_fields: ClassVar[tuple[str, ...]] = ("python",)
 

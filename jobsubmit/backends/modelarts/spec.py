@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import Endpoint, FrozenModel, ScalarText, matching
 
 _PLATFORM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
@@ -41,7 +42,7 @@ class FaultToleranceSpec(FrozenModel):
 class ModelArtsBackendSpec(BackendSpec):
     """Run the job as a training job of ModelArts."""
 
-    runs_by: ClassVar[str] = "jobsubmit.backends.modelarts.backend:ModelArtsBackend"
+    runs_by: ClassVar[str] = KINDS["modelarts"].runs_by
     handle_path: ClassVar[str] = ".+/.+"
     uses_containers: ClassVar[bool] = True
     starts_boot_file: ClassVar[bool] = True

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import PythonProgram, Timeout, location, matching, plain_text, text_schema, wrong
 
 # Options of sbatch that would contradict what jobsubmit says itself.
@@ -103,7 +104,7 @@ SharedDir = Annotated[str, BeforeValidator(_shared_dir), text_schema(r"[^\x00-\x
 class SlurmBackendSpec(BackendSpec):
     """Run the job with Slurm: one task per node."""
 
-    runs_by: ClassVar[str] = "jobsubmit.backends.slurm.backend:SlurmBackend"
+    runs_by: ClassVar[str] = KINDS["slurm"].runs_by
     handle_path: ClassVar[str] = ".+/.+"
     path_fields: ClassVar[tuple[str, ...]] = ("shared_dir", "python")
 

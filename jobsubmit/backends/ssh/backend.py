@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -23,14 +22,15 @@ from jobsubmit.backends.shared.node_results import first_node_events
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.ssh import logs, preflight
 from jobsubmit.backends.ssh.connection import Answer, ask, ask_all, connect
+from jobsubmit.backends.ssh.host_name import is_host
 from jobsubmit.backends.ssh.mirror import Mirror
-from jobsubmit.backends.ssh.spec import HOST, SshBackendSpec
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES, StoreAddress
 from jobsubmit.errors import BackendError, JobNotFoundError, list_problems
 
 if TYPE_CHECKING:
     from jobsubmit.agent.protocol import AgentRequest, DataAccess, FetchOrder, HostAssignment, NodeStatus
+    from jobsubmit.backends.ssh.spec import SshBackendSpec
     from jobsubmit.bundle.model import Bundle
     from jobsubmit.config import Settings
     from jobsubmit.plan.launch_plan import LaunchPlan
@@ -68,12 +68,12 @@ class SshBackend:
 
     def connect(self, spec: BackendSpec) -> None:
         """Log in on all hosts, in the background (see ConnectsEarly)."""
-        own = SshBackendSpec.of(spec)
+        own = _fields(spec)
         connect(own.hosts, own.workdir)
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return hosts and job as one JSON document (see Backend)."""
-        spec = SshBackendSpec.of(plan.backend)
+        spec = _fields(plan.backend)
         document = {
             "hosts": list(spec.hosts),
             "workdir": spec.workdir,
@@ -85,7 +85,7 @@ class SshBackend:
 
     def limits(self, plan: LaunchPlan, request: Request, code: CodeRef, bundle: Bundle | None) -> Iterator[Finding]:
         """Yield what cannot run on these hosts (see Backend)."""
-        spec = SshBackendSpec.of(plan.backend)
+        spec = _fields(plan.backend)
         if plan.nodes != spec.nodes:
             text = f"is {plan.nodes}, but backend.hosts has {spec.nodes}, not counting spares"
             hint = f"set it to {spec.nodes}, or change backend.hosts or backend.spares"
@@ -97,7 +97,7 @@ class SshBackend:
 
     def preflight(self, plan: LaunchPlan, request: Request) -> None:
         """Ask all hosts whether they are ready, and try the connections between them (see Backend)."""
-        spec = SshBackendSpec.of(plan.backend)
+        spec = _fields(plan.backend)
         problems = preflight.examine(spec, request.job_id, dict(plan.env), needs_torch=plan.has_launcher)
         if problems:
             raise BackendError(*list_problems((problem.text, problem.hint) for problem in problems))
@@ -281,7 +281,7 @@ class SshBackend:
     def _job(self, handle: JobHandle) -> _Job:
         names, _, job_id = handle.path.rpartition("/")
         hosts = tuple(names.split(","))
-        if not job_id or job_id in (".", "..") or not all(_is_host(host) for host in hosts):
+        if not job_id or job_id in (".", "..") or not all(map(is_host, hosts)):
             raise JobNotFoundError(
                 f"{handle} is not a valid handle: expected ssh://HOST,HOST/JOB-ID", "run `jobsubmit list`"
             )
@@ -291,11 +291,13 @@ class SshBackend:
         return _Job(job_id, hosts, root, mirror)
 
 
+def _fields(backend: BackendSpec) -> SshBackendSpec:
+    from jobsubmit.backends.ssh.spec import SshBackendSpec  # only when a job is submitted
+
+    return SshBackendSpec.of(backend)
+
+
 _NOT_YET: NodeStatus = {"state": "PENDING", "reason": "", "message": ""}
-
-
-def _is_host(text: str) -> bool:
-    return re.fullmatch(HOST, text) is not None
 
 
 def _is_over(status: NodeStatus) -> bool:

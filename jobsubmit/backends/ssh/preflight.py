@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.hosts.start import watch_seed
 from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of
-from jobsubmit.backends.ssh.spec import SshBackendSpec
 from jobsubmit.errors import BackendError
+
+if TYPE_CHECKING:
+    from jobsubmit.backends.ssh.spec import SshBackendSpec
 
 _ANSWER_SECONDS = 10.0
 _MOST_SKEW_SECONDS = 30.0

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StrictBool, StrictInt, model_validator
 from typing_extensions import Self
 
+from jobsubmit.backends.ssh.host_name import HOST
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import matching, wrong
 
-HOST = r"[A-Za-z0-9_\[][A-Za-z0-9_.@:%\[\]-]*"
 MOST_HOSTS = 64
 
 HostName = Annotated[str, matching(HOST, "must be a host as the ssh command takes it: `gpu1`, or `me@10.0.0.11`")]
@@ -21,7 +22,7 @@ HostPath = Annotated[str, matching(r"(/|~/)[^\x00-\x1f]+", "must be a path on th
 class SshBackendSpec(BackendSpec):
     """Run the job on machines that you reach with SSH: one node per host, nothing to install on them."""
 
-    runs_by: ClassVar[str] = "jobsubmit.backends.ssh.backend:SshBackend"
+    runs_by: ClassVar[str] = KINDS["ssh"].runs_by
     handle_path: ClassVar[str] = ".+/.+"
 
     kind: Literal["ssh"] = Field(

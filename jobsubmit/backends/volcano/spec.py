@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from jobsubmit.spec.backend import BackendSpec
+from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import FrozenModel, ScalarText, location, matching, text_schema, wrong
 
 QUANTITY = r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
@@ -86,7 +87,7 @@ class VolumeSpec(FrozenModel):
 class VolcanoBackendSpec(BackendSpec):
     """Run the job as a Volcano job on Kubernetes: one pod per node."""
 
-    runs_by: ClassVar[str] = "jobsubmit.backends.volcano.backend:VolcanoBackend"
+    runs_by: ClassVar[str] = KINDS["volcano"].runs_by
     handle_path: ClassVar[str] = ".+/.+"
     uses_containers: ClassVar[bool] = True
 

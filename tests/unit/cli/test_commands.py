@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from command import Command
 from jobsubmit.cli.commands import ALIASES, COMMANDS as ALL, GROUPS
 from jobsubmit.common.resources import SAMPLE_CODE, starter_job
 
+RECORDS = Path(__file__).parents[2] / "corpus/records"
 MODES = ("spawn", "launch", "torchrun")
 COMMANDS = [
     "create",
@@ -310,6 +313,24 @@ def test_the_list_loads_no_reader_of_metrics() -> None:
     assert not modules_of("list") & {"jobsubmit.metrics.reader", "jobsubmit.spec.job_spec", "jobsubmit.check.run"}
 
 
+@pytest.mark.parametrize("words", [["list", "--name", "a*"], ["status"], ["logs"], ["metrics"], ["report"]])
+def test_a_job_is_shown_without_pydantic(words: list[str], tmp_path: Path) -> None:
+    state = shutil.copytree(next(RECORDS.glob("*/local")), tmp_path / "state")
+    which = [] if words[0] == "list" else ["failed-aaaaaa"]
+    assert "pydantic" not in modules_of(*words, *which, state=state)
+
+
+def test_what_is_no_plain_text_is_still_checked(jobsubmit: Command) -> None:
+    for words, problem in (
+        (("list", "-n", "-1"), "greater than or equal to 0"),
+        (("list", "-o", "xml"), "'xml' is not one of 'text', 'json'"),
+        (("list", "--state", "gone"), "'gone' is not one of"),
+        (("status",), "Missing argument 'JOB'"),
+        (("render", "--mode", "mpi"), "'mpi' is not one of"),
+    ):
+        assert problem in jobsubmit(*words, code=2).stderr
+
+
 def test_a_script_is_rendered_without_the_checks(tmp_path: Path) -> None:
     loaded = modules_of("render", str(starter_job("torchrun")))
     assert not loaded & {"rich", "obstore", "botocore", "jobsubmit.check.run", "jobsubmit.jobs.prepare"}
@@ -326,10 +347,12 @@ def test_only_the_models_that_a_job_needs_are_built() -> None:
     assert done.stdout.split() == ["torchrun"]
 
 
-def modules_of(*words: str) -> set[str]:
+def modules_of(*words: str, state: Path | None = None) -> set[str]:
     """Return what a command has loaded when it ends, in a pipe."""
+    environment = {**os.environ, **({"JOBSUBMIT_STATE_DIR": str(state)} if state else {})}
     code = "import sys; from jobsubmit.cli import app\ntry: app.run(sys.argv[1:])\nfinally: print('', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("\n ")[2].split())
 
 

@@ -1,0 +1,12 @@
+"""What a host may be called."""
+
+from __future__ import annotations
+
+import re
+
+HOST = r"[A-Za-z0-9_\[][A-Za-z0-9_.@:%\[\]-]*"  # as the ssh command takes it
+
+
+def is_host(text: str) -> bool:
+    """Return whether a text can name a host; never one that ssh would take for an option."""
+    return re.fullmatch(HOST, text) is not None
