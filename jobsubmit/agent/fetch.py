@@ -45,10 +45,6 @@ _ENTRIES_AT_ONCE = 2048
 _PER_ENTRY = 4096  # bytes of an archive, at most, for the name of a file and its attributes
 
 
-_UMASK = os.umask(0o077)
-os.umask(_UMASK)  # it can only be read by setting it
-
-
 class FetchError(Exception):
     """The code could not be fetched; the message is one line that says why."""
 
@@ -230,7 +226,8 @@ def _prove(file: str, path: str, digest: str, entry: ManifestEntry) -> None:
     """Raise FetchError unless what was written has the digest that its manifest lists; give it its mode."""
     if digest != entry["sha256"]:
         raise FetchError("%s is not the file that was submitted" % path)
-    os.chmod(file, (0o755 if entry["mode"] == "755" else 0o644) & ~_UMASK)
+    made = os.stat(file).st_mode  # by the umask: whoever may read a file may execute it, too
+    os.chmod(file, (0o755 if entry["mode"] == "755" else 0o644) & (made | (made & 0o444) >> 2))
 
 
 def safe_path(folder: str, path: str, is_made: bool = False) -> str:
@@ -334,12 +331,19 @@ def fetch_errors() -> tuple[type[Exception], ...]:
     return (FetchError, OSError, *damaged)
 
 
-def main() -> int:
-    """Fetch the order given on standard input."""
+def try_fetch(order: FetchOrder, target: str) -> dict[str, str | None] | None:
+    """Return what `fetch` returns; None if it failed, and one line on stderr says why."""
     try:
-        proven = fetch(json.load(sys.stdin), sys.argv[1])
+        return fetch(order, target)
     except fetch_errors() as error:
         sys.stderr.write("jobsubmit: the code could not be fetched: %s\n" % (str(error) or type(error).__name__))
+        return None
+
+
+def main() -> int:
+    """Fetch the order given on standard input."""
+    proven = try_fetch(json.load(sys.stdin), sys.argv[1])
+    if proven is None:
         return 1
     json.dump(proven, sys.stdout)
     return 0

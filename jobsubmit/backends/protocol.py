@@ -58,17 +58,6 @@ class KnowsPython(Protocol):
         """Return those of these top-level modules that the Python cannot find. MUST import none, and MUST NOT raise."""
 
 
-@runtime_checkable
-class ConnectsEarly(Protocol):
-    """A backend whose machines take a moment to answer at first."""
-
-    def connect(self, spec: BackendSpec) -> None:
-        """Begin to connect, while the job is still checked. MUST return at once, start no job, and MUST NOT raise.
-
-        It may be called for a job that is never submitted.
-        """
-
-
 class Backend(Protocol):
     """Run jobs on one platform. Every method raises BackendError if the platform refuses or cannot be reached."""
 

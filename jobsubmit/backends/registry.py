@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from jobsubmit.errors import BackendError, JobSubmitError
 from jobsubmit.spec.backend_registry import KINDS, PluginError, find_spec, load_object
@@ -32,6 +33,14 @@ def open_backend(kind: str, settings: Settings) -> Backend:
         text = f"the backend {kind!r}: {spec.runs_by} cannot be loaded: {type(error).__name__}: {error}"
         raise BackendError(text, "reinstall or upgrade the package that provides it") from error
     return backend
+
+
+def connect_early(kind: str, fields: Mapping[str, Any]) -> None:
+    """Begin to connect to the machines that the fields of `backend` name, if their kind can."""
+    spec = KINDS.get(kind) or find_spec(kind)
+    connects_by = getattr(spec, "connects_by", "")
+    if connects_by:
+        load_object(connects_by)(fields)
 
 
 def kind_of_handle(text: str) -> str:

@@ -75,8 +75,8 @@ def create(
     100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
     continues).
     """
+    from jobsubmit.backends.registry import connect_early
     from jobsubmit.cli.job_file import overrides, read_job
-    from jobsubmit.jobs.connect import connect_early
 
     settings = load_settings()
     changes = overrides(
@@ -84,7 +84,8 @@ def create(
     )
     loaded = read_job(job, mode, changes)
     if not dry_run:
-        connect_early(loaded, settings)
+        own = settings.backend(loaded.spec)
+        connect_early(own.kind, own.model_dump())
     from jobsubmit.cli import submission  # while the machines answer
 
     demands = submission.demands_of(
@@ -128,8 +129,8 @@ def run(
     converted into the job file that `jobsubmit init --from` would write; that
     file is kept with the job.
     """
+    from jobsubmit.backends.registry import connect_early
     from jobsubmit.cli.job_file import overrides
-    from jobsubmit.jobs.connect import connect_early
     from jobsubmit.scaffold.choice import choose_draft
     from jobsubmit.spec.loader import load_mapping
 
@@ -142,7 +143,8 @@ def run(
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
     loaded = replace(loaded, notes=draft.notes)
     if not dry_run:
-        connect_early(loaded, settings)
+        own = settings.backend(loaded.spec)
+        connect_early(own.kind, own.model_dump())
     from jobsubmit.cli import submission  # while the machines answer
 
     demands = submission.demands_of(

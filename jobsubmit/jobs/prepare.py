@@ -22,7 +22,6 @@ from jobsubmit.bundle.scan_cache import load_clean, load_known
 from jobsubmit.bundle.scanner import is_code, scan
 from jobsubmit.check.data import check_data
 from jobsubmit.check.findings_cache import cache_key, load_findings, save_findings
-from jobsubmit.check.run import check_code
 from jobsubmit.check.secrets import RULES_DIGEST, check_secrets, strike_secrets
 from jobsubmit.common.finding import BUNDLE_LIMIT, IGNORED, Finding
 from jobsubmit.config import Settings
@@ -39,7 +38,6 @@ from jobsubmit.transfer.code_ref import CodeRef, code_ref, place_ref
 
 _SHOWN = 5
 _SHORTEST_DIGEST = 12
-_WORTH_KEEPING = 0.5  # seconds
 _CERTAIN = ("secret", "uncommitted", "limit", BUNDLE_LIMIT, "data")
 
 
@@ -172,15 +170,15 @@ def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backe
     known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
     if known is not None:
         return known
+    from jobsubmit.check.run import check_code  # half of all modules, which known findings do without
+
     find_missing = partial(backend.missing_modules, plan) if isinstance(backend, KnowsPython) else None
     return list(check_code(plan, bundle, find_missing))
 
 
 def remember_findings(prepared: Prepared, settings: Settings) -> None:
-    """Cache the findings about submitted code, because checking a large program takes long."""
-    checking = next((step for step in prepared.steps if step.name == "check"), None)
-    took = (checking.end or 0.0) - checking.start if checking else 0.0
-    if prepared.bundle is not None and prepared.judged is not None and took >= _WORTH_KEEPING:
+    """Cache the findings about submitted code: the next submission need not even load the checks."""
+    if prepared.bundle is not None and prepared.judged is not None:
         key = cache_key(prepared.plan, prepared.bundle, prepared.python)
         save_findings(settings.transfer_dir, key, prepared.judged)
 

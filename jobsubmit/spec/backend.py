@@ -27,6 +27,14 @@ class BackendSpec(FrozenModel):
     runs_by: ClassVar[str]
     """The Backend, as `module:Class`; it is called with the Settings."""
 
+    connects_by: ClassVar[str] = ""
+    """A function, as `module:function`, that begins to connect to the machines of a job; empty if there is none.
+
+    `create` and `run` call it before the job is checked, with the fields of `backend` as they stand in the job file:
+    what is wrong there MUST be ignored. It MUST return at once, start no job, and MUST NOT raise. It may be called for
+    a job that is never submitted; twice for one job means once.
+    """
+
     handle_path: ClassVar[str] = ""
     """Pattern of the part of a handle after `kind://`, if handles mean the same on every machine; else empty."""
 

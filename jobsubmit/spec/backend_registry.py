@@ -19,15 +19,20 @@ ENTRY_POINTS = "jobsubmit.backends"
 
 
 class BuiltIn(NamedTuple):
-    """A kind of ours: the class of its fields, and the Backend, which is opened without them (both `module:Class`)."""
+    """A kind of ours: the class of its fields, and what is used without loading that (see BackendSpec)."""
 
     fields: str
     runs_by: str
+    connects_by: str = ""
 
 
 KINDS = {
     "local": BuiltIn("jobsubmit.backends.local.spec:LocalBackendSpec", "jobsubmit.backends.local.backend:LocalBackend"),
-    "ssh": BuiltIn("jobsubmit.backends.ssh.spec:SshBackendSpec", "jobsubmit.backends.ssh.backend:SshBackend"),
+    "ssh": BuiltIn(
+        "jobsubmit.backends.ssh.spec:SshBackendSpec",
+        "jobsubmit.backends.ssh.backend:SshBackend",
+        "jobsubmit.backends.ssh.connecting:connect",
+    ),
     "slurm": BuiltIn("jobsubmit.backends.slurm.spec:SlurmBackendSpec", "jobsubmit.backends.slurm.backend:SlurmBackend"),
     "volcano": BuiltIn(
         "jobsubmit.backends.volcano.spec:VolcanoBackendSpec", "jobsubmit.backends.volcano.backend:VolcanoBackend"

@@ -76,17 +76,12 @@ def _own_address(assignment: HostAssignment) -> str:
 def _listen(assignment: HostAssignment, address: str) -> tuple[socket.socket, dict[str, socket.socket]]:
     """Return the socket at which the other hosts reach this one, and what holds the ports of the job."""
     _, rendezvous = network.lease_port(assignment["job_id"])
-    port, watch = network.lease_port(watch_seed(assignment["job_id"]))
+    port, watch = network.lease_port(network.watch_seed(assignment["job_id"]))
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
     listener.listen(64)
     return listener, {"rendezvous": rendezvous, "watch": watch}
-
-
-def watch_seed(job_id: str) -> str:
-    """Return the seed of the port at which host 0 listens for the other hosts."""
-    return job_id + "/hosts"
 
 
 def _detach(folder: str, serve: Callable[[], None]) -> None:

@@ -16,12 +16,14 @@ from ..python_folder import folder_of
 from ..recovery.outcome import Outcome
 from . import process_group
 from .environment import NodeEnvironments
+from .forked import ForkedProcess
 from .job_phases import PhaseRecorder
 from .machine_identity import describe_watcher
 from .node_scope import find_scope
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import BinaryIO
 
     from typing_extensions import Unpack
@@ -52,7 +54,7 @@ class Job:
         self.logs = IndexWriter(job_dir, int(os.environ.get(node_contract.LOG_LIMIT) or _LOG_LIMIT))
         self.node_of_rank: dict[int, int] = {}
         self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started: list[subprocess.Popen[bytes] | ForkedProcess] = []
         self.locks: list[int] = []  # descriptors that hold the cached inputs
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began
         self.began = time.monotonic()  # whatever becomes of the clock on the wall
@@ -148,8 +150,8 @@ class Job:
         if text not in self.status["notes"]:
             self.write_status(notes=[*self.status["notes"], text])
 
-    def pause(self) -> None:
-        """Wait a moment; raise Outcome if the job must end."""
+    def pause(self, process: subprocess.Popen[bytes] | ForkedProcess | None = None) -> None:
+        """Wait a moment, or until a process ends; raise Outcome if the job must end."""
         self.note_logs()
         self.write_again()
         if self.told_to_end:
@@ -159,7 +161,11 @@ class Job:
         timeout = self.request["timeout"]
         if timeout and time.monotonic() - self.began > timeout:
             raise Outcome("FAILED", "TIMEOUT", "the job ran longer than its timeout of %d s" % timeout)
-        time.sleep(POLL_SECONDS)
+        if process is None:
+            time.sleep(POLL_SECONDS)
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_SECONDS)
 
     def cancel_grace(self) -> float | None:
         """Return the grace time of a cancellation in seconds, or None if the job is not cancelled."""
@@ -241,6 +247,13 @@ class Job:
                 start_new_session=True,
                 preexec_fn=begin,
             )
+        self.started.append(process)
+        return process
+
+    def fork(self, function: Callable[[], int], node: int) -> ForkedProcess:
+        """Run a function of ours in a process of its own; like one that was started, it ends with the supervisor."""
+        with self.node_log(node, "stdout") as out, self.node_log(node, "stderr") as err:
+            process = ForkedProcess(function, out.fileno(), err.fileno())
         self.started.append(process)
         return process
 

@@ -27,6 +27,11 @@ def lease_port(seed: str) -> tuple[int, socket.socket]:
     raise OSError(errno.EADDRINUSE, "no free port in %d-%d" % (_PORTS[0], _PORTS[-1]))
 
 
+def watch_seed(job_id: str) -> str:
+    """Return the seed of the port at which host 0 listens for the other hosts."""
+    return job_id + "/hosts"
+
+
 def _bind_everywhere(port: int) -> socket.socket | None:
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 - it never listens
         try:

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import subprocess
 import time
 from contextlib import suppress
 
-from ..isolated_python import agent_command
+from .. import fetch
 from ..recovery.first_failure import ProcessFailure
 from ..recovery.outcome import FETCH_FAILED, Outcome
 from ..recovery.rank_failure import report_failure
 from . import data_staging
+from .forked import ForkedProcess
 from .job import Job
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from ..protocol import FetchOrder
 
 _SETUP_COMPLETE = "setup-complete"  # written by the start script
 
 
 def fetch_code(job: Job) -> dict[int, str]:
     """Fetch code and start script on all nodes in parallel; return the digest of each node's script."""
-    if job.assignment["order"] is None:  # somebody has done so before we came
-        return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
-    job.phases.start("fetch")
-    fetchers = {node: _start_fetch(job, node) for node in job.nodes}
-    scripts: dict[int, str] = {}
-    while len(scripts) < len(fetchers):
-        for node, fetcher in fetchers.items():
-            if node not in scripts and fetcher.poll() is not None:
-                scripts[node] = _fetched(job, node, fetcher)
-        if len(scripts) < len(fetchers):
-            job.pause()
-    job.phases.end("fetch")
-    return scripts
+    order = job.assignment["order"]
+    if order is not None:  # else somebody has done so before we came
+        job.phases.start("fetch")
+        running = {node: _start_fetch(job, order, node) for node in job.nodes}
+        while running:
+            for node in [node for node, fetcher in running.items() if fetcher.poll() is not None]:
+                _require_fetched(job, node, running.pop(node))
+            if running:
+                job.pause(next(iter(running.values())))
+        job.phases.end("fetch")
+    return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
 
 
 def renew_code(job: Job) -> dict[int, str]:
@@ -51,26 +52,16 @@ def renew_code(job: Job) -> dict[int, str]:
     return fetch_code(job)
 
 
-def _start_fetch(job: Job, node: int) -> subprocess.Popen[bytes]:
+def _start_fetch(job: Job, order: FetchOrder, node: int) -> ForkedProcess:
     folder = job.scope.job_folder(job.files, node)
     os.makedirs(folder, exist_ok=True)
-    fetcher = job.start(
-        agent_command("fetch", folder), node, is_ours=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert fetcher.stdin
-    with suppress(BrokenPipeError):  # its own message and exit code say why
-        fetcher.stdin.write(json.dumps(job.assignment["order"]).encode())
-        fetcher.stdin.close()
-    return fetcher
+    return job.fork(lambda: int(fetch.try_fetch(order, folder) is None), node)
 
 
-def _fetched(job: Job, node: int, fetcher: subprocess.Popen[bytes]) -> str:
-    if fetcher.returncode != 0:
+def _require_fetched(job: Job, node: int, fetcher: ForkedProcess) -> None:
+    if fetcher.returncode:
         failure = report_failure(job, ProcessFailure(node, None, fetcher.returncode, time.time()))
         raise Outcome("FAILED", FETCH_FAILED, "node %d could not fetch the code" % node, failure)
-    assert fetcher.stdout
-    with fetcher.stdout as pipe:
-        return str(json.load(pipe)["script"])
 
 
 def prove_script(job: Job, node: int) -> str:
@@ -104,7 +95,7 @@ def bring_data(job: Job) -> None:
     job.phases.start("inputs")
     bringer = data_staging.start_carrier(job, "inputs")
     while bringer.poll() is None:
-        job.pause()
+        job.pause(bringer)
     if bringer.returncode != 0:
         failure = report_failure(job, ProcessFailure(job.nodes[0], None, bringer.returncode, time.time()))
         raise Outcome("FAILED", "INPUTS_FAILED", "the inputs could not be fetched", failure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from jobsubmit.backends.shared.limits import word_limits
 from jobsubmit.backends.shared.node_results import first_node_events
 from jobsubmit.backends.shared.polling import tolerate_errors
 from jobsubmit.backends.ssh import logs, preflight
-from jobsubmit.backends.ssh.connection import Answer, ask, ask_all, connect
+from jobsubmit.backends.ssh.connection import Answer, ask, ask_all
 from jobsubmit.backends.ssh.host_name import is_host
 from jobsubmit.backends.ssh.mirror import Mirror
 from jobsubmit.common.finding import Finding
@@ -65,11 +65,6 @@ class SshBackend:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-
-    def connect(self, spec: BackendSpec) -> None:
-        """Log in on all hosts, in the background (see ConnectsEarly)."""
-        own = _fields(spec)
-        connect(own.hosts, own.workdir)
 
     def request(self, plan: LaunchPlan, script: Script, code: CodeRef, job_id: str) -> Request:
         """Return hosts and job as one JSON document (see Backend)."""
@@ -116,7 +111,7 @@ class SshBackend:
             "index": 0,
             "hosts": list(hosts),
             "submitted": time.time(),
-            "key": secrets.token_hex(32),
+            "key": os.urandom(32).hex(),
             "interface": document["interface"],
             "share_gpus": document["share_gpus"],
             "request": document["request"],

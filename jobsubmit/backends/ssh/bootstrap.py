@@ -4,12 +4,9 @@ The input continues with a line of JSON: {"root", "mark", "agent", "size"}, then
 and then the questions. After the mark, the output is the answers; what a login shell prints before it is ignored.
 """
 
-import io
 import json
 import os
-import shutil
 import sys
-import zipfile
 
 if __name__ == "__main__":
     stream = sys.stdin.buffer
@@ -36,6 +33,10 @@ if __name__ == "__main__":
         if not packed:
             print(json.dumps({"needs_agent": True}))
             sys.exit()
+        import io
+        import shutil
+        import zipfile
+
         new = "%s.%d" % (folder, os.getpid())
         try:
             os.makedirs(new)

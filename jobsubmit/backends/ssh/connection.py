@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import itertools
 import json
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from jobsubmit.agent.atomic_write import make_private
-from jobsubmit.backends.shared.agent_archive import agent_archive
+from jobsubmit.backends.shared.agent_archive import agent_archive, agent_digest
 from jobsubmit.backends.ssh import bootstrap
 from jobsubmit.common.file_reading import read_blocks
 from jobsubmit.errors import BackendError
@@ -78,7 +77,8 @@ class Connection:
         self.input, self.output = self.process.stdin, self.process.stdout
         self.received, self.is_marked = b"", False
         self.writer = threading.Thread()
-        header = {"root": root, "mark": _MARK, "agent": _agent_name(), "size": len(agent)}
+        self.asked: tuple[str, Mapping[str, Any]] | None = None  # ahead: its answer has not been read
+        header = {"root": root, "mark": _MARK, "agent": agent_digest(), "size": len(agent)}
         self._write([_program() + json.dumps(header).encode() + b"\n" + agent])
 
     @property
@@ -184,14 +184,21 @@ class _Idle:
         self.connections: dict[tuple[str, str], Connection] = {}
         self.lock = threading.Lock()
 
-    def take(self, host: str, root: str) -> Connection | None:
-        """Return a connection that nobody else uses now, if there is one."""
+    def has(self, host: str, root: str) -> bool:
+        """Return whether a connection waits for a question, or for whoever reads its answer."""
+        with self.lock:
+            return (host, root) in self.connections
+
+    def take(self, host: str, root: str, command: str, question: Mapping[str, Any]) -> Connection | None:
+        """Return a connection that nobody else uses now, and that was asked nothing else ahead, if there is one."""
         with self.lock:
             connection = self.connections.pop((host, root), None)
-        if connection is not None and not connection.is_open:
-            connection.close()
+        if connection is None:
             return None
-        return connection
+        if connection.is_open and connection.asked in (None, (command, question)):
+            return connection
+        connection.close()
+        return None
 
     def give(self, connection: Connection) -> None:
         """Keep a connection for the next question; close it if there is one already."""
@@ -212,11 +219,18 @@ _idle = _Idle()
 atexit.register(_idle.close)
 
 
-def connect(hosts: Iterable[str], root: str) -> None:
-    """Begin to connect to hosts, so that the first question need not wait for it; problems show when they are asked."""
+def ask_ahead(hosts: Iterable[str], root: str, command: str, question: Mapping[str, Any]) -> None:
+    """Connect to hosts and ask them what `ask` will ask first, so that it need not wait; problems show there.
+
+    Does nothing for a host to which a connection is open.
+    """
     for host in hosts:
-        with suppress(OSError, BackendError):
-            _idle.give(Connection(host, root))
+        if not _idle.has(host, root):
+            with suppress(OSError, BackendError):
+                connection = Connection(host, root)
+                connection.send(command, question)
+                connection.asked = (command, question)
+                _idle.give(connection)
 
 
 def ask(
@@ -248,7 +262,8 @@ def ask(
 def _ask(
     host: str, root: str, command: str, question: Mapping[str, Any], payload: bytes | Sequence[Path], seconds: float
 ) -> Answer:
-    answer = _ask_on(_idle.take(host, root) or Connection(host, root), command, question, payload, seconds)
+    connection = _idle.take(host, root, command, question) or Connection(host, root)
+    answer = _ask_on(connection, command, question, payload, seconds)
     if "needs_agent" in answer.document:
         answer = _ask_on(Connection(host, root, agent_archive()), command, question, payload, seconds)
     return answer
@@ -263,8 +278,9 @@ def _ask_on(
 ) -> Answer:
     is_good = False
     try:
-        connection.send(command, question, payload)
-        answer = connection.receive(seconds)
+        if connection.asked is None:
+            connection.send(command, question, payload)
+        answer, connection.asked = connection.receive(seconds), None
         is_good = command != _REMOVES_AGENT and not answer.document.keys() & {"needs_agent", "error"}
     finally:
         if is_good:
@@ -281,12 +297,29 @@ def reported_error(host: str, document: Mapping[str, Any]) -> BackendError:
     )
 
 
-def open_stream(host: str, root: str, command: str, question: Mapping[str, Any]) -> Connection:
-    """Return a connection of its own on which a question was asked whose answer goes on."""
+def open_stream(
+    host: str, root: str, command: str, question: Mapping[str, Any], seconds: float
+) -> tuple[Connection, Answer]:
+    """Ask a question whose answer goes on, on a connection that is the caller's from then on; return its beginning.
+
+    Raises BackendError.
+    """
     _require_sign_of_life(host)
+    kept = _idle.take(host, root, command, question)
+    if kept is not None:
+        with suppress(BackendError):  # it was dead
+            return kept, _begin_stream(kept, command, question, seconds)
     connection = Connection(host, root)
-    connection.send(command, question)
-    return connection
+    return connection, _begin_stream(connection, command, question, seconds)
+
+
+def _begin_stream(connection: Connection, command: str, question: Mapping[str, Any], seconds: float) -> Answer:
+    try:
+        connection.send(command, question)
+        return connection.receive(seconds)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def ask_all(hosts: Iterable[str], ask_one: Callable[[str], T]) -> dict[str, T | BackendError]:
@@ -357,15 +390,3 @@ def _control_folder() -> Path:
 @cache
 def _program() -> bytes:
     return repr(Path(bootstrap.__file__).read_text(encoding="utf-8")).encode() + b"\n"
-
-
-@cache
-def _agent_name() -> str:
-    return hashlib.sha256(agent_archive()).hexdigest()[:16]
-
-
-def clock_of(host: str, root: str, question: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """Return the facts of a host, and how many seconds its clock is ahead, as exactly as the connection allows."""
-    before = time.time()
-    facts = ask(host, root, "facts", question).document
-    return facts, float(facts["clock"]) - (before + time.time()) / 2

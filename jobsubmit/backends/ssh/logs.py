@@ -32,10 +32,10 @@ class HostLines:
 
     def read(self, *, follow: bool) -> Iterator[LogLine]:
         """Yield the lines; with `follow`, until the agent has ended. Raises BackendError."""
-        stream = open_stream(self.host, self.root, "lines", self._question(follow=follow))
+        question = self._question(follow=follow)
+        stream, (document, _) = open_stream(self.host, self.root, "lines", question, _ANSWER_SECONDS)
         self.close = stream.process.kill
         try:
-            document, _ = stream.receive(_ANSWER_SECONDS)
             if document.get("needs_agent"):  # of this version
                 ask(self.host, self.root, "missing", {"names": []})
                 yield from self.read(follow=follow)

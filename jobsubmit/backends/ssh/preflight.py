@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobsubmit.agent.hosts.start import watch_seed
-from jobsubmit.backends.ssh.connection import ask, ask_all, clock_of
+from jobsubmit.agent.supervisor.network import watch_seed
+from jobsubmit.backends.ssh.connecting import FACTS, question_of
+from jobsubmit.backends.ssh.connection import ask, ask_all
 from jobsubmit.errors import BackendError
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class HostFacts(NamedTuple):
 
 def examine(spec: SshBackendSpec, job_id: str, env: Mapping[str, str], *, needs_torch: bool) -> list[Problem]:
     """Return what is certain to go wrong on the hosts, the worst first; empty if they are ready."""
-    question = {"python": spec.python, "interface": spec.interface}
-    answers = ask_all(spec.hosts, lambda host: HostFacts(*clock_of(host, spec.workdir, question)))
+    question = question_of(spec.python, spec.interface)
+    answers = ask_all(spec.hosts, lambda host: _facts_of(host, spec.workdir, question))
     problems = [Problem(error.message, error.hint) for error in answers.values() if isinstance(error, BackendError)]
     if problems:
         return problems
@@ -46,6 +48,13 @@ def examine(spec: SshBackendSpec, job_id: str, env: Mapping[str, str], *, needs_
     if not problems and len(found) > 1:
         problems = list(_of_network(spec, job_id, env, found))
     return problems
+
+
+def _facts_of(host: str, root: str, question: Mapping[str, Any]) -> HostFacts:
+    """Ask for the facts; the difference of the clocks is off by as long as the answer took, or waited for us."""
+    before = time.time()
+    facts = ask(host, root, FACTS, question).document
+    return HostFacts(facts, float(facts["clock"]) - (before + time.time()) / 2)
 
 
 def _of_each(spec: SshBackendSpec, found: Mapping[str, HostFacts], *, needs_torch: bool) -> Iterator[Problem]:

@@ -7,12 +7,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StrictBool, StrictInt, model_validator
 from typing_extensions import Self
 
-from jobsubmit.backends.ssh.host_name import HOST
+from jobsubmit.backends.ssh.host_name import HOST, MOST_HOSTS
 from jobsubmit.spec.backend import BackendSpec
 from jobsubmit.spec.backend_registry import KINDS
 from jobsubmit.spec.field_types import matching, wrong
-
-MOST_HOSTS = 64
 
 HostName = Annotated[str, matching(HOST, "must be a host as the ssh command takes it: `gpu1`, or `me@10.0.0.11`")]
 Interface = Annotated[str, matching(r"[A-Za-z0-9_.-]{1,15}", "must be the name of a network interface: `eth0`")]
@@ -23,6 +21,7 @@ class SshBackendSpec(BackendSpec):
     """Run the job on machines that you reach with SSH: one node per host, nothing to install on them."""
 
     runs_by: ClassVar[str] = KINDS["ssh"].runs_by
+    connects_by: ClassVar[str] = KINDS["ssh"].connects_by
     handle_path: ClassVar[str] = ".+/.+"
 
     kind: Literal["ssh"] = Field(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobsubmit.backends.ssh import connection
-from jobsubmit.backends.ssh.connection import Connection, ask, connect
+from jobsubmit.backends.ssh.connection import Connection, ask, ask_ahead, open_stream
 from jobsubmit.errors import BackendError
 
 SSH = """#!/bin/sh
@@ -66,15 +66,61 @@ def test_one_program_answers_all_questions(host: Host) -> None:
     assert host.logins == logins == 2
 
 
-def test_who_connects_early_has_logged_in_when_the_first_question_comes(host: Host) -> None:
+NOTHING = {"names": []}
+
+
+def test_what_is_asked_ahead_is_asked_once(host: Host) -> None:
     host.missing()
     connection._idle.close()
-    connect(["here"], host.root)
+    logins = host.logins
+    ask_ahead(["here"], host.root, "missing", NOTHING)
     early = idle(host)
-    connect(["here"], host.root)
+    ask_ahead(["here"], host.root, "missing", NOTHING)
     assert idle(host) is early
+    assert early.receive(10).document == {"missing": []}  # it came although nobody asked again
+    connection._idle.close()
+    ask_ahead(["here"], host.root, "missing", NOTHING)
+    early = idle(host)
+    assert host.missing() == []
+    assert host.missing("scripts/a") == ["scripts/a"]
+    assert idle(host) is early
+    assert host.logins == logins + 2
+
+
+def test_whoever_asks_something_else_gets_the_answer_to_that(host: Host) -> None:
     host.missing()
-    assert idle(host) is early
+    connection._idle.close()
+    ask_ahead(["here"], host.root, "missing", NOTHING)
+    assert host.missing("scripts/a") == ["scripts/a"]
+
+
+def test_what_fails_ahead_is_said_when_it_is_asked(host: Host) -> None:
+    Path(f"{host.logins_file}.refused").touch()
+    ask_ahead(["here"], host.root, "missing", NOTHING)
+    with pytest.raises(BackendError, match="Permission denied"):
+        host.missing()
+
+
+def test_a_stream_takes_the_connection_that_is_there(host: Host) -> None:
+    host.missing()
+    kept, logins = idle(host), host.logins
+    question = {"job_id": "j", "index": 0, "query": {}, "follow": False}
+    stream, answer = open_stream("here", host.root, "lines", question, 10)
+    assert (stream, answer.document, host.logins) == (kept, {"is_known": False}, logins)
+    assert host.missing() == []
+    assert idle(host) is not kept
+    stream.close()
+
+
+def test_a_stream_begins_although_the_kept_connection_is_dead(host: Host) -> None:
+    host.missing()
+    kept = idle(host)
+    kept.process.kill()
+    question = {"job_id": "j", "index": 0, "query": {}, "follow": False}
+    stream, answer = open_stream("here", host.root, "lines", question, 10)
+    assert stream is not kept
+    assert answer.document == {"is_known": False}
+    stream.close()
 
 
 def test_a_program_that_was_killed_is_started_again(host: Host) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobsubmit.check import findings_cache
+from jobsubmit.check import findings_cache, run
 from jobsubmit.config import load_settings
-from jobsubmit.jobs import prepare
 from jobsubmit.jobs.prepare import examine, remember_findings
 from jobsubmit.spec.loader import LoadedSpec, load_mapping
 
@@ -25,11 +24,10 @@ def test_what_was_found_is_found_again_without_reading(
     job: LoadedSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = load_settings()
-    monkeypatch.setattr(prepare, "_WORTH_KEEPING", 0.0)
     first = examine(job, settings)
     assert [finding.check for finding in first.findings] == ["rank-env"]
     remember_findings(first, settings)
-    monkeypatch.setattr(prepare, "check_code", lambda *args: pytest.fail("it was judged again"))
+    monkeypatch.setattr(run, "check_code", lambda *args: pytest.fail("it was judged again"))
     assert examine(job, settings).findings == first.findings
     changed = replace(job, spec=job.spec.model_copy(update={"env": {"A": "1"}}))
     with pytest.raises(pytest.fail.Exception):

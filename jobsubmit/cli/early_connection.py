@@ -1,0 +1,45 @@
+"""What `create` does before its options are parsed: it connects to the machines that the job file names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobsubmit.errors import JobSubmitError
+from jobsubmit.spec.backend_registry import KINDS
+
+_FILE = "job.yaml"
+# They change what the file says, or that the job is submitted at all.
+_OTHERWISE = ("--help", "-h", "--set", "--mode", "--backend", "--env", "-e", "--templates", "--dry")
+_MOST_BYTES = 1 << 20
+_KINDS = {kind: kind.encode() for kind, own in KINDS.items() if own.connects_by}
+
+
+def connect_to_machines(words: Sequence[str]) -> None:
+    """Begin to connect, if the words of `create` name one job file and leave its fields as they are.
+
+    Does nothing where the user's configuration may change the fields. Whoever reads the file next says what is wrong.
+    """
+    if any(word.startswith(_OTHERWISE) for word in words):
+        return
+    files = [word for word in words if not word.startswith("-") and Path(word).is_file()]
+    job = Path(files[0] if files else _FILE)
+    try:
+        if len(files) > 1 or not job.is_file():  # a pipe can be read only once
+            return
+        text = job.read_bytes()[:_MOST_BYTES]
+        if any(kind in text for kind in _KINDS.values()):
+            _connect(job)
+    except (OSError, JobSubmitError):
+        return
+
+
+def _connect(job: Path) -> None:
+    from jobsubmit.backends.registry import connect_early
+    from jobsubmit.config import load_settings
+    from jobsubmit.spec.yaml_document import read_document
+
+    if load_settings().default_backend is None:
+        fields = read_document(job, str(job), "").values.get("backend")
+        if isinstance(fields, dict) and fields.get("kind") in _KINDS:
+            connect_early(fields["kind"], fields)
