@@ -10,6 +10,7 @@ RESOLVED, PLAN, DIFFERENCE, LEFT_OUT = "resolved.yaml", "plan.json", "uncommitte
 SCRIPT_NAME = "start.sh"
 LOCAL_REQUEST = "local.json"  # what the local backend was asked for
 SIGNAL_BASE = 128  # a shell reports signal N as exit code 128 + N
+USUAL_ROOT = "~/.jobsubmit"  # of the jobs on a host; the queue is there, whatever the work folder of a job is
 STACK_SIGNAL = (signal.SIGRTMAX - 3) if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2  # asks a rank for its stacks
 
 

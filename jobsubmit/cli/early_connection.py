@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobsubmit.errors import JobSubmitError
 from jobsubmit.spec.backend_registry import KINDS
 
 _FILE = "job.yaml"
@@ -18,7 +17,7 @@ _KINDS = {kind: kind.encode() for kind, own in KINDS.items() if own.connects_by}
 def connect_to_machines(words: Sequence[str]) -> None:
     """Begin to connect, if the words of `create` name one job file and leave its fields as they are.
 
-    Does nothing where the user's configuration may change the fields. Whoever reads the file next says what is wrong.
+    Whoever reads the file next says what is wrong with it.
     """
     if any(word.startswith(_OTHERWISE) for word in words):
         return
@@ -30,16 +29,14 @@ def connect_to_machines(words: Sequence[str]) -> None:
         text = job.read_bytes()[:_MOST_BYTES]
         if any(kind in text for kind in _KINDS.values()):
             _connect(job)
-    except (OSError, JobSubmitError):
+    except Exception:
         return
 
 
 def _connect(job: Path) -> None:
     from jobsubmit.backends.registry import connect_early
-    from jobsubmit.config import load_settings
     from jobsubmit.spec.yaml_document import read_document
 
-    if load_settings().default_backend is None:
-        fields = read_document(job, str(job), "").values.get("backend")
-        if isinstance(fields, dict) and fields.get("kind") in _KINDS:
-            connect_early(fields["kind"], fields)
+    fields = read_document(job, str(job), "").values.get("backend")
+    if isinstance(fields, dict) and fields.get("kind") in _KINDS:
+        connect_early(fields["kind"], fields)

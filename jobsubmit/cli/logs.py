@@ -24,7 +24,6 @@ from jobsubmit.common.durations import time_text
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, UsageError
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.progress import open_metrics
 from jobsubmit.jobs.records import JobRecord, find_job
 
 _SILENT_SECONDS = 60.0
@@ -75,7 +74,7 @@ def logs(
             found = following.logs(record, settings, query, follow=follow, on_wait=say_why_it_waits(record))
             found = say_when_silent(found, record) if follow else found
             if follow and not (out.json or download):
-                found = with_footer(found, sys.stdout, open_metrics(record, settings))
+                found = with_footer(found, sys.stdout, record, settings)
             is_exact = raw or out.json or download or not (follow or sys.stdout.isatty())
             for line in found if is_exact else lines_to_show(found, folded=follow):
                 show(line)

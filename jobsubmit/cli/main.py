@@ -149,10 +149,6 @@ def run_command(arguments: list[str]) -> int:
         from jobsubmit.cli import upload
 
         return upload.run(arguments[0], arguments[1:])
-    if arguments and arguments[0] == "create" and not completes:
-        from jobsubmit.cli.early_connection import connect_to_machines
-
-        connect_to_machines(arguments[1:])
     from jobsubmit.cli import app
 
     return app.run(arguments)

@@ -21,7 +21,7 @@ from jobsubmit.cli.training import training_document, with_footer
 from jobsubmit.config import Settings
 from jobsubmit.errors import INTERRUPTED, NOT_FINISHED
 from jobsubmit.jobs import monitor as following
-from jobsubmit.jobs.progress import TrainingState, open_metrics, training_of
+from jobsubmit.jobs.progress import TrainingState, training_of
 from jobsubmit.jobs.records import JobRecord, find_job
 from jobsubmit.report.training_text import training_text
 
@@ -34,7 +34,7 @@ def follow_to_the_end(record: JobRecord, settings: Settings, *, propagate: bool)
     colour = out.has_colour(sys.stderr)
     try:
         lines = following.logs(record, settings, follow=True, on_wait=say_why_it_waits(record))
-        lines = with_footer(say_when_silent(lines, record), sys.stderr, open_metrics(record, settings))
+        lines = with_footer(say_when_silent(lines, record), sys.stderr, record, settings)
         for line in lines_to_show(lines, folded=True):
             out.line(formatting.log_text(line, colour=colour, raw=not sys.stderr.isatty()))
         status = following.wait(record, settings)

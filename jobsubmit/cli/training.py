@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jobsubmit.backends.models import LogLine
 from jobsubmit.cli.console import out, visible
 from jobsubmit.common.durations import time_text
-from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, summarize
+from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, open_metrics, summarize
 from jobsubmit.report.training_text import training_text
 
 if TYPE_CHECKING:
+    from jobsubmit.config import Settings
+    from jobsubmit.jobs.records import JobRecord
     from jobsubmit.metrics.collection import Metrics
 
 _BAR = 24
@@ -127,9 +129,9 @@ def footer_text(training: TrainingState, now: float, width: int) -> str:
     return text if cell_len(text) < width else set_cell_size(text, max(0, width - 2)) + "…"
 
 
-def with_footer(lines: Iterable[LogLine], stream: TextIO, metrics: Metrics) -> Iterator[LogLine]:
-    """Yield the lines, with a footer below them if the stream is a terminal; `metrics` reads them."""
+def with_footer(lines: Iterable[LogLine], stream: TextIO, record: JobRecord, settings: Settings) -> Iterator[LogLine]:
+    """Yield the lines of a job, with a footer below them if the stream is a terminal."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield from lines
         return
-    yield from Footer(stream, metrics).around(lines)
+    yield from Footer(stream, open_metrics(record, settings)).around(lines)

@@ -13,8 +13,8 @@ import shutil
 import socket
 
 from ..atomic_write import make_private
+from ..job_directory import USUAL_ROOT
 
-USUAL_ROOT = "~/.jobsubmit"  # the queue is there, whatever the work folder of a job is
 _TAKEN = "taken"
 _NOTHING = b"{}"
 

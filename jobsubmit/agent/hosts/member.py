@@ -10,7 +10,7 @@ import traceback
 
 from .. import fetch, node_contract as contract, processes, run, status_file
 from ..atomic_write import make_private, replace_file
-from ..job_directory import JobDirectory
+from ..job_directory import USUAL_ROOT, JobDirectory
 from ..machine import addresses
 from ..preflight import gpus
 from ..protocol import FetchOrder, HostAssignment, HostMessage, NodeStatus
@@ -18,7 +18,7 @@ from ..recovery.outcome import FETCH_FAILED
 from ..supervisor.data_staging import CARRIER
 from ..supervisor.job import USUAL_GRACE_SECONDS
 from . import code_cache
-from .host_queue import USUAL_ROOT, HostQueue
+from .host_queue import HostQueue
 
 LOST_GRACE_SECONDS = 4.0  # for a node that must end because other hosts are lost
 _LOOK_SECONDS = 0.05

@@ -11,12 +11,11 @@ import traceback
 
 from .. import node_contract as contract, processes
 from ..atomic_write import make_private, replace_file
-from ..job_directory import JobDirectory
+from ..job_directory import USUAL_ROOT, JobDirectory
 from ..machine import addresses
 from ..protocol import REQUEST, HostAssignment
 from ..supervisor import network
 from .follower import Follower
-from .host_queue import USUAL_ROOT
 from .leader import Leader
 from .member import Member
 

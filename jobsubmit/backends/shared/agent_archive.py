@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +16,9 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 @cache
 def agent_archive() -> bytes:
     """Return the agent archive: the same bytes wherever this version of jobsubmit is installed."""
+    import io
+    import zipfile  # its digest alone is needed more often
+
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as program:
         for name, content in _files():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobsubmit.agent.events import EventReader
 from jobsubmit.agent.hosts import code_cache
-from jobsubmit.agent.hosts.host_queue import USUAL_ROOT
+from jobsubmit.agent.job_directory import USUAL_ROOT
 from jobsubmit.backends.models import EVERYTHING, JobHandle, JobStatus, LogLine, LogQuery, State
 from jobsubmit.backends.protocol import Delivery, Request
 from jobsubmit.backends.shared.agent_request import build_node_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobsubmit.agent.hosts.host_queue import USUAL_ROOT
+from jobsubmit.agent.job_directory import USUAL_ROOT
 from jobsubmit.backends.ssh.connection import ask, ask_all
 from jobsubmit.errors import BackendError
 

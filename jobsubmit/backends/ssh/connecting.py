@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobsubmit.agent.hosts.host_queue import USUAL_ROOT
+from jobsubmit.agent.job_directory import USUAL_ROOT
 from jobsubmit.backends.ssh.connection import ask_ahead
 from jobsubmit.backends.ssh.host_name import MOST_HOSTS, is_host
 

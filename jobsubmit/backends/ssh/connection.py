@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -330,6 +329,8 @@ def ask_all(hosts: Iterable[str], ask_one: Callable[[str], T]) -> dict[str, T | 
             return ask_one(host)
         except BackendError as error:
             return error
+
+    from concurrent.futures import ThreadPoolExecutor  # not needed to connect
 
     names = list(hosts)
     with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(names) or 1)) as pool:

@@ -9,7 +9,6 @@ import pytest
 
 from jobsubmit.backends.ssh import connecting
 from jobsubmit.cli.early_connection import connect_to_machines
-from jobsubmit.config import CONFIG_VARIABLE
 
 JOB = "name: a\nbackend: {kind: ssh, hosts: [gpu1, gpu2], python: /opt/python}\n"
 ASKED = (["gpu1", "gpu2"], "~/.jobsubmit", "facts", {"python": "/opt/python", "interface": None})
@@ -81,13 +80,4 @@ def test_a_pipe_is_left_to_whoever_can_read_it_only_once(asked: list[tuple[objec
     (tmp_path / "job.yaml").unlink()
     os.mkfifo(tmp_path / "job.yaml")
     connect_to_machines(["job.yaml"])
-    assert asked == []
-
-
-def test_a_configuration_of_a_backend_may_change_what_is_asked(
-    asked: list[tuple[object, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "config.yaml").write_text("backend: {kind: ssh, hosts: [gpu7], python: /opt/other}\n")
-    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "config.yaml"))
-    connect_to_machines([])
     assert asked == []
