@@ -40,7 +40,7 @@ EXIT_CODES = {
     0: "success",
     1: "a bug in jobsubmit: run the command again with --debug, and report it",
     2: "wrong usage, or an invalid job file",
-    3: "a check failed: of the code, of the bundle, or in `doctor`",
+    3: "a check found an error: in the code, the bundle, the data, the limits of the backend, or in `doctor`",
     4: "the store refused a request, or its credentials are missing or invalid",
     5: "the backend refused a request, or cannot be reached",
     JOB_FAILED: "the job failed, or was lost",

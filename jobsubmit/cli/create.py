@@ -71,7 +71,7 @@ def create(
     followed, its output goes to stderr.
 
     Exit codes: 0 the job succeeded (or was submitted), 2 the job file is
-    invalid, 3 a check failed, 4 the store refused, 5 the backend refused,
+    invalid, 3 a check found an error, 4 the store refused, 5 the backend refused,
     100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
     continues).
     """
@@ -218,7 +218,7 @@ def validate(
     Changes nothing.
 
     Exit codes: 0 no errors (warnings and hints are allowed), 2 the job file is
-    invalid, 3 the code cannot work.
+    invalid, 3 a check found an error.
     """
     from jobsubmit.cli.findings import READING, SAID, show_notes
     from jobsubmit.cli.job_file import overrides, read_job

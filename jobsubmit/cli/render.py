@@ -25,7 +25,7 @@ from jobsubmit.spec.modes import Mode
 def render(
     job: Annotated[
         Path | None,
-        typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml, else the sample job"),
+        typer.Argument(help="The job file.", metavar="JOB_FILE", show_default="./job.yaml; with --mode, else a sample"),
     ] = None,
     mode: ModeChoice = None,
     hosts: Annotated[
@@ -66,7 +66,7 @@ def render(
     value. With --request, prints what would be sent to the backend.
 
     Needs no network, credentials or state (except with --diff). Without a
-    file, uses ./job.yaml, else the sample job for --mode.
+    file, uses ./job.yaml. If there is none, --mode selects a sample job.
     """
     if expand and hosts is not None:
         raise UsageError(

@@ -25,6 +25,7 @@ _CHINESE, _SIGN = re.compile("[\u4e00-\u9fff]"), re.compile("[,;:?()\uff0c\uff1b
 # They begin a message; elsewhere they may be words of another program.
 _LABELS = re.compile(r"( *)(error|warning|hint|note|next|cannot tell|meaning|lost): ")
 _NUMBER = re.compile(r"[\d,]+(?= )")
+_KEY = re.compile(r"[a-z]_[a-z_]+$")  # of YAML that a message shows, as in `gpus_per_node: 8`
 _PROSE = re.compile(r"(?<![\w'`/.-])[A-Za-z]{3,} [A-Za-z]{3,}(?![\w'`/.=-])")  # words that were not translated
 
 
@@ -179,6 +180,10 @@ def _joint(joint: str, head: str, tail: str) -> str:
     if joint in _WORDS_OF_JOINTS:
         return _WORDS_OF_JOINTS[joint]
     sign = joint.strip()
+    if sign == "." and not tail and _CHINESE.search(_SIGN.split(head)[-1]):
+        return ""  # messages end without a full stop
+    if sign == ":" and _KEY.search(head):
+        return joint
     if sign == "," and head.endswith("`") and tail.startswith("`"):
         return "、"
     before, after = _SIGN.split(head)[-1], _SIGN.split(tail)[0]
@@ -199,7 +204,7 @@ def _with_matching_brackets(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Return a message without what joins it to one before or after."""
-    text = text.strip().strip(":;,?\uff1f").strip()
+    text = text.strip().strip(":;,?\uff1a\uff1b\uff0c\uff1f").strip()
     return text[1:-1] if text[:1] in "(\uff08" and text[-1:] in ")\uff09" else text
 
 

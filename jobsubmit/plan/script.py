@@ -68,6 +68,10 @@ def _only_quoted(value: object) -> object:
     return value
 
 
+class _RefusedFileError(jinja2.TemplateRuntimeError):
+    """A template names a file that is not used as one."""
+
+
 class _Folders(jinja2.FileSystemLoader):
     """Load templates from folders, and nothing that a link there leads out to."""
 
@@ -77,9 +81,9 @@ class _Folders(jinja2.FileSystemLoader):
             if not file.is_file():
                 continue
             if not file.resolve().is_relative_to(folder.resolve()):
-                raise jinja2.TemplateRuntimeError(f"{file} is a link that points outside the templates folder")
+                raise _RefusedFileError(f"{file} is outside the templates folder {folder}")
             if file.stat().st_size > _LARGEST_TEMPLATE:
-                raise jinja2.TemplateRuntimeError(f"{file} is larger than {_LARGEST_TEMPLATE:,} bytes")
+                raise _RefusedFileError(f"{file} is larger than {_LARGEST_TEMPLATE:,} bytes")
         return super().get_source(environment, template)
 
 
@@ -136,13 +140,19 @@ def render_document(template: str, folders: Sequence[Path] = (TEMPLATES,), **val
     except jinja2.TemplateSyntaxError as error:
         raise _template_error(f"{error.filename or error.name}:{error.lineno}", str(error.message)) from error
     except jinja2.TemplateNotFound as error:
-        raise _template_error(str(folders[0]), f"template `{error.name}` does not exist") from error
+        hint = "correct the name: it is relative to the templates folder"
+        raise _template_error(str(folders[0]), f"template `{error.name}` does not exist", hint) from error
+    except _RefusedFileError as error:
+        hint = "include a template that is inside the templates folder"
+        raise _template_error(_template_line(error.__traceback__), str(error), hint) from error
     except Exception as error:  # whatever an expression of the user's may raise
         raise _template_error(_template_line(error.__traceback__), str(error)) from error
 
 
-def _template_error(where: str, text: str) -> SpecError:
-    hint = "add a filter to every value: {{ job.name | sh }} is one quoted word, a list is one word per item"
+_FILTERS = "add a filter to every value: {{ job.name | sh }} is one quoted word, a list is one word per item"
+
+
+def _template_error(where: str, text: str, hint: str = _FILTERS) -> SpecError:
     return SpecError([Problem(where, "", text)], hint)
 
 

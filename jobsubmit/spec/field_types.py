@@ -23,6 +23,7 @@ RESTART_CONDITIONS = ("failure", "signal", "node_failure", "hang")
 
 _HIGHEST_EXIT_CODE = 255
 _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+MOST_PROCESSES_OF_NODE = 1024  # more than any node has accelerators or cores for
 MOST_NODES = 100_000  # more than any cluster has, and few enough to be named one by one
 _SHELL_SIGNS = r""""'`$\\|&;<>(){}*?#~\n"""
 

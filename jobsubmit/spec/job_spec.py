@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 from jobsubmit.common.store_address import Addressing, StoreAddress
 from jobsubmit.spec.backend import BackendField, BackendSpec, parse_backend
 from jobsubmit.spec.field_types import (
+    MOST_PROCESSES_OF_NODE,
     CodeDir,
     Command,
     DataName,
@@ -54,6 +55,7 @@ class ResourcesSpec(FrozenModel):
     nproc_per_node: StrictInt | None = Field(
         None,
         ge=1,
+        le=MOST_PROCESSES_OF_NODE,
         description="Training processes per node; default: one per accelerator of the node (MA_NUM_GPUS). It does not "
         "request GPUs: the backend has a field for that.",
         examples=[8],

@@ -45,7 +45,7 @@ cd "${jobsubmit_code}" || fail "the code is not at ${jobsubmit_code}"
 
 jobsubmit_boot="${jobsubmit_code}"/train.py
 [[ -f ${jobsubmit_boot} ]] || fail "the boot file is not at ${jobsubmit_boot}"
-# Without --use_env each process gets --local-rank=N as its first argument, and LOCAL_RANK as well.
+# Without --use_env each process gets --local-rank=N (torch 1.x: --local_rank=N) as its first argument, and LOCAL_RANK.
 jobsubmit_start=(
   python -m torch.distributed.launch
   "--nnodes=${NNODES}"

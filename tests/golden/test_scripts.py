@@ -290,6 +290,20 @@ def test_a_users_template_is_held_to_the_same_rule(text: str, message: str, tmp_
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("start=({{ job.boot_file }})\n", "add a filter to every value"),
+        ("{% include 'nowhere.j2' %}", "correct the name: it is relative to the templates folder"),
+        ("{% include '/etc/passwd' %}", "include a template that is inside the templates folder"),
+    ],
+)
+def test_the_hint_fits_the_problem_of_a_template(text: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        script_of(user_template(tmp_path, text))
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         "job.__class__.__init__.__globals__['__builtins__']['open'](marker, 'w')",

@@ -132,6 +132,24 @@ def test_a_list_of_quoted_words_is_one_value() -> None:
     assert chinese.translate("Did you mean 'list', 'ls'?") == "你要用的是 'list', 'ls' 吗\uff1f"
 
 
+def test_yaml_in_a_message_can_be_copied() -> None:
+    chinese = Catalogue(
+        {
+            "add it to `backend`, for example {field}": "把它加到 `backend` 中\uff0c例如 {field}",
+            "pass the path as another argument:": "把路径作为另一个参数传入\uff1a",
+        }
+    )
+    shown = chinese.translate("add it to `backend`, for example gpus_per_node: 8")
+    assert shown == "把它加到 `backend` 中\uff0c例如 gpus_per_node: 8"
+    shown = chinese.translate("pass the path as another argument: checkpoint_dir: {uri: …, name: NAME}")
+    assert shown == "把路径作为另一个参数传入\uff1acheckpoint_dir: {uri: …, name: NAME}"
+
+
+def test_a_message_ends_without_a_full_stop() -> None:
+    chinese = Catalogue({"No such command {name}": "没有命令 {name}"})
+    assert chinese.translate("No such command 'x'.") == "没有命令 'x'"
+
+
 def test_choices_are_joined_as_the_language_does() -> None:
     chinese = Catalogue({"must be {choices}": "必须是 {choices}"})
     assert chinese.translate("must be `a`, `b` or `c`") == "必须是 `a`\u3001`b` 或 `c`"

@@ -65,7 +65,7 @@ class ForkedProcess:
         deadline = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("a function", timeout)
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(_LOOK_SECONDS)
         assert self.returncode is not None
         return self.returncode

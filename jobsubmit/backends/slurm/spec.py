@@ -40,6 +40,7 @@ _OUR_LONG_OPTIONS = (
 
 
 _NOT_SUPPORTED = ("--array", "--clusters", "--hetjob")
+_NOT_SUPPORTED_SHORT = "-[aM]"
 _SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
 
 
@@ -50,7 +51,7 @@ def _slurm_option(value: object) -> str:
     name = re.split("[= ]", text)[0]
     is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
     if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and re.match(_OUR_SHORT_OPTIONS, name)):
-        if any(one.startswith(name) for one in _NOT_SUPPORTED):
+        if any(one.startswith(name) for one in _NOT_SUPPORTED) or re.match(_NOT_SUPPORTED_SHORT, name):
             raise wrong(f"{name} is not supported: submit one job for each task or cluster")
         raise wrong(f"{name} cannot be set here: jobsubmit sets it")
     return text
