@@ -129,20 +129,14 @@ def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Modul
 
 def _is_set_by_zero(code: Code, attribute: str) -> bool:
     """Return whether only rank 0 comes to what sets an attribute to more than False."""
-    stores = [
-        (module, node, target)
-        for module, node in code.program.of(ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute) and target.attr == attribute
-    ]
+    stores = code.program.attribute_stores.get(attribute, ())
+    values = [(home, store, assigned_to(store, home)) for home, store in stores]
     others = [(home, node) for home, node in code.program.of(ast.Attribute) if node.attr == attribute]
     is_given = any(isinstance(home.parents.get(node), ast.Call) for home, node in others)  # to be broadcast, perhaps
     changes = [
-        (module, node)
-        for module, node, _ in stores
-        if not (isinstance(node.value, ast.Constant) and not node.value.value)
+        (home, store) for home, store, value in values if not (isinstance(value, ast.Constant) and not value.value)
     ]
-    return bool(changes) and not is_given and all(_is_of_zero(code, node, module) for module, node in changes)
+    return bool(changes) and not is_given and all(_is_of_zero(code, store, home) for home, store in changes)
 
 
 def _is_of_zero(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
