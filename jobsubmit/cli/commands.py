@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "Submit a command as a job, without a job file.",
             (
                 "run -- torchrun --nproc_per_node=2 train.py --lr 0.1",
-                "run --nodes 2 --backend slurm --set backend.gpus_per_node=8 -- python -u train.py",
+                "run --nodes 2 --backend slurm --set backend.gpus_per_node=8 -- torchrun --nproc_per_node=8 train.py",
             ),
             ("init", "create"),
         ),

@@ -124,7 +124,7 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
     """Return a job file for the code in a directory; raise UsageError if it has no training code."""
     from jobsubmit.config import load_settings
     from jobsubmit.scaffold.choice import choose_start
-    from jobsubmit.scaffold.from_code import LOOKED_FOR, drafts_from_code, find_scripts
+    from jobsubmit.scaffold.from_code import drafts_from_code, find_scripts
 
     common = {
         "name": job_name(directory.resolve().name) or "training",
@@ -138,7 +138,10 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
     if draft is None:
         scripts = find_scripts(directory)
         shown = f"; scripts that you could start: {', '.join(scripts[:5])}" if scripts else ""
-        text = f"no file in {directory.resolve()} starts distributed training (searched for {LOOKED_FOR}){shown}"
+        text = (
+            f"no file in {directory.resolve()} starts distributed training (searched for torch.distributed, FSDP, "
+            f"Accelerate, Lightning, Hugging Face's Trainer, DeepSpeed){shown}"
+        )
         command = f"python {scripts[0]}" if scripts else "torchrun --nproc_per_node=8 train.py"
         raise UsageError(
             text,

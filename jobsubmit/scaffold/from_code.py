@@ -33,7 +33,6 @@ _TRAINS: tuple[tuple[str, str], ...] = (
     (r"import horovod|from horovod", "Horovod"),
 )
 _PATTERNS = [(re.compile(pattern.encode(), re.DOTALL), name) for pattern, name in _TRAINS]
-LOOKED_FOR = "torch.distributed, FSDP, Accelerate, Lightning, Hugging Face's Trainer, DeepSpeed"
 # How programs that start their own processes call a node's place, and what a shell has for it there.
 _NODE_OPTIONS = (
     (("--dist-url", "--dist_url", "--init-url", "--init_url", "--init-method"), '"tcp://$MASTER_ADDR:$MASTER_PORT"'),

@@ -95,7 +95,9 @@ class Strikes:
         of_host = {pid: words_of(pid) for pid in self.hosts.processes_of(host)}
         ranks = [pid for pid, words in of_host.items() if b"train.py" in words and b"bash" not in words[:6]]
         ours = {pid: parent_of(pid) for pid, words in of_host.items() if b"readline()))" in words}
-        nodes = sorted(pid for pid, parent in ours.items() if parent in ours)  # others answer questions of a client
+        # Those below sshd's own processes answer questions of a client, or start an agent.
+        agents = {pid for pid, parent in ours.items() if b"[listener]" in words_of(parent)}
+        nodes = sorted(pid for pid, parent in ours.items() if parent in agents)
         chosen = {"rank": ranks[:1], "agent": [ours[pid] for pid in nodes[:1]], "node": nodes[:1]}
         return chosen[target]
 
