@@ -48,9 +48,13 @@ def test_an_error_is_exit_code_1(fork: Callable[[Callable[[], int]], ForkedProce
 
 
 def test_a_signal_to_its_group_ends_it(fork: Callable[[Callable[[], int]], ForkedProcess]) -> None:
+    def sleeps() -> int:
+        time.sleep(60)
+        return 0
+
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)  # as the supervisor does
     try:
-        process = fork(lambda: time.sleep(60) or 0)
+        process = fork(sleeps)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         os.killpg(process.pid, signal.SIGTERM)

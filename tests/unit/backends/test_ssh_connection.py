@@ -66,7 +66,7 @@ def test_one_program_answers_all_questions(host: Host) -> None:
     assert host.logins == logins == 2
 
 
-NOTHING = {"names": []}
+NOTHING: dict[str, list[str]] = {"names": []}
 
 
 def test_what_is_asked_ahead_is_asked_once(host: Host) -> None:
