@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jobsubmit.spec.backend_registry import KINDS
@@ -21,19 +22,19 @@ def connect_to_machines(words: Sequence[str]) -> None:
     """
     if any(word.startswith(_OTHERWISE) for word in words):
         return
-    files = [word for word in words if not word.startswith("-") and Path(word).is_file()]
-    job = Path(files[0] if files else _FILE)
-    try:
-        if len(files) > 1 or not job.is_file():  # a pipe can be read only once
-            return
-        text = job.read_bytes()[:_MOST_BYTES]
-        if any(kind in text for kind in _KINDS.values()):
-            _connect(job)
-    except Exception:
-        return
+    with suppress(Exception):
+        files = [word for word in words if not word.startswith("-") and Path(word).is_file()]
+        if len(files) <= 1:
+            _connect(Path(files[0] if files else _FILE))
 
 
 def _connect(job: Path) -> None:
+    if not job.is_file():
+        return  # a pipe, for example, which can be read only once
+    with job.open("rb") as stream:
+        text = stream.read(_MOST_BYTES)
+    if not any(kind in text for kind in _KINDS.values()):
+        return
     from jobsubmit.backends.registry import connect_early
     from jobsubmit.spec.yaml_document import read_document
 

@@ -81,3 +81,15 @@ def test_a_pipe_is_left_to_whoever_can_read_it_only_once(asked: list[tuple[objec
     os.mkfifo(tmp_path / "job.yaml")
     connect_to_machines(["job.yaml"])
     assert asked == []
+
+
+def test_words_that_cannot_be_names_of_files_are_no_error(asked: list[tuple[object, ...]]) -> None:
+    connect_to_machines(["--expect", "a" * 5000])
+    assert asked == []
+
+
+def test_only_the_beginning_of_a_large_file_is_read(asked: list[tuple[object, ...]], tmp_path: Path) -> None:
+    with (tmp_path / "weights.bin").open("wb") as stream:
+        stream.truncate(1 << 40)  # more than the memory of any machine
+    connect_to_machines(["weights.bin"])
+    assert asked == []
