@@ -85,6 +85,9 @@ class MetricsReader:
         if reader is not None and reader.is_of_final_table(text):
             return ()
         template, numbers = split_line(text)
+        if reader is not None and not numbers and (word := words.title_word(template[0])):
+            reader.take_title(word)
+            return ()
         plan = plan_line(template)
         if reader is not None and plan in reader.familiar:
             reader.learn(plan, text)

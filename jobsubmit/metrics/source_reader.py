@@ -42,7 +42,8 @@ class Reading(NamedTuple):
 class _Headline(NamedTuple):
     """A line that says of which step and epoch the lines below it are, and perhaps of which validation.
 
-    If it `has_results` of its own, only a validation below it is of the same epoch.
+    If it `has_results` of its own, only a validation below it is of the same epoch. The word of a title counts for the
+    next line as well if that is not indented.
     """
 
     line: int
@@ -50,6 +51,7 @@ class _Headline(NamedTuple):
     epoch: float | None
     word: str
     has_results: bool = False
+    is_title: bool = False
 
 
 class SourceReader:
@@ -102,9 +104,7 @@ class SourceReader:
         """Take a line; return what is certain now."""
         if plan.is_about_something_else:
             return ()
-        prefix = (
-            f"{self.headline.word}_" if self.headline is not None and self.headline.word and plan.is_indented else ""
-        )
+        prefix = self._prefix(plan)
         step, epoch = self._counters(plan, numbers)
         if plan.is_batch and step is not None:
             self._compare_batches(step, _counter(plan.steps, numbers))
@@ -126,6 +126,20 @@ class SourceReader:
                 self.is_training = True
                 readings = [*self._held_before(readings), *readings]
         return self._published(readings)
+
+    def take_title(self, word: str) -> None:
+        """Take a line that says which validation the next line is about, as `valid result:`."""
+        known = self.headline or self.progress
+        if known is not None:
+            self.headline = _Headline(self.lines, known.step, known.epoch, word, is_title=True)
+
+    def _prefix(self, plan: LinePlan) -> str:
+        """Return what the headline puts before the names of a line."""
+        headline = self.headline
+        if headline is None or not headline.word:
+            return ""
+        is_next = headline.is_title and self.lines == headline.line + 1
+        return f"{headline.word}_" if plan.is_indented or is_next else ""
 
     def _counters(self, plan: LinePlan, numbers: Sequence[float]) -> tuple[float | None, float | None]:
         """Return the step and the epoch of a line: its own, or those of the headline that it belongs to."""

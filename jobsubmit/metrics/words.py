@@ -10,12 +10,12 @@ _REMEMBERED = 4096  # names
 _STEP_WORDS = (
     r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_/])?"
     r"(?:steps?|iter(?:s|ation|ations)?|updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
-    r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:训练|当前|全局)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
+    r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:(?:训练|当前|全局)[\s_]?)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
     r"|global_step/max_steps"
 )
 _EPOCH_WORDS = (
     r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|current)[\s_])?(?:epoch(?:\sloaded)?|ep)"
-    r"|(?:训练|当前)?(?:轮次?|轮数|周期|回合)"
+    r"|(?:(?:训练|当前|开发集|验证集?|测试集?|评估)[\s_]?)?(?:轮次?|轮数|周期|回合)"
 )
 _ROOM = r"(?:(?:trainer|train|training)/)?"
 _STEP = re.compile(rf"{_ROOM}(?:{_STEP_WORDS})(?:\(\w+\))?|trainer/steps_train", re.IGNORECASE)
@@ -26,7 +26,7 @@ _COUNTED = re.compile(
     r"(?:^|_)(?:port|version|epochs|addr|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
     r"|(?:^|_)step_in_(?:epoch|slice)$|(?:^|_)time_(?:batch|sample|token|epoch)(?:_in_epoch)?$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
     r"|(?:\w+_)?tokens|bytes|done|finished|completed|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
-    r"|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|卡|进程|proc|process)$|提升|^setting_|(?:^|_)num_itrs$"
+    r"|trainer|engine|runner|utils|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|卡|进程|proc|process)$|提升|^setting_|(?:^|_)num_itrs$"
     r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
     r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per|_s)|batch|num|max)_"
 )
@@ -101,7 +101,11 @@ _FIGURE_HINTS = (
 )
 _PAIR = re.compile(r"\s*[A-Za-z][\w/@. -]{0,60}[:=]\s*[-+.\d]")  # a name and a number begin the line
 _VALIDATION = re.compile(
-    r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation|uate(?=\s*[:：]|$))?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|评估|検証|テスト)",
+    r"(?<![A-Za-z])(val(?:id(?:at\w+)?)?|eval(?:uation|uate(?=\s*[:：]|$))?|test(?:ing)?|dev|cv)(?![A-Za-z])|(验证集?|测试集?|开发集|评估|検証|テスト)",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(
+    r"(?<!best )\b(val(?:id(?:ation)?)?|test|eval(?:uation)?|dev)\s(?:results?|metrics?|scores?)\s*[:：]\s*$",
     re.IGNORECASE,
 )
 _PREPARATION = re.compile(
@@ -220,6 +224,12 @@ def validation_word(text: str) -> str:
     """Return the word by which a text says that it is about validation, or an empty string."""
     found = _VALIDATION.search(text)
     return found.group(0).lower() if found else ""
+
+
+def title_word(text: str) -> str:
+    """Return the validation word of a line that is only a title, as `valid result:`; else an empty string."""
+    found = _TITLE.search(text)
+    return found[1].lower() if found else ""
 
 
 def is_preparation(description: str) -> bool:
