@@ -68,7 +68,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "metrics": Command(
             "metrics",
             "metrics",
-            "Show the curves that a training prints: loss, learning rate, accuracy, speed.",
+            "Show the curves that a training run prints: loss, learning rate, accuracy.",
             ("metrics my-job", "metrics my-job -o csv > curves.csv", "metrics my-job -f --rank 0"),
             ("logs", "report"),
         ),

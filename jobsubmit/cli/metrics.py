@@ -51,7 +51,7 @@ def metrics(
         ),
     ] = "text",
 ) -> None:
-    """Show the curves that a training prints: loss, learning rate, accuracy, speed.
+    """Show the curves that a training run prints: loss, learning rate, accuracy.
 
     Reads them from the output of the ranks, without changes to your code. Shows
     a series only if it is certain: at least two lines with a result beside a

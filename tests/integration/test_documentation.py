@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -124,6 +125,26 @@ def test_what_a_page_shows(page: Path, tmp_path: Path) -> None:
             reader.write(block)
         elif block.kind == "console" and block.needs in ("", "needs torch"):
             reader.run(block)
+
+
+FAILING = """
+import os, time
+if os.environ["RANK"] == "3":
+    raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (32x784 and 128x10)")
+time.sleep(60)
+"""
+
+
+@pytest.mark.needs("torch")
+def test_what_the_readme_shows_of_a_job_that_fails(tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "folder")
+    (reader.folder / "train.py").write_text(FAILING)
+    job = {"name": "failing", "mode": "torchrun", "code_dir": ".", "boot_file": "train.py"}
+    (reader.folder / "job.yaml").write_text(json.dumps({**job, "resources": {"nodes": 2, "nproc_per_node": 2}}))
+    (block,) = (block for block in blocks_of(ROOT / "README.md") if "failing-" in block.text)
+    (command,) = commands_of(block)
+    printed = reader.output_of(command.text)
+    assert fits(printed, command.output.replace("failing-8k2vqp", "…")), printed
 
 
 @pytest.mark.needs("torch")
