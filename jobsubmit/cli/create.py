@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,8 +37,11 @@ from jobsubmit.cli.job_file_options import (
 )
 from jobsubmit.cli.options import JobName, Propagate
 from jobsubmit.common.language import translate
-from jobsubmit.config import load_settings
+from jobsubmit.config import Settings, load_settings
 from jobsubmit.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from jobsubmit.spec.loader import LoadedSpec
 
 
 def create(
@@ -75,7 +78,6 @@ def create(
     100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
     continues).
     """
-    from jobsubmit.backends.registry import connect_early
     from jobsubmit.cli.job_file import overrides, read_job
 
     settings = load_settings()
@@ -84,8 +86,7 @@ def create(
     )
     loaded = read_job(job, mode, changes)
     if not dry_run:
-        own = settings.backend(loaded.spec)
-        connect_early(own.kind, own.model_dump())
+        _connect(loaded, settings)
     from jobsubmit.cli import submission  # while the machines answer
 
     demands = submission.demands_of(
@@ -129,7 +130,6 @@ def run(
     converted into the job file that `jobsubmit init --from` would write; that
     file is kept with the job.
     """
-    from jobsubmit.backends.registry import connect_early
     from jobsubmit.cli.job_file import overrides
     from jobsubmit.scaffold.choice import choose_draft
     from jobsubmit.spec.loader import load_mapping
@@ -143,14 +143,21 @@ def run(
     loaded = load_mapping({**draft.fields, "name": name or draft.fields["name"]}, changes, source="the command")
     loaded = replace(loaded, notes=draft.notes)
     if not dry_run:
-        own = settings.backend(loaded.spec)
-        connect_early(own.kind, own.model_dump())
+        _connect(loaded, settings)
     from jobsubmit.cli import submission  # while the machines answer
 
     demands = submission.demands_of(
         job_id, fault, checks=check, is_clean=require_clean, rechecks=recheck, expected=expect
     )
     submission.act(loaded, settings, demands, dry_run=dry_run, follow=follow, propagate=propagate)
+
+
+def _connect(loaded: LoadedSpec, settings: Settings) -> None:
+    """Begin to connect to the machines of a job that will probably be submitted."""
+    from jobsubmit.backends.registry import connect_early
+
+    own = settings.backend(loaded.spec)
+    connect_early(own.kind, own.model_dump())
 
 
 def _require_words(command: Sequence[str]) -> None:

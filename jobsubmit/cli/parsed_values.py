@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -18,7 +19,7 @@ def leave_text_alone(command: Any) -> None:
     for parameter in command.get_params(typer.Context(command)):
         converter = getattr(parameter, "get_runtime_param", None)
         if converter is not None:
-            parameter.get_runtime_param = _OnlyIfNeeded(parameter, converter).itself
+            parameter.get_runtime_param = partial(_OnlyIfNeeded, parameter, converter)
 
 
 class _OnlyIfNeeded(NamedTuple):
@@ -26,9 +27,6 @@ class _OnlyIfNeeded(NamedTuple):
 
     parameter: Any
     converter: Callable[[], Any]
-
-    def itself(self) -> _OnlyIfNeeded:
-        return self
 
     def coerce(self, value: Any, param: Any, ctx: typer.Context) -> Any:
         """Return the value of a parameter; raises what Typer raises for one that is not valid."""

@@ -102,7 +102,7 @@ class Attempt:
             "node_start",
             node=node.index,
             pid=node.leader.pid,
-            script=self.job.scripts[node.index],
+            script=self.job.request["script"]["sha256"],
             attempt=self.number,
         )
 

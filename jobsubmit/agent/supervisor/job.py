@@ -53,7 +53,6 @@ class Job:
         self.phases = PhaseRecorder(job_dir)
         self.logs = IndexWriter(job_dir, int(os.environ.get(node_contract.LOG_LIMIT) or _LOG_LIMIT))
         self.node_of_rank: dict[int, int] = {}
-        self.scripts: dict[int, str] = {}  # the digest of each node's start script, as it was fetched
         self.started: list[subprocess.Popen[bytes] | ForkedProcess] = []
         self.locks: list[int] = []  # descriptors that hold the cached inputs
         self.sizes_before: dict[str, int] = {}  # of the logs, when this attempt began

@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 _SETUP_COMPLETE = "setup-complete"  # written by the start script
 
 
-def fetch_code(job: Job) -> dict[int, str]:
-    """Fetch code and start script on all nodes in parallel; return the digest of each node's script."""
+def fetch_code(job: Job) -> None:
+    """Fetch and verify code and start script on all nodes in parallel."""
     order = job.assignment["order"]
-    if order is not None:  # else somebody has done so before we came
-        job.phases.start("fetch")
-        running = {node: _start_fetch(job, order, node) for node in job.nodes}
-        while running:
-            for node in [node for node, fetcher in running.items() if fetcher.poll() is not None]:
-                _require_fetched(job, node, running.pop(node))
-            if running:
-                job.pause(next(iter(running.values())))
-        job.phases.end("fetch")
-    return dict.fromkeys(job.nodes, job.request["script"]["sha256"])
+    if order is None:  # somebody has done so before we came
+        return
+    job.phases.start("fetch")
+    running = {node: _start_fetch(job, order, node) for node in job.nodes}
+    while running:
+        for node in [node for node, fetcher in running.items() if fetcher.poll() is not None]:
+            _require_fetched(job, node, running.pop(node))
+        if running:
+            job.pause(next(iter(running.values())))
+    job.phases.end("fetch")
 
 
-def renew_code(job: Job) -> dict[int, str]:
+def renew_code(job: Job) -> None:
     """Replace the code that an attempt left with the submitted code, as on new nodes.
 
     A checkpoint that the code wrote into its own folder is gone then, as on a platform. Raises Outcome if a start
     script was changed.
     """
     if job.assignment["order"] is None:
-        return job.scripts
+        return
     for node in job.nodes:
         prove_script(job, node)
         with suppress(FileNotFoundError):
             os.remove(os.path.join(job.scope.job_folder(job.files, node), _SETUP_COMPLETE))
-    return fetch_code(job)
+    fetch_code(job)
 
 
 def _start_fetch(job: Job, order: FetchOrder, node: int) -> ForkedProcess:

@@ -59,7 +59,7 @@ class Supervisor:
         self._finish(outcome)
 
     def _try(self) -> Outcome:
-        self.job.scripts = setup.fetch_code(self.job)
+        setup.fetch_code(self.job)
         setup.bring_data(self.job)
         number = self.job.status["attempt"]
         while True:
@@ -67,7 +67,7 @@ class Supervisor:
             if not wants_restart(self.job.scope.restarts, outcome, number):
                 return outcome  # the engine may start the job again
             number = prepare_restart(attempt, outcome, self.detected_at)
-            self.job.scripts = setup.renew_code(self.job)
+            setup.renew_code(self.job)
 
     def _run_attempt(self, number: int) -> tuple[Attempt, Outcome]:
         self.attempt = attempt = Attempt(self.job, number, self.faults, self.outputs, self.progress)
