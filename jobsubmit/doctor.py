@@ -77,8 +77,8 @@ def _torch(python: ChosenPython | None) -> Line:
         return Line(
             "torch",
             "warn",
-            f"is not checked for {python.program} ({python.why}): jobsubmit does not start a Python that a job file "
-            "names, and reads the packages of venv and conda environments only",
+            f"is not checked for {python.program} ({python.why}): to check it, jobsubmit starts no Python that "
+            "a job file names; it reads the packages of venv and conda environments only",
             f'check it yourself: {python.program} -c "import torch"',
         )
     if not version:

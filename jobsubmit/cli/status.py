@@ -193,7 +193,7 @@ def cancel(
         typer.Option(
             "--grace",
             metavar="SECONDS",
-            help="Time to save, from SIGTERM to SIGKILL: seconds, or as 5m.",
+            help="Time to save, from SIGTERM to SIGKILL: seconds, or as 5m. Not on ModelArts; on Volcano 10 at most.",
             show_default="10",
         ),
     ] = None,
