@@ -105,10 +105,11 @@ def _say_next(job: Path) -> None:
 
 def _from_command(command: str, directory: Path) -> str:
     from jobsubmit.config import load_settings
-    from jobsubmit.scaffold.choice import choose_draft
+    from jobsubmit.scaffold.choice import choose_draft, with_requirements
     from jobsubmit.scaffold.from_command import hide_secrets
 
-    draft = choose_draft(command, directory, load_settings())
+    settings = load_settings()
+    draft = with_requirements(choose_draft(command, directory, settings), directory, settings)
     for note in draft.notes:
         out.talk(f"note: {note}")
     fields = {**draft.fields, "name": job_name(directory.resolve().name) or draft.fields["name"]}
@@ -123,18 +124,16 @@ def _is_empty(directory: Path) -> bool:
 def _proposed(directory: Path, mode: Mode | None) -> str:
     """Return a job file for the code in a directory; raise UsageError if it has no training code."""
     from jobsubmit.config import load_settings
-    from jobsubmit.scaffold.choice import choose_start
+    from jobsubmit.scaffold.choice import choose_start, with_requirements
     from jobsubmit.scaffold.from_code import drafts_from_code, find_scripts
 
+    settings = load_settings()
     common = {
         "name": job_name(directory.resolve().name) or "training",
         "code_dir": ".",
         "resources": {"nodes": 1, "nproc_per_node": 2},
     }
-    if mode is None:
-        draft = choose_start(directory, common, load_settings())
-    else:
-        draft = next(iter(drafts_from_code(directory)), None)
+    draft = choose_start(directory, common, settings) if mode is None else next(iter(drafts_from_code(directory)), None)
     if draft is None:
         scripts = find_scripts(directory)
         shown = f"; scripts that you could start: {', '.join(scripts[:5])}" if scripts else ""
@@ -156,4 +155,5 @@ def _proposed(directory: Path, mode: Mode | None) -> str:
     out.talk(f"found {draft.started_file}; {why}")
     if draft.others:
         out.talk(f"  other scripts that you could start: {', '.join(draft.others[:5])}")
-    return f"# Proposed from the code here: {draft.started_file}; {why}.\n{replace(draft, fields=fields).text()}"
+    draft = with_requirements(replace(draft, fields=fields), directory, settings)
+    return f"# Proposed from the code here: {draft.started_file}; {why}.\n{draft.text()}"

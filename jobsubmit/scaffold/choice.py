@@ -40,23 +40,22 @@ def choose_draft(command: str, directory: Path, settings: Settings) -> JobDraft:
 
 
 def choose_start(directory: Path, fields: Mapping[str, Any], settings: Settings) -> JobDraft | None:
-    """Return the job that starts the code in a directory, with some fields given; None if no file trains.
-
-    It has the field `requirements` if the requirements file provides a package that the nodes' Python lacks.
-    """
+    """Return the job that starts the code in a directory, with some fields given; None if no file trains."""
     drafts = [replace(draft, fields={**fields, **draft.fields}) for draft in drafts_from_code(directory)]
     if not drafts:
         return None
-    chosen, errors = drafts[0], _find_errors(drafts[0], directory, settings)
-    for draft in drafts[1:] if _OF_THE_MODE & errors else ():
-        others = _find_errors(draft, directory, settings)
-        if not _OF_THE_MODE & others:
-            chosen, errors = draft, others
-            break
-    if _PACKAGES not in errors or not (directory / _REQUIREMENTS).is_file():
-        return chosen
-    helped = replace(chosen, fields={**chosen.fields, "requirements": _REQUIREMENTS})
-    return chosen if _PACKAGES in _find_errors(helped, directory, settings) else helped
+    if _OF_THE_MODE & _find_errors(drafts[0], directory, settings):
+        fitting = (draft for draft in drafts[1:] if not _OF_THE_MODE & _find_errors(draft, directory, settings))
+        return next(fitting, drafts[0])
+    return drafts[0]
+
+
+def with_requirements(draft: JobDraft, directory: Path, settings: Settings) -> JobDraft:
+    """Return the job with the field `requirements` if the requirements file provides what the nodes' Python lacks."""
+    if not (directory / _REQUIREMENTS).is_file() or _PACKAGES not in _find_errors(draft, directory, settings):
+        return draft
+    helped = replace(draft, fields={**draft.fields, "requirements": _REQUIREMENTS})
+    return draft if _PACKAGES in _find_errors(helped, directory, settings) else helped
 
 
 def _by_code(drafts: Sequence[JobDraft], program: Program) -> list[JobDraft]:

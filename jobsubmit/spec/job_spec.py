@@ -419,7 +419,7 @@ class _ImageSpec(_ContainerSpec):
     command: Command | None = Field(
         None,
         description="Your own start command, run in the code directory instead of launcher and boot_file; "
-        "the mode then only decides what is checked.",
+        "mode launch or torchrun then only decides what is checked, and torchrun allows elastic nodes.",
         examples=[["bash", "run.sh"], "python run.py"],
     )
 

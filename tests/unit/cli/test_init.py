@@ -294,8 +294,9 @@ def test_requirements_that_help_are_named(jobsubmit: Command, tmp_path: Path) ->
     jobsubmit("init")
     assert "requirements" not in yaml.safe_load((tmp_path / "job.yaml").read_text())
     (tmp_path / "requirements.txt").write_text("torch\nno-such-thing-here\n")
-    jobsubmit("init", "--force")
-    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["requirements"] == "requirements.txt"
+    for source in ([], ["--from", "torchrun --nproc_per_node=2 train.py"]):
+        jobsubmit("init", "--force", *source)
+        assert yaml.safe_load((tmp_path / "job.yaml").read_text())["requirements"] == "requirements.txt"
 
 
 def test_code_that_is_not_recognised_gets_no_sample(jobsubmit: Command, tmp_path: Path) -> None:
