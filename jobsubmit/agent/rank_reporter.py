@@ -333,14 +333,14 @@ def _hand_over_spawn_ranks() -> None:
     nproc = int(os.environ.get(contract.NPROC_PER_NODE, "0"))
 
     def handing_start(self: process.BaseProcess) -> None:
-        local_rank = _spawn_rank(self, len(started))
-        if local_rank is None or local_rank >= nproc:
+        local_rank, count = _spawn_rank(self, len(started)), _spawn_count()
+        if local_rank is None or local_rank >= (count or nproc):
             return start(self)
         if not started and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             _guarded(signal.signal)(signal.SIGTERM, wait_for_ranks)
         started.append(self)
         os.environ[contract.SPAWN_RANK] = str(local_rank)
-        os.environ[contract.SPAWN_COUNT] = str(_spawn_count() or "")
+        os.environ[contract.SPAWN_COUNT] = str(count or "")
         os.environ[contract.ASSUMED] = "" if _is_torch_spawn(self) else "1"
         try:
             return start(self)

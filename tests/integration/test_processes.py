@@ -235,13 +235,15 @@ def test_what_a_node_found_is_the_contract_and_only_that(
     assert found[0]["MASTER_PORT"] == found[1]["MASTER_PORT"]
 
 
-def test_ranks_are_counted_by_what_is_started(jobsubmit: Command, tmp_path: Path) -> None:
-    """A boot file without GPUs may start one process on each node, whatever the job file says."""
+@pytest.mark.parametrize(
+    ("starts", "resources"), [(1, "{nodes: 2, nproc_per_node: 2}"), (2, "{nodes: 2}")], ids=["fewer", "more"]
+)
+def test_ranks_are_counted_by_what_is_started(starts: int, resources: str, jobsubmit: Command, tmp_path: Path) -> None:
+    """A boot file may start one process on each node, or several, whatever the job file says."""
     boot = (
         "import torch.multiprocessing as mp\n\ndef work(i):\n    print('works')\n\n"
-        "if __name__ == '__main__':\n    mp.spawn(work, nprocs=1)\n"
+        f"if __name__ == '__main__':\n    mp.spawn(work, nprocs={starts})\n"
     )
-    job_file = write_job(tmp_path, boot, "resources: {nodes: 2, nproc_per_node: 2}\n")
-    done = jobsubmit("create", job_file, "--follow")
-    assert "[rank 0] works" in done.stderr
-    assert "[rank 1] works" in done.stderr
+    done = jobsubmit("create", write_job(tmp_path, boot, f"resources: {resources}\n"), "--follow")
+    for rank in range(2 * starts):
+        assert f"[rank {rank}] works" in done.stderr

@@ -216,15 +216,6 @@ def _no_processes(code: Code) -> Iterator[Finding]:
                 f"it starts {value} processes on each node, but resources.nproc_per_node is {code.facts.nproc}",
                 "set the number in one place: read NPROC_PER_NODE from the environment",
             )
-        if is_count(value) and value > 1 and code.facts.nproc is None and code.facts.gpus == 0:
-            yield Finding(
-                "warning",
-                "fixed-world-size",
-                module.where(call),
-                f"it starts {value} processes on each node, but resources.nproc_per_node is not set, which means 1 "
-                "without GPUs: the logs do not show the ranks",
-                f"set resources.nproc_per_node: {value}",
-            )
         if number is not None and value == 0:
             yield Finding(
                 "error",
