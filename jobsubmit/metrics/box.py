@@ -11,7 +11,7 @@ from jobsubmit.metrics.template import strip_colours, value_of
 
 _RULE = re.compile(r"[-=]{8,}|\+[-=+]+\+")
 _LINE = re.compile(r"\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|")
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|-?inf")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s?%?|nan|-?inf")
 _FIRST = ("-", "=", "+", "|")
 _LONGEST = 200
 MOST_LINES = 100
@@ -47,7 +47,7 @@ def row_of(lines: Iterable[str]) -> Row | None:
         elif words.is_step(name):
             row = row._replace(step=max(row.step or 0, value_of(value)), is_counted=True)
         elif not NO_FIGURE.fullmatch(plain) and not words.is_setting(plain):
-            row.figures[f"{room}_{plain}" if room else plain] = value_of(value)
+            row.figures[f"{room}_{plain}" if room else plain] = value_of(value.rstrip("% "))
     return row if row.is_counted and any(map(words.is_result, row.figures)) else None
 
 

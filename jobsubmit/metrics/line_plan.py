@@ -17,7 +17,7 @@ _SEPARATOR = re.compile(
 _EQUALS = re.compile(r"(?<=\S)=['\"\[(]*$")
 _DELIMITER = re.compile(
     r"[,;|\t\[\]{}<>•·│┃，；、｜。！!?「」【】]|\s{2,}|\s[-–—]+\s|\s\((?=\w+\s*$)|:\s|：|\.\s|\""
-    r"|(?<!\w)'|'(?!\w)|\)(?=\s*[^\s)])|(?:^|\s)->(?:\s|$)|^\s*[)\]}]"
+    r"|(?<!\w)'|'(?!\w)|\)(?=\s*[^\s)])|(?:^|\s)->(?:\s|$)|^\s*[)\]}]|=\((?=\w)"
 )
 _LEVEL = re.compile(r"^(?:\w+ )?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|TRAIN|I|W|E)\b[:\s]*(?=\S)")
 _FILLER = re.compile(
@@ -63,9 +63,12 @@ _HEADLINE = re.compile(
     r"(?:.* - )?(?:beginning|starting|start|begin|learning|training|running|going into)\s+(?:of\s+)?\w+", re.IGNORECASE
 )
 _STATEMENT = re.compile(r"_(?:has|have|is|was)_")
-_COUNTED_AFTER = re.compile(r"\s?[a-z]{3,},\s*$|\s?[轮次](?=[^\W\d_])|h(?=\s|$)")
+_COUNTED_AFTER = re.compile(
+    r"\s?[a-z]{3,},\s*$|\s(?:steps|batches|epochs|iterations)\b(?!/)|\s?[轮次](?=[^\W\d_])|h(?=\s|$)"
+)
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
+_SCOPE_OF_BLOCK = re.compile(r"\s*(?:train|val|eval|test)\w* \| (?=\w)")  # `eval | step: 200 | … | output:`
 _BLOCK_STARTS = ("  ", " \t", "\t", " '", "{'")  # also of a dictionary over several lines
 _TITLED = re.compile(r"(?!.*最)[^\W\dA-Za-z]+ [a-z]+$")  # `评估结果 epoch`
 _RATE = re.compile(r"\s*(?:[a-zA-Z]+/s|s/[a-zA-Z]+)\b")
@@ -220,8 +223,18 @@ class _Planner:
             self._unit_of(self.found.get("steps")),
             "\0".join(" ".join(text.split()) for text in self.template),
             self.template[0].startswith(_BLOCK_STARTS),
-            words.validation_word(self.template[-1]) if self.template[-1].endswith((":", "：")) else "",
+            words.validation_word(self._scope_of_block()),
         )
+
+    def _ends_in_colon(self) -> bool:
+        return self.template[-1].rstrip().endswith((":", "："))
+
+    def _scope_of_block(self) -> str:
+        """Return the text that may say which validation the lines below are about."""
+        if not self._ends_in_colon():
+            return ""
+        scope = _SCOPE_OF_BLOCK.match(self.template[0])
+        return scope[0] if scope else self.template[-1]
 
     def _unit_of(self, place: int | None) -> int:
         """Return what a counter such as `2K` counts in."""
@@ -230,7 +243,8 @@ class _Planner:
 
     def _is_headline(self) -> bool:
         """Return whether the line begins with a counter, as in `Epoch 3/10` and `===== epoch 3 =====`."""
-        text = re.sub(r"^[\W_]+", "", self.template[0]).rstrip(" :：=[#(-|│")
+        begin = _SCOPE_OF_BLOCK.sub("", self.template[0]) if self._ends_in_colon() else self.template[0]
+        text = re.sub(r"^[\W_]+", "", begin).rstrip(" :：=[#(-|│")
         is_plural = re.search(r"s\s*[:=]\s*$", self.template[0]) is not None and not self.is_cell
         return not is_plural and (
             words.is_epoch(text)

@@ -152,7 +152,7 @@ class SourceReader:
                 epoch = self.progress.epoch
         if step is not None:
             step *= plan.step_unit
-        return step if step is None or step.is_integer() else None, epoch  # `update: 4.53` is the time of one
+        return step if step is None or step == int(step) else None, epoch  # `update: 4.53` is the time of one
 
     def _remember_headline(self, plan: LinePlan, step: float | None, epoch: float | None) -> None:
         if plan.epoch is not None:

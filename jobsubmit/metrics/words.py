@@ -9,7 +9,7 @@ _REMEMBERED = 4096  # names
 
 _STEP_WORDS = (
     r"(?:(?:train(?:ing)?|val\w*|eval\w*|test|global|current|cur|optimi[sz]er|opt|gradient|total)[\s_/])?"
-    r"(?:steps?|iter(?:s|ation|ations)?|updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
+    r"(?:steps?|iter(?:s|ation|ations)?|n?updates?|num_updates|batch|minibatch|mini-batch|global_?step|(?:total_|num_)?timesteps|it|tick)"
     r"|micro_step|micro_batch|step_in_(?:epoch|slice)|batch_in_epoch|(?:(?:训练|当前|全局)[\s_]?)?(?:步数?|步骤|迭代(?:次数|步数)?|批次|批)|バッチ|ステップ"
     r"|global_step/max_steps"
 )
@@ -153,7 +153,7 @@ def is_batch(name: str) -> bool:
 
 def is_global_step(name: str) -> bool:
     """Return whether a name counts the steps of the whole training rather than of an epoch."""
-    return plain_name(name) in ("num_updates", "global_step", "global_steps")
+    return plain_name(name) in ("num_updates", "nupdates", "global_step", "global_steps")
 
 
 def ends_in_step(text: str) -> bool:

@@ -36,6 +36,12 @@ def test_a_series_has_the_counters_of_its_lines() -> None:
     assert (progress.step, progress.steps, progress.epoch, progress.epochs) == (20, 50, 1.0, None)
 
 
+def test_a_title_gives_the_next_line_the_step_above_it() -> None:
+    metrics = read("step 1 loss 0.5", "step 2 loss 0.4", "valid result:", "f1 0.1 recall 0.3")
+    (f1,) = (series for series in metrics.series() if series.name == "valid_f1")
+    assert f1.points == [Point(3.0, None, 2, 0.1)]
+
+
 @pytest.mark.parametrize(
     "line",
     [
