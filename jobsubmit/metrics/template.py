@@ -36,7 +36,7 @@ _PREFIX = re.compile(
 )
 _TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CLOCK_FACE = r"(?:\d+ days?, )?\d+:\d\d(?::\d\d)?(?:[.,]\d+)?"
-_CLOCK = re.compile(rf"(?<![A-Za-z0-9_.])(?:({_TIMESTAMP})|{_CLOCK_FACE})(?![A-Za-z0-9_.:])")
+_CLOCK = re.compile(rf"(?<![A-Za-z0-9_.@])(?:({_TIMESTAMP})|{_CLOCK_FACE})(?![A-Za-z0-9_.:])")
 _UNSIGNED = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _PLAIN_NUMBER = re.compile(rf"[-+]?{_UNSIGNED}")
 _FILE = re.compile(r"\S+\.(?:ckpt|pth?|bin|safetensors|tar|pkl|json|ya?ml|png|csv)\b\S*")

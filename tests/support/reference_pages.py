@@ -51,10 +51,10 @@ def _fields() -> str:
             shared.setdefault(field, (schema, []))[1].append(mode)
     shared.pop("mode")
     parts = [
-        "# Fields of a job file\n\nRequired are `name`, `code_dir`, and `mode` with `boot_file`, or `command`. "
+        "# Fields of a job file\n\nRequired are `name`, `code_dir`, and either `mode` with `boot_file`, or `command`. "
         "How a file is read: [The job file](../job-file.md).\n",
         "## Top level\n",
-        "`mode`: `spawn`, `launch` or `torchrun`; left out with `command`.\n",
+        "`mode`: `spawn`, `launch` or `torchrun`. It may be left out with `command`, which mode `spawn` cannot have.\n",
         *_entries({field: schema for field, (schema, _) in shared.items()}, {f: m for f, (_, m) in shared.items()}),
     ]
     for name in sorted(definitions.keys() - _MODES):
