@@ -145,6 +145,7 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     _let_gloo_finish_at_exit()
     _report_asked_exit()
     _report_joining()
+    _connect_early()
     _report_end()
     _time_if_asked(files.path, rank)
 
@@ -183,6 +184,15 @@ def _report_joining() -> None:
         "torch.distributed.rpc": watching("init_rpc"),  # its groups are made by C++
     }
     after_import(actions, report)
+
+
+@_guarded
+def _connect_early() -> None:
+    """Have this process connect to torch's store as soon as that listens."""
+    from . import early_store
+    from .after_import import after_import
+
+    after_import({early_store.MODULE: early_store.watch_stores}, lambda why: None)
 
 
 @_guarded
@@ -311,6 +321,7 @@ def _become_launcher() -> None:
         return result
 
     os.waitpid = reporting_waitpid
+    _connect_early()
     if os.environ.get(contract.AGENT_MODE) in ("spawn", "command"):
         _hand_over_spawn_ranks()
 

@@ -247,3 +247,46 @@ def test_ranks_are_counted_by_what_is_started(starts: int, resources: str, jobsu
     done = jobsubmit("create", write_job(tmp_path, boot, f"resources: {resources}\n"), "--follow")
     for rank in range(2 * starts):
         assert f"[rank {rank}] works" in done.stderr
+
+
+LATE_STORES = """
+import os, pathlib, socket, sys, time
+from datetime import timedelta
+import torch.distributed as dist
+
+here = pathlib.Path(sys.argv[1].partition("=")[2])
+is_server = os.environ["NODE_RANK"] == "0"
+
+def told(name):
+    while not (here / name).is_file() or not (here / name).read_text():
+        time.sleep(0.01)
+    return (here / name).read_text()
+
+for number in range(3):
+    if is_server:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        (here / f"port{number}").write_text(str(port))
+        told(f"ready{number}")
+        time.sleep(1.2)
+    else:
+        port = int(told(f"port{number}"))
+        (here / f"ready{number}").write_text("yes")
+    store = dist.TCPStore("127.0.0.1", port, 2, is_server, timedelta(seconds=60), wait_for_workers=False)
+    (here / f"{'served' if is_server else 'connected'}{number}").write_text(str(time.time()))
+    told(f"connected{number}")
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_store_that_listens_late_is_found_at_once(jobsubmit: Command, tmp_path: Path) -> None:
+    """Torch itself would sleep between its tries, longer each time."""
+    told = tmp_path / "told"
+    told.mkdir()
+    extra = f"resources: {{nodes: 2, nproc_per_node: 1}}\nhyperparameters: {{here: {told}}}\n"
+    jobsubmit("create", write_job(tmp_path, LATE_STORES, extra), "--follow", "--no-check")
+    lost = [
+        float((told / f"connected{number}").read_text()) - float((told / f"served{number}").read_text())
+        for number in range(3)
+    ]
+    assert sum(lost) < 0.4
