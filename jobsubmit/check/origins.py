@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values
-from jobsubmit.check.program.objects import is_property
+from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 8

@@ -21,6 +21,7 @@ from jobsubmit.check.checkpoints.saving import check_saving
 from jobsubmit.check.code import Code, look_at
 from jobsubmit.check.collectives.arguments import check_collective_arguments
 from jobsubmit.check.collectives.group import check_group
+from jobsubmit.check.collectives.point_to_point import check_point_to_point
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
 from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
@@ -67,6 +68,7 @@ _OF_CODE = (
         check_epochs,
         check_rank_zero,
         check_some_ranks,
+        check_point_to_point,
         check_collective_arguments,
         check_wrapping,
     ),

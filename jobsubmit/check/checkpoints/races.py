@@ -12,6 +12,7 @@ from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -99,20 +100,57 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_fetch = code.values.of(argument(call, "download"), module) is True
-            if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
+            stages = _STAGES.search(ast.unparse(call.func).rpartition(".")[2]) is not None
+            if not (is_file or is_fetch or stages):
+                if (place := _made_for_all(code, call, body, module)) is not None:
+                    yield _staged(module, call, place)
+                    return
                 continue
-            places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
+            given = [*call.args, *(one.value for one in call.keywords)]
+            places = [code.values.of(one, module) for one in given]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
             if place is not None:
-                yield Finding(
-                    "warning",
-                    "staged-by-one",
-                    module.where(call),
-                    f"only rank 0 puts data into {place}, on the disk of its node: no other node has it",
-                    "let the first process of each node do it: if local_rank == 0",
-                )
+                yield _staged(module, call, place)
                 return
+
+
+def _staged(module: Module, call: ast.Call, place: str) -> Finding:
+    return Finding(
+        "warning",
+        "staged-by-one",
+        module.where(call),
+        f"only rank 0 puts data into {place}, on the disk of its node: no other node has it",
+        "let the first process of each node do it: if local_rank == 0",
+    )
+
+
+def _made_for_all(code: Code, call: ast.Call, body: list[ast.stmt], module: Module) -> str | None:
+    """Return the folder on a node's disk that a function of the program fills, and that all ranks read below it."""
+    found = code.program.called(call, module)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return None
+    calls = [inner for inner in ast.walk(found[1]) if isinstance(inner, ast.Call)]
+    if not any(
+        code.program.name_of(one.func, found[0]) in _WRITES or _opens_to_write(code, one, found[0]) for one in calls
+    ):
+        return None
+    own = {inner for statement in body for inner in ast.walk(statement)}
+    scope = module.scope_of(call)
+    reads = [
+        one
+        for one in ast.walk(scope)
+        if isinstance(one, ast.Call) and one not in own and code.program.name_of(one.func, module) in _READS
+    ]
+    for given in (one for one in call.args if isinstance(one, (ast.Name, ast.Attribute))):
+        is_read = any(
+            ast.unparse(given) == ast.unparse(part) for one in reads for arg in one.args for part in ast.walk(arg)
+        )
+        places = [str(code.values.of(part, home)) for home, part in origins(code, given, module)] if is_read else []
+        place = next((one for one in places if one.startswith(LOCAL_FOLDERS)), None)
+        if place is not None:
+            return place
+    return None
 
 
 def _read_by_all(code: Code) -> set[str]:

@@ -25,6 +25,7 @@ _DEEPEST = 3
 _LOCAL_RANK = re.compile(r"local_rank|LOCAL_RANK")
 _RANK_OF_ALL = re.compile(r"\bRANK\b|\brank\b|get_rank|global_rank")
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "/scratch", "/local", "/raid", "/mnt/local")  # noqa: S108 - a user's
+_LOADS = re.compile(r"load|resume|restore")
 _POSITION = re.compile(r"epoch|step|iter")
 _SHARES = re.compile(r"set_model_state_dict|set_state_dict|sync_params|broadcast_\w*(?:state|param|buffer|model)")
 _OPTIMIZER = re.compile(r"optim|\bopt\b")
@@ -144,30 +145,28 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
     calls = [call for _, call, _ in code.reached.calls if _shares(call)]
     shares_optimizer = any(not _OF_PARAMETERS.search(ast.unparse(call)) for call in calls)
     for module, branch in zero_branches(code):
-        body = [*branch, *_entered(branch, module)]
-        for loaded in (node for statement in body for node in _loaded(statement)):
+        body = [(module, statement) for statement in branch] + list(_entered(code, branch, module))
+        for home, loaded in ((home, node) for home, statement in body for node in _loaded(statement)):
             is_optimizer = _OPTIMIZER.search(ast.unparse(loaded)) is not None
             if shares_optimizer or (calls and not is_optimizer):
                 continue
-            if is_optimizer or _is_inside(code, loaded, module) or _sets_position(body):
+            if is_optimizer or _is_inside(code, loaded, home) or _sets_position([node for _, node in body]):
                 yield Finding(
                     "warning",
                     "loaded-by-one",
-                    module.where(loaded),
+                    home.where(loaded),
                     "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of steps",
                     "load the checkpoint on every rank (map_location), or broadcast it",
                 )
                 return
 
 
-def _entered(body: list[ast.stmt], module: Module) -> list[ast.stmt]:
-    """Return the statements of the methods and functions of the same file that some statements call."""
-    found: list[ast.stmt] = []
+def _entered(code: Code, body: list[ast.stmt], module: Module) -> Iterator[tuple[Module, ast.stmt]]:
+    """Yield the statements of the methods and functions that load something, of those that some statements call."""
     for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
-        name = spelled(call.func).removeprefix("self.")
-        functions = module.functions.get(name, ()) if "load" in name else ()
-        found += functions[0].body if len(functions) == 1 else []
-    return found
+        found = code.program.called(call, module) if _LOADS.search(spelled(call.func)) else None
+        if found is not None and not isinstance(found[1], ast.ClassDef):
+            yield from ((found[0], statement) for statement in found[1].body)
 
 
 def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:

@@ -52,7 +52,7 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     takes_nothing = not isinstance(test, ast.Call) or not test.args
     if takes_nothing and _MAIN.match(_last_name(test)):
         return True
-    return _answered(test, code, module, depth) if isinstance(test, ast.Call) else None
+    return _answered(test, code, module, depth) if isinstance(test, (ast.Call, ast.Attribute)) else None
 
 
 def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -> bool | None:
@@ -63,9 +63,9 @@ def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -
     return side if side is None or isinstance(op, ast.IsNot) else not side
 
 
-def _answered(call: ast.Call, code: Code, module: Module, depth: int) -> bool | None:
-    """Return what a function of the program that only returns a condition says of rank 0."""
-    found = code.program.definition(code.program.name_of(call.func, module))
+def _answered(node: ast.Call | ast.Attribute, code: Code, module: Module, depth: int) -> bool | None:
+    """Return what a function or a property of the program that only returns a condition says of rank 0."""
+    found = code.program.called(node, module) if isinstance(node, ast.Call) else code.program.property_of(node)
     if found is None or isinstance(found[1], ast.ClassDef):
         return None
     body = [node for node in found[1].body if not isinstance(node, ast.Expr)]

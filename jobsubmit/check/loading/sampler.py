@@ -13,6 +13,7 @@ from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
+_IS_PART_OF_VALIDATION = re.compile(r"subset\((?:\w+\.)*(?:val|test|eval|dev)")
 _SAMPLER, _BATCH_SAMPLER = 3, 4  # the positions of the arguments of DataLoader
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Words of programs that give each process its own part in another way.
@@ -118,7 +119,7 @@ def _is_of_all_data(code: Code, call: ast.Call, module: Module) -> bool:
     if isinstance(dataset, ast.Name) and (assigned := code.values.assigned(dataset, module)) is not None:
         text += ast.unparse(assigned)
     is_iterable = batch is not None and code.values.of(batch, module) is None
-    return not is_iterable and not _RANK.search(text)
+    return not is_iterable and not _RANK.search(text) and not _IS_PART_OF_VALIDATION.search(text.lower())
 
 
 def _has_parts_by_rank(code: Code) -> bool:

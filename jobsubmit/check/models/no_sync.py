@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after, leaves
 from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
 
@@ -47,7 +48,7 @@ def _inverted(code: Code) -> Iterator[Finding]:
         is_choice = isinstance(node, ast.IfExp)
         skips = _calls_no_sync(node.body) if is_choice else any(map(_is_no_sync, node.body))
         is_last = skips and _is_last_step(code, node.test, module)
-        if not is_last and _syncs_in_first_step(node, module) and code.reached.of(node, module):
+        if not is_last and _syncs_in_first_step(code, node, module) and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "never-synchronized",
@@ -90,10 +91,14 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
             return
 
 
-def _syncs_in_first_step(node: ast.If | ast.IfExp, module: Module) -> bool:
+def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition holds in the first of some steps, and no_sync() in all others."""
     counter = _is_zero(node.test)
-    if counter is None or not (_STEP.search(ast.unparse(counter)) or _is_counted_later(counter, node, module)):
+    if counter is None or not (
+        _STEP.search(ast.unparse(counter))
+        or _is_counted_later(counter, node, module)
+        or _is_stepped_in_last(code, counter, node, module)
+    ):
         return False
     if isinstance(node, ast.IfExp):
         return _calls_no_sync(node.orelse) and not _calls_no_sync(node.body)
@@ -120,6 +125,25 @@ def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
     added = [one for one in later if isinstance(one, ast.AugAssign) and ast.unparse(one) == f"{counter} += 1"]
     tests = [one for one in later if isinstance(one, ast.If) and text in ast.unparse(one.test)]
     return bool(added) and any(one.lineno > added[0].lineno for one in tests)
+
+
+def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
+    """Return whether the loop around a condition on `i % n`, or around the function that it is in, steps by `i + 1`."""
+    is_period = isinstance(period, ast.BinOp) and isinstance(period.op, ast.Mod) and isinstance(period.left, ast.Name)
+    function = module.function_of(node)
+    if not is_period or function is None:
+        return False
+    counter: ast.expr = period.left  # type: ignore[attr-defined] # it is an operation
+    places: list[tuple[Module, ast.AST, ast.expr | None]] = [(module, node, counter)]
+    for home, call, _ in code.reached.calls:
+        if (found := code.program.called(call, home)) is not None and found[1] is function:
+            places.append((home, call, given_for(call, function, counter.id)))  # type: ignore[attr-defined] # it is a name
+    for home, place, name in places:
+        loop = next((one for one in home.above(place) if isinstance(one, (ast.For, ast.While))), None)
+        tests = [one.test for one in ast.walk(loop) if isinstance(one, ast.If)] if loop and name else []
+        if any(f"({ast.unparse(name)} + 1) % " in ast.unparse(test) for test in tests if name):
+            return True
+    return False
 
 
 def _is_among(statements: list[ast.stmt]) -> bool:

@@ -67,6 +67,57 @@ def thawed_in_loop(code: Code) -> Iterator[Finding]:
             )
 
 
+def thawed_by_argument(code: Code) -> Iterator[Finding]:
+    """Yield a warning where a method sets requires_grad to what it is given: at first perhaps False, later True."""
+    if not code.wraps_models:
+        return
+    setters = {
+        method.name: (method, name)
+        for methods in code.program.methods.values()
+        for home, _, method in methods
+        for node in ast.walk(method)
+        if (name := _parameter_set(node, method)) and len(methods) == 1
+    }
+    calls = [
+        (module, call, given_for(call, *setters[call.func.attr]))
+        for module, call, _ in code.reached.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in setters
+    ]
+    is_frozen = any(
+        getattr(module.function_of(call), "name", "") in ("__init__", "main")
+        and code.values.of(given, module) is not True
+        for module, call, given in calls
+    )
+    for module, call, given in calls:
+        if is_frozen and given is not None and code.values.of(given, module) is True and _is_at_a_step(call, module):
+            yield Finding(
+                "warning",
+                "thawed-later",
+                module.where(call),
+                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+                "unfreeze them before, or wrap the model again",
+            )
+            return
+
+
+def _parameter_set(node: ast.AST, method: Function) -> str:
+    """Return the parameter of a method that it sets requires_grad to."""
+    value: ast.expr | None = None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+        value = node.value if node.targets[0].attr == "requires_grad" else None
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+        value = node.args[0] if node.args else None
+    own = {arg.arg for arg in method.args.args}
+    return value.id if isinstance(value, ast.Name) and value.id in own else ""
+
+
+def _is_at_a_step(call: ast.Call, module: Module) -> bool:
+    """Return whether a call is under a condition that a counter is a certain number."""
+    tests = [ast.walk(above.test) for above in module.above(call) if isinstance(above, ast.If)]
+    compares = (part for test in tests for part in test if isinstance(part, ast.Compare))
+    return any(isinstance(part.ops[0], (ast.Eq, ast.GtE)) for part in compares)
+
+
 def thawed_inside(code: Code) -> Iterator[Finding]:
     """Yield a warning where parameters are unfrozen through the wrapper: `model.module.backbone`."""
     set_to = [

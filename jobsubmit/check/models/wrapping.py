@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import inner_called
-from jobsubmit.check.models.thawing import thawed_in_loop, thawed_inside, thawed_later
+from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, thawed_inside, thawed_later
 from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -30,7 +30,8 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in thawed_later(code, one))
-    yield from itertools.islice(itertools.chain(thawed, thawed_in_loop(code), thawed_inside(code)), 1)
+    others = (thawed_in_loop(code), thawed_inside(code), thawed_by_argument(code))
+    yield from itertools.islice(itertools.chain(thawed, *others), 1)
     yield from itertools.islice(_made_on_cpu(code), 1)
     yield from itertools.islice(_nested(code), 1)
     yield from inner_called(code)

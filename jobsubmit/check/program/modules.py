@@ -332,6 +332,11 @@ class Program:
             return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
         return found
 
+    def property_of(self, node: ast.Attribute) -> tuple[Module, Function] | None:
+        """Return the function behind an attribute: the only property of that name."""
+        found = self.methods.get(node.attr, ())
+        return (found[0][0], found[0][2]) if len(found) == 1 and is_property(found[0][2]) else None
+
     def imports(self, *packages: str) -> bool:
         """Return whether any module imports one of these packages."""
         return any(
@@ -385,3 +390,8 @@ def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
                 yield from defined(getattr(node, name, []))
             for handler in getattr(node, "handlers", []):
                 yield from defined(handler.body)
+
+
+def is_property(node: Function) -> bool:
+    """Return whether a method is read like an attribute."""
+    return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)

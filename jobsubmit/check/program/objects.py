@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, is_property, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
@@ -112,8 +112,3 @@ def _default_of_field(node: ast.expr | None) -> ast.expr | None:
         return node
     factory = argument(node, "default_factory")
     return factory.body if isinstance(factory, ast.Lambda) else argument(node, "default")
-
-
-def is_property(node: Function) -> bool:
-    """Return whether a method is read like an attribute."""
-    return any(spelled(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list)

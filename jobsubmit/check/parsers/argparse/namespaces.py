@@ -21,7 +21,8 @@ def namespaces(search: Search) -> Iterator[str]:
     for module, call, name in search.calls:
         parent = module.parents.get(call)
         is_updated = isinstance(parent, ast.Attribute) and parent.attr == "update"
-        if name == "setattr" or (name == "vars" and is_updated):
+        sets_own = bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "self"
+        if (name == "setattr" and not sets_own) or (name == "vars" and is_updated):
             return
     returning = {
         f"{module.name}.{scope.name}"

@@ -1,0 +1,43 @@
+"""Messages between two ranks: where every rank waits for one before it sends its own, none is ever sent."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.all_ranks import is_for_all
+from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.common.finding import Finding
+
+_WAITS, _SENDS = "torch.distributed.recv", ("torch.distributed.send", "torch.distributed.isend")
+_MESSAGES = (_WAITS, *_SENDS, "torch.distributed.irecv", "torch.distributed.batch_isend_irecv")
+
+
+def check_point_to_point(code: Code) -> Iterator[Finding]:
+    """Yield a warning where all ranks call recv() before the first send() of a function."""
+    if code.world_size == 1:
+        return
+    messages: dict[ast.AST, list[tuple[ast.Call, str, Module]]] = {}
+    for module, call, name in code.reached.calls:
+        if name in _MESSAGES:
+            messages.setdefault(module.scope_of(call), []).append((call, name, module))
+    for found in messages.values():
+        (first, name, module), *others = sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))
+        sends = [call for call, kind, _ in others if kind in _SENDS]
+        if name == _WAITS and sends and all(_is_for_all(code, call, module) for call in (first, sends[0])):
+            yield Finding(
+                "warning",
+                "recv-before-send",
+                module.where(first),
+                "every rank waits in this recv() before it sends anything: the job would hang",
+                "send first on some ranks (if rank % 2 == 0), or use isend(), then recv(), then wait()",
+            )
+            return
+
+
+def _is_for_all(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether all ranks surely come to a call, whatever else the function that it is in asks for."""
+    around = itertools.takewhile(lambda one: not isinstance(one, FUNCTIONS), module.above(call))
+    return not any(isinstance(one, (ast.If, ast.IfExp, ast.Match)) for one in around) and is_for_all(code, call, module)
