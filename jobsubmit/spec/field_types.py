@@ -168,10 +168,7 @@ def _restart_condition(value: object) -> str:
     if text.startswith("log:"):
         if not re.fullmatch(r"log:/.+/", text, re.DOTALL):
             raise wrong("must look like `log:/a regular expression/`")
-        try:
-            re.compile(text[len("log:/") : -1])
-        except re.error as error:
-            raise wrong(f"is not a regular expression: {error}") from None
+        _compiled(text[len("log:/") : -1])
     elif match := re.fullmatch(r"exit:([0-9]{1,9})", text):
         if not 1 <= int(match[1]) <= _HIGHEST_EXIT_CODE:
             raise wrong("must be an exit code from 1 to 255")
@@ -189,13 +186,25 @@ def _metric_name(value: object) -> str:
 
 def _metric_pattern(value: object) -> str:
     text = plain_text(value)
-    try:
-        groups = re.compile(text).groups
-    except re.error as error:
-        raise wrong(f"is not a regular expression: {error}") from None
-    if groups < 1:
+    if _compiled(text).groups < 1:
         raise wrong("must have a group that contains the number, as in `train=([0-9.]+)`")
     return text
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    from jobsubmit.spec.slow_pattern import can_take_exponential_time  # few jobs have a pattern
+
+    try:
+        found = re.compile(text)
+        is_slow = can_take_exponential_time(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise wrong(f"is not a regular expression: {error}") from None
+    if is_slow:
+        raise wrong(
+            "is a regular expression that can take exponential time: a repetition in it can match the same text in "
+            "several ways, as `(a+)+` does"
+        )
+    return found
 
 
 def _command(value: object) -> tuple[str, ...]:
