@@ -44,6 +44,7 @@ _SAVED = re.compile(
     r"|non-?finite|\bskipping\s(?:\w+\s)?(?:updates?|steps?|batch(?:es)?|iterations?)\b",
     re.IGNORECASE,
 )
+_ENDED = re.compile(r"\"(?:msg|message|event|status)\":\s*\"(?:finished|done|completed?)\"")
 _CONFIGURATION = re.compile(r"[:=]\s*(?:True|False|None|PosixPath\()(?=[,})\s]|$|')")
 _STRING_SETTING = re.compile(r"(['\"])[\w-]+\1: (['\"])[A-Za-z./][^'\"]*\2")
 _LONE_END = re.compile(r"\s*(?:%|[mµu]?s|secs?|seconds?|ms|[a-z]+/s(?:ec)?|[KMG]i?B)?\s*")
@@ -64,7 +65,7 @@ _HEADLINE = re.compile(
 )
 _STATEMENT = re.compile(r"_(?:has|have|is|was)_")
 _COUNTED_AFTER = re.compile(
-    r"\s?[a-z]{3,},\s*$|\s(?:steps|batches|epochs|iterations)\b(?!/)|\s?[轮次](?=[^\W\d_])|h(?=\s|$)"
+    r"\s?[a-z]{3,},\s*$|\s(?:steps|batches|epochs|iterations)\b(?!\s*[/=:])|\s?[轮次](?=[^\W\d_])|h(?=\s|$)"
 )
 _PROSE_AFTER = re.compile(r"\s*(?!秒|毫秒|分)[\u4e00-\u9fff]{2}")
 _SETTING_NAME = re.compile(r"'(?:\w+_)?(?:interval|factor|dim|seed|size|workers|epochs|warm_step)'")
@@ -160,6 +161,7 @@ def plan_line(template: Template) -> LinePlan:
         or _JSON_LINE.match(template[0])
         or _NO_PROGRESS.match(template[0])
         or _EXCEPTION.match(template[0])
+        or any(map(_ENDED.search, template))
         or any(map(_SAVED.search, template))
         or sum(len(_CONFIGURATION.findall(text)) for text in template) >= _FEWEST_SETTINGS
         or "(AP)" in template[0]

@@ -25,7 +25,7 @@ _EPOCH_AT_END = re.compile(rf"(?:^|[^\w/]|第)(?:{_EPOCH_WORDS}|エポック)$",
 _COUNTED = re.compile(
     r"(?:^|_)(?:port|version|epochs|addr|eta\w*|elapsed|remaining|date|left|percent(?:age)?|z_score)$"
     r"|(?:^|_)step_in_(?:epoch|slice)$|(?:^|_)time_(?:batch|sample|token|epoch)(?:_in_epoch)?$|^(?:dp|tp|pp|cp)$|^(?:ts|timestamp|rank|local_rank|world_size|workers|pid|v_num|nodes?|gpus?|cuda|time_left|wall|wall_time|walltime"
-    r"|(?:\w+_)?tokens|bytes|done|finished|completed|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共"
+    r"|(?:\w+_)?tokens|bytes|batches|done|finished|completed|train_wall|train_time|time_elapsed|of|to|and|in|code|last_best|times_last_best|lines?|size|from|by|id|level|job|size_\w+|progress|epoch_train|epoch_valid|ms|s|sec|secs|m|h|g|gb|mb|k|共|秒|分|分钟|时|小时|天|日"
     r"|trainer|engine|runner|utils|剩余时间|预计剩余|已用时间|总步数|总轮数|总步|显卡|卡|进程|proc|process)$|提升|^setting_|(?:^|_)num_itrs$"
     r"|^(?:max(?!_mem)|num|n|warmup|total(?!\w*loss)|eta|elapsed(?!\w*_per_)|consumed|remaining|estimated|tests?_passed)_"
     r"|_(?:py|iters|steps)$|^(?:save|log|logging|accumulation)_|^(?:train|eval|test)_(?:steps(?!_per|_s)|batch|num|max)_"

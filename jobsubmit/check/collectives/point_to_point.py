@@ -1,4 +1,4 @@
-"""Messages between two ranks: where every rank waits for one before it sends its own, none is ever sent."""
+"""Messages between two ranks: where all ranks wait for another one first, none comes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MESSAGES = (_WAITS, *_SENDS, "torch.distributed.irecv", "torch.distributed.batc
 
 
 def check_point_to_point(code: Code) -> Iterator[Finding]:
-    """Yield a warning where all ranks call recv() before the first send() of a function."""
+    """Yield a warning where all ranks call recv() before send(), or send() before recv()."""
     if code.world_size == 1:
         return
     messages: dict[ast.AST, list[tuple[ast.Call, str, Module]]] = {}
@@ -25,13 +25,16 @@ def check_point_to_point(code: Code) -> Iterator[Finding]:
             messages.setdefault(module.scope_of(call), []).append((call, name, module))
     for found in messages.values():
         (first, name, module), *others = sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))
-        sends = [call for call, kind, _ in others if kind in _SENDS]
-        if name == _WAITS and sends and all(_is_for_all(code, call, module) for call in (first, sends[0])):
+        wanted = {_WAITS: _SENDS, _SENDS[0]: (_WAITS,)}.get(name, ())
+        answers = [call for call, kind, _ in others if kind in wanted]
+        if answers and all(_is_for_all(code, call, module) for call in (first, answers[0])):
             yield Finding(
                 "warning",
                 "recv-before-send",
                 module.where(first),
-                "every rank waits in this recv() before it sends anything: the job would hang",
+                "every rank waits in this recv() before it sends anything: the job would hang"
+                if name == _WAITS
+                else "every rank waits in this send() until another one receives, and none does yet: the job may hang",
                 "send first on some ranks (if rank % 2 == 0), or use isend(), then recv(), then wait()",
             )
             return

@@ -78,7 +78,10 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
         if not is_switch or not isinstance(test, ast.Compare) or not code.reached.of(node, module):
             continue
         loops = [one for one in module.above(node) if isinstance(one, ast.For)]
-        counts = loops and ast.unparse(loops[0].target) == ast.unparse(test.left)
+        counter = (
+            test.left.left if isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod) else test.left
+        )
+        counts = loops and ast.unparse(loops[0].target) == ast.unparse(counter)
         if counts and isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0":
             yield Finding(
                 "warning",

@@ -12,13 +12,14 @@ from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, t
 from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.variables import is_load
 from jobsubmit.common.finding import Finding
 
 _DATA_PARALLEL = "torch.nn.DataParallel"
 _ON_CPU = ("torch.nn.", "torchvision.models.")
 _TO_DEVICE = ("to", "cuda", "to_empty")
+_LOOKS = ("type", "print", "len", "isinstance", "id", "repr", "str")
 _USES_INNER = ("forward", "__call__", "join", "no_sync", "train_batch")
 
 
@@ -27,7 +28,7 @@ def check_wrapping(code: Code) -> Iterator[Finding]:
     if code.world_size == 1 or code.has_framework:
         return
     found = list(_wrapped(code))
-    for check in (_on_cpu, _bypassed, _two_wrappers, _norms_too_late):
+    for check in (_on_cpu, _moved_too_late, _bypassed, _two_wrappers, _norms_too_late):
         yield from next(([finding] for one in found for finding in check(code, one)), [])
     thawed = (finding for one in found for finding in thawed_later(code, one))
     others = (thawed_in_loop(code), thawed_inside(code), thawed_by_argument(code))
@@ -63,6 +64,31 @@ def _on_cpu(code: Code, one: Wrapped) -> Iterator[Finding]:
             "on GPUs",
             f"move it first: {one.model.id}.to(local_rank)",
         )
+
+
+def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
+    """Yield a warning where a model gets device_ids, and is moved only after that."""
+    devices = argument(one.call, "device_ids", 1)
+    made = last_value(one.model, one.module)
+    if not isinstance(devices, ast.List) or not isinstance(made, ast.Call) or not _is_for_gpu(code, one.call):
+        return
+    found = code.program.called(made, one.module)
+    if _is_moved(one, made) or "device" in ast.unparse(made) or (found and "cuda" in ast.unparse(found[1])):
+        return
+    for node in ast.walk(one.scope):
+        is_moved = (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
+        )
+        if is_moved and node.lineno > one.call.lineno and is_load(node.func.value, one.wrapper):  # type: ignore[attr-defined]
+            yield Finding(
+                "warning",
+                "model-on-cpu",
+                one.module.where(one.call),
+                f"DistributedDataParallel gets {one.model.id} and device_ids before line {node.lineno} moves it to the "  # type: ignore[attr-defined]
+                "GPU: torch refuses a model on the CPU",
+                "move it first, then wrap it",
+            )
+            return
 
 
 def _is_for_gpu(code: Code, wrap: ast.Call) -> bool:
@@ -137,7 +163,8 @@ def _is_moved(one: Wrapped, made: ast.expr) -> bool:
         target = node.func.value if isinstance(node.func, ast.Attribute) else None
         if isinstance(target, ast.Name) and target.id == one.model.id and node.func.attr in _TO_DEVICE:  # type: ignore[attr-defined]
             return True
-        if any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args):
+        is_handed = any(isinstance(arg, ast.Name) and arg.id == one.model.id for arg in node.args)
+        if is_handed and spelled(node.func) not in _LOOKS:
             return True
     return any(isinstance(node, ast.With) and "device" in ast.unparse(node.items[0]) for node in ast.walk(one.scope))
 

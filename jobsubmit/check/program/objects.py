@@ -52,11 +52,13 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
     found = made(program, node.value, module)
     if found is None:
         return None
-    if found.call is not None and not hides_arguments(found.call):
+    if found.call is not None:
         fields = [statement.target.id for statement in found.owner.body if _is_field(statement)]  # type: ignore[attr-defined] # it is one
         position = fields.index(node.attr) if node.attr in fields else None
         if (given := argument(found.call, node.attr, position)) is not None:
             return found.at, given
+        if hides_arguments(found.call) and position is not None:
+            return None
     for statement in found.owner.body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_field(statement, node.attr):
             default = _default_of_field(statement.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import found
+from checked import findings, found
 
 BEGIN = """
 import argparse, contextlib, os, torch, numpy as np, torch.distributed as dist
@@ -119,7 +119,6 @@ WAIT, SEND = "dist.recv(y, src=(rank - 1) % size)", "dist.send(x, dst=(rank + 1)
 @pytest.mark.parametrize(
     "messages",
     [
-        f"{SEND}; {WAIT}",
         f"work = dist.isend(x, dst=(rank + 1) % size); {WAIT}; work.wait()",
         f"if rank: {WAIT}\n    {SEND}",
         f"if rank % 2:\n        {WAIT}; {SEND}\n    else:\n        {SEND}; {WAIT}",
@@ -127,6 +126,7 @@ WAIT, SEND = "dist.recv(y, src=(rank - 1) % size)", "dist.send(x, dst=(rank + 1)
 )
 def test_a_ring_in_which_all_ranks_wait_first(messages: str, tmp_path: Path) -> None:
     assert "recv-before-send" in found(tmp_path, RING.format(messages=f"{WAIT}; {SEND}"), **EIGHT)
+    assert "recv-before-send" in found(tmp_path, RING.format(messages=f"{SEND}; {WAIT}"), **EIGHT)
     assert "recv-before-send" not in found(tmp_path, RING.format(messages=messages), **EIGHT)
 
 
@@ -182,3 +182,57 @@ for epoch in range(3):
 def test_what_is_left_of_a_validation_is_for_all_ranks(tmp_path: Path) -> None:
     assert "no-sampler" not in found(tmp_path, REST.format(whole="val_set"), **EIGHT)
     assert "no-sampler" in found(tmp_path, REST.format(whole="train_set"), **EIGHT)
+
+
+SWITCHED = (
+    BEGIN
+    + """
+from dataclasses import dataclass
+@dataclass
+class Config:
+    path: str = "last.pt"
+    steps: int = 4
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+    def make(self):
+        net = registry.build("net")
+        {before}
+        net = DDP(net, device_ids=[int(os.environ["LOCAL_RANK"])])
+        return net.to("cuda")
+    def train(self):
+        model = self.make()
+        for step in range(4):
+            model.require_backward_grad_sync = {syncs}
+            model(torch.rand(2, 4)).sum().backward()
+        if dist.get_rank() == 0:
+            torch.save(model.state_dict(), self.config.path)
+    def load(self):
+        return torch.load(self.config.path)
+dist.init_process_group("nccl")
+trainer = Trainer(Config({path}**settings()))
+trainer.load()
+trainer.train()
+"""
+)
+FINE_SWITCH = {"before": "net = net.cuda()", "syncs": "step == 4 - 1", "path": "path='/shared/last.pt', "}
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("model-on-cpu", {"before": "pass"}),
+        ("never-synchronized", {"syncs": "(step % 4 == 0)"}),
+    ],
+)
+def test_a_model_of_a_registry_and_a_switch(check: str, change: dict[str, str], tmp_path: Path) -> None:
+    assert check in found(tmp_path, SWITCHED.format(**{**FINE_SWITCH, **change}), **EIGHT)
+    assert check not in found(tmp_path, SWITCHED.format(**FINE_SWITCH), **EIGHT)
+
+
+@pytest.mark.parametrize("path", ["path='/shared/last.pt', ", ""])
+def test_a_field_that_is_given_beside_others_is_not_its_default(path: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {**EIGHT, "restarts": 2, "checkpoint_dir": {"uri": "/shared", "as": "env"}}
+    text = SWITCHED.format(**{**FINE_SWITCH, "path": path})
+    (tmp_path / "train.py").write_text(text)
+    assert not [one for one in findings(tmp_path, **fields) if "checkpoints go to" in one.text]
