@@ -27,13 +27,7 @@ def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     if frozen:
         thawed += [node for node, value in given if value is UNKNOWN and node.lineno > one.call.lineno]
     if thawed and (frozen or _freezes_by_call(code, one)):
-        yield Finding(
-            "warning",
-            "thawed-later",
-            one.module.where(thawed[0]),
-            "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
-            "unfreeze them before, or wrap the model again",
-        )
+        yield _thawed(one.module, thawed[0])
 
 
 def thawed_in_loop(code: Code) -> Iterator[Finding]:
@@ -58,13 +52,7 @@ def thawed_in_loop(code: Code) -> Iterator[Finding]:
     frozen = [call for module, call, name in calls if name in names[False] and not _is_in_epoch(call, module)]
     for module, call, name in calls:
         if frozen and name in names[True] and _is_in_epoch(call, module):
-            yield Finding(
-                "warning",
-                "thawed-later",
-                module.where(call),
-                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
-                "unfreeze them before, or wrap the model again",
-            )
+            yield _thawed(module, call)
 
 
 def thawed_by_argument(code: Code) -> Iterator[Finding]:
@@ -90,14 +78,18 @@ def thawed_by_argument(code: Code) -> Iterator[Finding]:
     )
     for module, call, given in calls:
         if is_frozen and given is not None and code.values.of(given, module) is True and _is_at_a_step(call, module):
-            yield Finding(
-                "warning",
-                "thawed-later",
-                module.where(call),
-                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
-                "unfreeze them before, or wrap the model again",
-            )
+            yield _thawed(module, call)
             return
+
+
+def _thawed(module: Module, node: ast.AST) -> Finding:
+    return Finding(
+        "warning",
+        "thawed-later",
+        module.where(node),
+        "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
+        "unfreeze them before, or wrap the model again",
+    )
 
 
 def _parameter_set(node: ast.AST, method: Function) -> str:
@@ -133,13 +125,7 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
             isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
         )
         if value is True and not wraps_again and ".module" in _owner(node, module):
-            yield Finding(
-                "warning",
-                "thawed-later",
-                module.where(node),
-                "DistributedDataParallel does not synchronize parameters that were frozen when it got the model",
-                "unfreeze them before, or wrap the model again",
-            )
+            yield _thawed(module, node)
 
 
 def _owner(node: ast.AST, module: Module) -> str:
