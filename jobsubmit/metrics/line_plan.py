@@ -246,7 +246,7 @@ class _Planner:
     def _is_headline(self) -> bool:
         """Return whether the line begins with a counter, as in `Epoch 3/10` and `===== epoch 3 =====`."""
         begin = _SCOPE_OF_BLOCK.sub("", self.template[0]) if self._ends_in_colon() else self.template[0]
-        text = re.sub(r"^[\W_]+", "", begin).rstrip(" :：=[#(-|│")
+        text = re.sub(r"^[\W_]+(?:TIME: \x02 -- )?", "", begin).rstrip(" :：=[#(-|│")
         is_plural = re.search(r"s\s*[:=]\s*$", self.template[0]) is not None and not self.is_cell
         return not is_plural and (
             words.is_epoch(text)

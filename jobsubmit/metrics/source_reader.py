@@ -159,7 +159,7 @@ class SourceReader:
             self.epoch_of_headline = epoch if plan.is_headline_of_block and step is None else None
         if plan.is_headline_of_block and not plan.is_bar:
             self.headline = _Headline(self.lines, step, epoch, words.plain_name(plan.block_word))
-        elif plan.epoch is not None and not plan.is_validation and not plan.is_bar:
+        elif plan.epoch is not None and not plan.is_validation and (not plan.is_bar or plan.is_strong):
             self.headline = _Headline(self.lines, None, epoch, "", has_results=True)
         elif plan.is_indented and self.headline is not None:
             self.headline = self.headline._replace(line=self.lines)
