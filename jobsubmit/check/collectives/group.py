@@ -31,7 +31,8 @@ class _Place(NamedTuple):
 
 
 def _position(place: _Place) -> tuple[int, int]:
-    return place.call.lineno, place.call.col_offset
+    """Return where a call ends: what stands in its arguments is called before it."""
+    return place.call.end_lineno or 0, place.call.end_col_offset or 0
 
 
 def check_group(code: Code) -> Iterator[Finding]:

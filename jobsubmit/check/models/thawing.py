@@ -26,6 +26,7 @@ def thawed_later(code: Code, one: Wrapped) -> Iterator[Finding]:
     thawed = [node for node, value in (*own, *given) if value is True and node.lineno > one.call.lineno]
     if frozen:
         thawed += [node for node, value in given if value is UNKNOWN and node.lineno > one.call.lineno]
+    frozen += [node for node, value in given if value is UNKNOWN and node.lineno < one.call.lineno]
     if thawed and (frozen or _freezes_by_call(code, one)):
         yield _thawed(one.module, thawed[0])
 

@@ -236,3 +236,48 @@ def test_a_field_that_is_given_beside_others_is_not_its_default(path: str, tmp_p
     text = SWITCHED.format(**{**FINE_SWITCH, "path": path})
     (tmp_path / "train.py").write_text(text)
     assert not [one for one in findings(tmp_path, **fields) if "checkpoints go to" in one.text]
+
+
+PREPARED = (
+    BEGIN
+    + """
+def prepare():
+    dist.init_process_group("gloo")
+    return torch.device("cpu")
+def train(device):
+    DDP(torch.nn.Linear(4, 4).to(device))
+{start}
+"""
+)
+
+
+def test_what_stands_in_the_arguments_is_called_first(tmp_path: Path) -> None:
+    assert "no-init" not in found(tmp_path, PREPARED.format(start="train(prepare())"), **EIGHT)
+    assert "no-init" in found(tmp_path, PREPARED.format(start="train('cpu'); prepare()"), **EIGHT)
+
+
+FROZEN_BY_FUNCTION = (
+    BEGIN
+    + """
+def freeze(model):
+    head = {{id(p) for p in model[1].parameters()}}
+    for p in model.parameters():
+        p.requires_grad = id(p) in head
+def unfreeze(model):
+    for p in model.parameters():
+        p.requires_grad_(True)
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+{first}(net)
+net = DDP(net)
+for epoch in range(9):
+    if epoch == 3:
+        unfreeze(net.module)
+    net(torch.rand(2, 4)).sum().backward()
+"""
+)
+
+
+def test_what_a_function_may_have_frozen(tmp_path: Path) -> None:
+    assert "thawed-later" in found(tmp_path, FROZEN_BY_FUNCTION.format(first="freeze"), **EIGHT)
+    assert "thawed-later" not in found(tmp_path, FROZEN_BY_FUNCTION.format(first="unfreeze"), **EIGHT)
