@@ -266,14 +266,16 @@ def freeze(model):
 def unfreeze(model):
     for p in model.parameters():
         p.requires_grad_(True)
-dist.init_process_group("gloo")
-net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-{first}(net)
-net = DDP(net)
-for epoch in range(9):
-    if epoch == 3:
-        unfreeze(net.module)
-    net(torch.rand(2, 4)).sum().backward()
+def main():
+    dist.init_process_group("gloo")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    {first}(net)
+    net = DDP(net)
+    for epoch in range(9):
+        if epoch == 3:
+            unfreeze(net.module)
+        net(torch.rand(2, 4)).sum().backward()
+main()
 """
 )
 
