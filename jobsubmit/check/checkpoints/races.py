@@ -100,14 +100,12 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_fetch = code.values.of(argument(call, "download"), module) is True
-            stages = _STAGES.search(ast.unparse(call.func).rpartition(".")[2]) is not None
-            if not (is_file or is_fetch or stages):
+            if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)
                     return
                 continue
-            given = [*call.args, *(one.value for one in call.keywords)]
-            places = [code.values.of(one, module) for one in given]
+            places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
             place = next((one for one in on_node if not is_file or one in read_by_all), None)
             if place is not None:

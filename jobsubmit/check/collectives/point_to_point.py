@@ -11,8 +11,9 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.common.finding import Finding
 
-_WAITS, _SENDS = "torch.distributed.recv", ("torch.distributed.send", "torch.distributed.isend")
-_MESSAGES = (_WAITS, *_SENDS, "torch.distributed.irecv", "torch.distributed.batch_isend_irecv")
+_RECV, _SEND, _ISEND = (f"torch.distributed.{name}" for name in ("recv", "send", "isend"))
+_MESSAGES = (_RECV, _SEND, _ISEND, "torch.distributed.irecv", "torch.distributed.batch_isend_irecv")
+_ANSWERS = {_RECV: (_SEND, _ISEND), _SEND: (_RECV,)}  # what a rank comes to only after it has waited
 
 
 def check_point_to_point(code: Code) -> Iterator[Finding]:
@@ -25,15 +26,14 @@ def check_point_to_point(code: Code) -> Iterator[Finding]:
             messages.setdefault(module.scope_of(call), []).append((call, name, module))
     for found in messages.values():
         (first, name, module), *others = sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))
-        wanted = {_WAITS: _SENDS, _SENDS[0]: (_WAITS,)}.get(name, ())
-        answers = [call for call, kind, _ in others if kind in wanted]
+        answers = [call for call, kind, _ in others if kind in _ANSWERS.get(name, ())]
         if answers and all(_is_for_all(code, call, module) for call in (first, answers[0])):
             yield Finding(
                 "warning",
                 "recv-before-send",
                 module.where(first),
                 "every rank waits in this recv() before it sends anything: the job would hang"
-                if name == _WAITS
+                if name == _RECV
                 else "every rank waits in this send() until another one receives, and none does yet: the job may hang",
                 "send first on some ranks (if rank % 2 == 0), or use isend(), then recv(), then wait()",
             )

@@ -78,10 +78,7 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
         if not is_switch or not isinstance(test, ast.Compare) or not code.reached.of(node, module):
             continue
         loops = [one for one in module.above(node) if isinstance(one, ast.For)]
-        counter = (
-            test.left.left if isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod) else test.left
-        )
-        counts = loops and ast.unparse(loops[0].target) == ast.unparse(counter)
+        counts = loops and ast.unparse(loops[0].target) == ast.unparse(_counter_of(test.left) or test.left)
         if counts and isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0":
             yield Finding(
                 "warning",
@@ -117,13 +114,18 @@ def _is_zero(test: ast.expr) -> ast.expr | None:
     return None
 
 
+def _counter_of(period: ast.expr) -> ast.expr | None:
+    """Return what counts in a period: `i` of `i % n`."""
+    return period.left if isinstance(period, ast.BinOp) and isinstance(period.op, ast.Mod) else None
+
+
 def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
     """Return whether a loop looks at `i % n` once more after it has added to `i`, and steps by that."""
-    is_period = isinstance(period, ast.BinOp) and isinstance(period.op, ast.Mod) and isinstance(period.left, ast.Name)
+    count = _counter_of(period)
     loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While))), None)
-    if not is_period or loop is None:
+    if not isinstance(count, ast.Name) or loop is None:
         return False
-    text, counter = ast.unparse(period), ast.unparse(period.left)  # type: ignore[attr-defined] # it is an operation
+    text, counter = ast.unparse(period), count.id
     later = [one for one in ast.walk(loop) if getattr(one, "lineno", 0) > (node.end_lineno or 0)]  # type: ignore[attr-defined]
     added = [one for one in later if isinstance(one, ast.AugAssign) and ast.unparse(one) == f"{counter} += 1"]
     tests = [one for one in later if isinstance(one, ast.If) and text in ast.unparse(one.test)]
@@ -132,19 +134,19 @@ def _is_counted_later(period: ast.expr, node: ast.AST, module: Module) -> bool:
 
 def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Module) -> bool:
     """Return whether the loop around a condition on `i % n`, or around the function that it is in, steps by `i + 1`."""
-    is_period = isinstance(period, ast.BinOp) and isinstance(period.op, ast.Mod) and isinstance(period.left, ast.Name)
-    function = module.function_of(node)
-    if not is_period or function is None:
+    counter, function = _counter_of(period), module.function_of(node)
+    if not isinstance(counter, ast.Name) or function is None:
         return False
-    counter: ast.expr = period.left  # type: ignore[attr-defined] # it is an operation
     places: list[tuple[Module, ast.AST, ast.expr | None]] = [(module, node, counter)]
     for home, call, _ in code.reached.calls:
         if (found := code.program.called(call, home)) is not None and found[1] is function:
-            places.append((home, call, given_for(call, function, counter.id)))  # type: ignore[attr-defined] # it is a name
+            places.append((home, call, given_for(call, function, counter.id)))
     for home, place, name in places:
         loop = next((one for one in home.above(place) if isinstance(one, (ast.For, ast.While))), None)
-        tests = [one.test for one in ast.walk(loop) if isinstance(one, ast.If)] if loop and name else []
-        if any(f"({ast.unparse(name)} + 1) % " in ast.unparse(test) for test in tests if name):
+        if loop is None or name is None:
+            continue
+        step = f"({ast.unparse(name)} + 1) % "
+        if any(isinstance(one, ast.If) and step in ast.unparse(one.test) for one in ast.walk(loop)):
             return True
     return False
 

@@ -63,7 +63,7 @@ def thawed_by_argument(code: Code) -> Iterator[Finding]:
     setters = {
         method.name: (method, name)
         for methods in code.program.methods.values()
-        for home, _, method in methods
+        for _, _, method in methods
         for node in ast.walk(method)
         if (name := _parameter_set(node, method)) and len(methods) == 1
     }
@@ -95,11 +95,7 @@ def _thawed(module: Module, node: ast.AST) -> Finding:
 
 def _parameter_set(node: ast.AST, method: Function) -> str:
     """Return the parameter of a method that it sets requires_grad to."""
-    value: ast.expr | None = None
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-        value = node.value if node.targets[0].attr == "requires_grad" else None
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-        value = node.args[0] if node.args else None
+    value = _gradient_set(node)
     own = {arg.arg for arg in method.args.args}
     return value.id if isinstance(value, ast.Name) and value.id in own else ""
 
@@ -171,16 +167,21 @@ def _sets_gradient(
     code: Code, node: ast.AST, module: Module, call: ast.Call | None = None, function: Function | None = None
 ) -> object:
     """Return what a node sets requires_grad to; None for any other node. A parameter is what the call gives for it."""
-    value: ast.expr | None = None
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-        value = node.value if node.targets[0].attr == "requires_grad" else None
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-        value = node.args[0] if node.args else ast.Constant(True)
+    value = _gradient_set(node)
     if value is None:
         return None
     if call is not None and function is not None and isinstance(value, ast.Name):
         return code.values.of(given_for(call, function, value.id) or value, module)
     return code.values.of(value, module)
+
+
+def _gradient_set(node: ast.AST) -> ast.expr | None:
+    """Return the expression that a node sets requires_grad to; None for any other node."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+        return node.value if node.targets[0].attr == "requires_grad" else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+        return node.args[0] if node.args else ast.Constant(True)
+    return None
 
 
 def _function_of_model(code: Code, call: ast.Call, one: Wrapped) -> tuple[Module, Function] | None:

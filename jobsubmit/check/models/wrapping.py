@@ -76,9 +76,7 @@ def _moved_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
     if _is_moved(one, made) or "device" in ast.unparse(made) or (found and "cuda" in ast.unparse(found[1])):
         return
     for node in ast.walk(one.scope):
-        is_moved = (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
-        )
+        is_moved = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TO_DEVICE
         if is_moved and node.lineno > one.call.lineno and is_load(node.func.value, one.wrapper):  # type: ignore[attr-defined]
             yield Finding(
                 "warning",
