@@ -60,6 +60,10 @@ class JobDirectory:
         """Return the file to which a rank writes its stacks when asked."""
         return os.path.join(self.stacks, "rank-%d.txt" % rank)
 
+    def standstill_of(self, rank: int) -> str:
+        """Return the file in which a rank notes what it waits for in NCCL, if it waits long."""
+        return os.path.join(self.stacks, "rank-%d.nccl.json" % rank)
+
     def error_of(self, rank: int) -> str:
         """Return the copy of torch's error file of a rank."""
         return os.path.join(self.path, "error-rank-%d.json" % rank)

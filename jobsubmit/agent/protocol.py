@@ -70,6 +70,39 @@ class Mount(TypedDict):
     path: NotRequired[str]
 
 
+class Collective(TypedDict):
+    """A collective of NCCL. `record` is its number in torch's flight recorder, `number` that in its process group.
+
+    `ranks` are those of the group, `sizes` and `types` those of the inputs. The frames have `filename`, `line` and
+    `name`, the innermost first; there are none until the rank has waited for some time.
+    """
+
+    record: int
+    group: str
+    ranks: list[int]
+    name: str
+    number: int
+    is_p2p: bool
+    sizes: list[list[int]]
+    types: list[str]
+    frames: list[dict[str, Any]]
+
+
+class Standstill(TypedDict):
+    """What a rank has done with NCCL when nothing moved any more, since a moment of time.monotonic().
+
+    `started` maps process groups to the number of collectives that this rank has started. `waits_in` is the first one
+    that has not ended. `call` is the function of torch.distributed that has not returned, if any: NCCL connects the
+    ranks in the first collective of a group, before that counts as started.
+    """
+
+    pid: int
+    since: float
+    started: dict[str, int]
+    waits_in: Collective | None
+    call: str
+
+
 class RestartPolicy(TypedDict):
     """The failures after which a job is restarted; `backoff` is in seconds."""
 

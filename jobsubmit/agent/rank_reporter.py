@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _GLOO_SECONDS = 0.3
+_BACKEND = 3  # its place among the arguments of torch's _new_process_group_helper
 _VICTIM_SIGNS = (
     "closed by peer",
     "reset by peer",
@@ -42,6 +43,7 @@ _VICTIM_SIGNS = (
     "socket timeout",
     "remote process exited",
     "connection was likely closed",
+    "nccl communicator was aborted",
 )
 
 
@@ -144,7 +146,7 @@ def _become_rank(rank: int, is_assumed: bool = False) -> None:
     sys.excepthook = reporting_hook
     _let_gloo_finish_at_exit()
     _report_asked_exit()
-    _report_joining()
+    _report_joining(files.standstill_of(rank))
     _connect_early()
     _report_end()
     _time_if_asked(files.path, rank)
@@ -159,20 +161,26 @@ def _report_end() -> None:
 
 
 @_guarded
-def _report_joining() -> None:
-    """Report once that this rank joins a process group; if torch is not as expected, report it anyway."""
+def _report_joining(standstill: str) -> None:
+    """Report once that this rank joins a process group; if torch is not as expected, report it anyway.
+
+    From then on, what the rank waits for in NCCL is written to the file `standstill`.
+    """
+    from . import nccl_watch
     from .after_import import after_import
 
     def report(why: str) -> None:
         _guarded(_report)("rank_joined", pid=os.getpid())
 
-    def watching(name: str) -> Callable[[Any], None]:
+    def watching(name: str, *, has_backend: bool) -> Callable[[Any], None]:
         def watch(module: Any) -> None:
             join = getattr(module, name)
 
             def reporting_join(*args: Any, **kwargs: Any) -> Any:
                 setattr(module, name, join)
                 report("")
+                if has_backend:
+                    _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs))
                 return join(*args, **kwargs)
 
             setattr(module, name, reporting_join)
@@ -180,10 +188,14 @@ def _report_joining() -> None:
         return watch
 
     actions = {
-        "torch.distributed.distributed_c10d": watching("_new_process_group_helper"),
-        "torch.distributed.rpc": watching("init_rpc"),  # its groups are made by C++
+        "torch.distributed.distributed_c10d": watching("_new_process_group_helper", has_backend=True),
+        "torch.distributed.rpc": watching("init_rpc", has_backend=False),  # its groups are made by C++
     }
     after_import(actions, report)
+
+
+def _backend(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("backend", args[_BACKEND] if len(args) > _BACKEND else None)
 
 
 @_guarded

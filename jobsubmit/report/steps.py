@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -218,10 +218,19 @@ def _bucket_medians(all_series: Iterable[Series]) -> tuple[tuple[int, int, float
     sizes: dict[int, int] = {}
     for series in all_series:
         for number, reductions in series.reductions.items():
-            for one in reductions if number > WARM_UP else ():
+            for one, seconds in _own_times(series, reductions) if number > WARM_UP else ():
                 sizes[one.bucket] = one.size
-                least[one.bucket, number] = min(one.end - one.start, least.get((one.bucket, number), math.inf))
+                least[one.bucket, number] = min(seconds, least.get((one.bucket, number), math.inf))
     by_bucket: dict[int, list[float]] = defaultdict(list)
     for (bucket, _), seconds in least.items():
         by_bucket[bucket].append(seconds)
     return tuple((bucket, sizes[bucket], median(by_bucket[bucket])) for bucket in sorted(sizes))
+
+
+def _own_times(series: Series, reductions: Iterable[Reduction]) -> Iterator[tuple[Reduction, float]]:
+    """Yield each reduction and its own seconds: NCCL runs those of a group one after the other."""
+    until = float("-inf")
+    for one in sorted(reductions, key=lambda one: one.start):
+        start = max(one.start, until) if series.backend == "nccl" else one.start
+        until = max(until, one.end)
+        yield one, max(0.0, one.end - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from command import Command, events, job_dir, job_id, processes_left
 from tiers import slow
 
 WATCH = 6
+CORPUS = Path(__file__).parents[1] / "corpus"
 
 BOOT = """
 import argparse, os, sys, time
@@ -74,6 +76,46 @@ def test_the_rank_that_is_elsewhere_is_named(mode: str, jobsubmit: Command, tmp_
     assert {file.name for file in (job_dir(job) / "stacks").iterdir()} == {f"rank-{rank}.txt" for rank in range(4)}
     assert WATCH <= seconds_from_the_last_step(jobsubmit, job) < WATCH + 8
     assert processes_left(job) == []
+
+
+WITH_NCCL = """
+import json, os, pickle, time
+import torch, torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+recorded = json.load(open(os.path.join(os.path.dirname(__file__), "flight_recorder.json")))["sync"][str(rank)]
+
+def say_what_a_real_one_said(collectives, stacks, active):
+    entries = [entry for entry in recorded["entries"] if not (active and entry["retired"])]
+    told = [{**entry, "frames": entry["frames"] if stacks else []} for entry in entries]
+    return pickle.dumps({**recorded, "entries": told if collectives else []})
+
+def fetch_batch():
+    time.sleep(1000)
+
+torch._C._distributed_c10d._dump_nccl_trace = say_what_a_real_one_said
+dist.init_process_group("cpu:gloo")
+print("step 1", flush=True)
+if rank == 1:
+    fetch_batch()
+while True:
+    pass  # as the main thread does while it waits in NCCL
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_rank_that_waits_in_nccl_uses_cpu_time_and_hangs_all_the_same(jobsubmit: Command, tmp_path: Path) -> None:
+    job_file = hanging(tmp_path, "torchrun", "in NCCL")
+    (tmp_path / "code/boot.py").write_text(WITH_NCCL)
+    shutil.copy(CORPUS / "nccl/flight_recorder.json", tmp_path / "code")
+    asked = ("--set", "resources.nproc_per_node=1", "--set", "hyperparameters={}", "--no-check")
+    done = jobsubmit("create", job_file, "--follow", *asked, code=100)
+    status = jobsubmit.json("status", job_id(done.stdout))
+    assert (status["state"], status["reason"]) == ("FAILED", "HANG")
+    assert (status["failure"]["node"], status["failure"]["rank"]) == (1, 1)
+    assert "no CPU time except to wait in NCCL; rank 0: boot.py:" in status["message"]
+    assert "→ all_reduce (collective 6, 1024 float); rank 1, which did not call it: boot.py:" in status["message"]
+    assert "in fetch_batch" in status["failure"]["last_lines"][0]
 
 
 def seconds_from_the_last_step(jobsubmit: Command, job: str) -> float:

@@ -16,7 +16,7 @@ from ..recovery.elastic import Membership
 from ..recovery.first_failure import ProcessFailure, are_alike
 from ..recovery.outcome import Outcome
 from ..recovery.step_parser import BadLoss, StepParser
-from . import hang_detector, setup
+from . import hang_detector, setup, standstill
 from .data_staging import Outputs
 from .faults import Faults
 from .job import Job
@@ -248,12 +248,19 @@ class Attempt:
         others = {*self.outputs.pids(), *self.machine.pids()}
         if self.table.ranks:  # a launcher that waits for its ranks does so by looking, again and again
             others |= {node.leader.pid for node in self.nodes if node.leader}
-        silence = self.watch.silent_for(self.job.logs.grown_at, lambda: set(processes.find_descendants()) - others)
+        silence = self.watch.silent_for(
+            self.job.logs.grown_at, lambda: set(processes.find_descendants()) - others - self._wait_in_nccl()
+        )
         if silence < limit:
             self._suspect(silence, limit)
             return None
         self.failed_at = time.time() - silence
         return self._hanging(silence, ended)
+
+    def _wait_in_nccl(self) -> set[int]:
+        """Return the pids of the ranks that wait in NCCL: the CPU time they use for it is no sign of life."""
+        running = self.table.running()
+        return {running[rank] for rank in standstill.find_waiting(standstill.read_standstills(self.job.dir, running))}
 
     def _suspect(self, silence: float, limit: float) -> None:
         """Keep the stacks early where others are on other machines: the first node that ends for a hang breaks them."""
@@ -270,21 +277,26 @@ class Attempt:
             hang_detector.dump_stacks(self.job.dir, self.table.running())
 
     def _hanging(self, silence: float, ended: list[int]) -> Outcome:
-        stacks = hang_detector.dump_stacks(self.job.dir, self.table.running())
+        running = self.table.running()
+        stacks = hang_detector.dump_stacks(self.job.dir, running)
+        standstills = standstill.read_standstills(self.job.dir, running)
         places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
+        collectives = standstill.find_collectives(standstills)
+        for rank, waits_in in standstill.describe_waits(standstills).items():
+            called_at = hang_detector.find_call(collectives[rank]["frames"]) if rank in collectives else ""
+            places[rank] = called_at or places.get(rank, ("", "", False))[0], waits_in, True
         message = "no output and no CPU time for %d s" % silence
+        if standstill.find_waiting(standstills):
+            message = "no output for %d s, and no CPU time except to wait in NCCL" % silence
         if ended:
             message += ", after rank %d had ended with exit code 0" % ended[0]
-        odd = hang_detector.find_odd_one_out(places)
-        others = sorted(set(places) - {odd})
-        for rank, (where, called, _) in sorted(places.items()):
-            if odd is not None and rank not in (odd, others[0]):
-                continue
-            name = "rank %d" % rank if odd in (None, rank) or len(others) == 1 else "the others"
-            message += "; %s: %s%s" % (name, where or "unknown", " → " + called if called else "")
+        missing = standstill.find_missing_rank(standstills)
+        odd = hang_detector.find_odd_one_out(places) if missing is None else missing
+        if places:
+            message += "; " + hang_detector.describe_places(places, odd, is_missing=missing is not None)
         if not stacks:
             return Outcome("FAILED", "HANG", message)
-        rank = odd if odd is not None else min(stacks)
+        rank = odd if odd in stacks else min(stacks)
         failure: Failure = {
             "node": self.table.ranks[rank].node,
             "rank": rank,
@@ -314,6 +326,7 @@ class Attempt:
             failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
             return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)
+        failure["message"] += self._describe_wait(first.rank)
         alike = {o.rank for o in others if are_alike(o.evidence(), first.evidence())}
         failure["victims"] = sorted(o.rank for o in others if o.rank is not None and o.rank not in alike)
         failure["alike"] = sorted(rank for rank in alike if rank is not None)
@@ -325,6 +338,13 @@ class Attempt:
         if first.code == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", sent by the kernel because memory was full"
         return Outcome("FAILED", reason, failure["message"], failure)
+
+    def _describe_wait(self, rank: int | None) -> str:
+        """Return what a rank that failed was waiting for in NCCL, to follow how it failed; mostly nothing."""
+        pids = {number: known.pid for number, known in self.table.ranks.items()}
+        return (
+            standstill.describe_wait(rank, standstill.read_standstills(self.job.dir, pids)) if rank is not None else ""
+        )
 
 
 def _describe_bad_loss(bad: BadLoss) -> str:

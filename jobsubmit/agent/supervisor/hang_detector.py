@@ -12,12 +12,17 @@ from .. import job_directory, processes
 from ..atomic_write import read_file
 from ..job_directory import JobDirectory
 
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
 EXIT_SECONDS = 300.0  # once a rank has ended well, the others have that long without a sign of life
 _BUSY = 0.01  # of one core; threads that only wait use less
 _SAMPLES = 10
 _SHORTEST_SAMPLE, _LONGEST_SAMPLE = 0.5, 15.0
 _DUMP_SECONDS, _LOOK_SECONDS = 2.0, 0.1
 _MOST_STACK = 1 << 20  # bytes
+_MOST_NAMES = 8  # ranks that are named
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -108,9 +113,9 @@ def _lines(path: str) -> list[str]:
 
 
 def main_thread(lines: list[str]) -> list[str]:
-    """Return the frames of the main thread, which is listed last, innermost first."""
+    """Return the frames of the main thread, which is listed last, innermost first; without those of this package."""
     starts = [index for index, line in enumerate(lines) if "most recent call first" in line]
-    return lines[starts[-1] + 1 :] if starts else []
+    return [line for line in lines[starts[-1] + 1 :] if _PACKAGE not in line] if starts else []
 
 
 def find_place(lines: list[str]) -> tuple[str, str, bool]:
@@ -122,16 +127,29 @@ def find_place(lines: list[str]) -> tuple[str, str, bool]:
     if not frames:
         return "", "", False
     own = next((frame for frame in frames if not _is_library(frame["file"])), frames[0])
-    where = "%s:%s in %s" % (os.path.basename(own["file"]), own["line"], own["function"])
+    where = _place(own["file"], own["line"], own["function"])
     inner = [frame["function"] for frame in frames[: frames.index(own)] if frame["function"] != "wrapper"]
     return where, inner[-1] if inner else "", own is not frames[0] and "/torch/" in frames[0]["file"]
 
 
+def find_call(frames: Iterable[Mapping[str, Any]]) -> str:
+    """Return the place in the user's own code from which a collective was called, or an empty text if it is unknown."""
+    for frame in frames:
+        if not _is_library(frame["filename"]):
+            return _place(frame["filename"], frame["line"], frame["name"])
+    return ""
+
+
+def _place(file: str, line: object, function: str) -> str:
+    return "%s:%s in %s" % (os.path.basename(file), line, function)
+
+
 def _is_library(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file or file.startswith("<") or file.startswith(_STDLIB)
+    return "site-packages" in file or "dist-packages" in file or file.startswith(("<", _STDLIB, _PACKAGE))
 
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def find_odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
@@ -139,9 +157,35 @@ def find_odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
     busy = [rank for rank, (_, _, waits) in places.items() if not waits]
     if len(busy) == 1 and len(places) > 1:
         return busy[0]
-    where: dict[str, list[int]] = {}
-    for rank, (own, _, _) in places.items():
-        where.setdefault(own, []).append(rank)
+    where: dict[tuple[str, str], list[int]] = {}
+    for rank, (own, called, _) in places.items():
+        where.setdefault((own, called), []).append(rank)
     if [len(ranks) == 1 for ranks in sorted(where.values(), key=len)] != [True, False]:
         return None
     return min(where.values(), key=len)[0]
+
+
+def describe_places(places: Mapping[int, tuple[str, str, bool]], odd: int | None, *, is_missing: bool = False) -> str:
+    """Return where the ranks are, those at one place together, and last the one that is named as the cause, if any.
+
+    With `is_missing`, that one is known not to have called what the others wait in.
+    """
+    together: dict[tuple[str, str], list[int]] = {}
+    for rank, (where, called, _) in sorted(places.items()):
+        if rank != odd:
+            together.setdefault((where, called), []).append(rank)
+    texts = []
+    for (where, called), ranks in together.items():
+        name = "the others" if odd is not None and len(together) == 1 and len(ranks) > 1 else name_ranks(ranks)
+        texts.append("%s: %s%s" % (name, where or "unknown", " → " + called if called else ""))
+    if odd is not None:
+        where, called, _ = places.get(odd, ("", "", False))
+        name = "rank %d, which did not call it" % odd if is_missing else "rank %d" % odd
+        texts.append("%s: %s%s" % (name, where or "unknown", " → " + called if called else ""))
+    return "; ".join(texts)
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """Return the names of some ranks; of many only the first."""
+    names = ", ".join(map(str, ranks[:_MOST_NAMES])) + (", …" if len(ranks) > _MOST_NAMES else "")
+    return "%s %s" % ("rank" if len(ranks) == 1 else "ranks", names)

@@ -91,6 +91,52 @@ TABLE = (
         "resources.flavor), or use the gloo backend and the CPU where torch.cuda.is_available() is false",
     ),
     _Row(
+        r"Duplicate GPU detected",
+        "two processes of a node use the same GPU",
+        'select the GPU before the first collective: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])); and start '
+        "no more processes on a node than it has GPUs (resources.nproc_per_node)",
+    ),
+    _Row(
+        r"Bootstrap : no socket interface found",
+        "NCCL found no network interface that it may use",
+        "correct NCCL_SOCKET_IFNAME, or remove it; this shows the interfaces of the node: ip address",
+    ),
+    _Row(
+        r"No backend type associated with device type (\w+)",
+        "a collective got a tensor on the device {0}, which the backend of the process group does not serve",
+        "move the tensor first: NCCL takes tensors on GPUs, and Gloo those on the CPU; for both kinds, use "
+        'init_process_group("cpu:gloo,cuda:nccl")',
+    ),
+    _Row(
+        r"invalid device ordinal",
+        "the code selected a GPU that this node does not have",
+        "select the GPU by LOCAL_RANK, not by RANK, and start no more processes on a node than it has GPUs "
+        "(resources.nproc_per_node)",
+    ),
+    _Row(
+        r"device-side assert triggered",
+        "a check in a GPU kernel failed: mostly an index, a label or a token that is out of range",
+        "see the lines with `Assertion` in the log of that rank. The stack can be wrong; it is right with "
+        'env: {CUDA_LAUNCH_BLOCKING: "1"}',
+    ),
+    _Row(
+        r"CUDA error: an illegal memory access",
+        "a GPU kernel used memory that it must not use",
+        'the stack can be wrong; it is right with env: {CUDA_LAUNCH_BLOCKING: "1"}. Custom kernels and packages built '
+        "for another CUDA version are common causes",
+    ),
+    _Row(
+        r"uncorrectable ECC error|fallen off the bus",
+        "a GPU of the node is faulty",
+        "submit the job again without this node, and tell whoever runs the machines",
+    ),
+    _Row(
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "a forked process used the GPU",
+        'do not use the GPU in a Dataset or a collate function, or pass multiprocessing_context="spawn" to DataLoader; '
+        'start processes of your own with multiprocessing.get_context("spawn")',
+    ),
+    _Row(
         r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
         "the boot file reads {0}, which only a launcher sets",
         "use mode: torchrun (or launch) with boot_file, and without `command`, which replaces the launcher; or have "
@@ -203,12 +249,19 @@ TABLE = (
         "remove them, or pass find_unused_parameters=True to DistributedDataParallel",
     ),
     _Row(
+        r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)",
+        "torch gave up on collective {0} ({1}): another rank did not call it, called a different one, or hangs",
+        "call the same collectives on every rank, in the same order and with the same shapes. With `hang_after`, "
+        "jobsubmit ends such a job and shows where each rank is",
+    ),
+    _Row(
         r"Timed out waiting \d+ms for (?:recv|send) operation",
         "a rank waited for another one that never answered: it skipped a collective call, or hangs",
         "call the same collectives on every rank; torch.distributed.monitored_barrier reports the missing ranks",
     ),
     _Row(
-        r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe",
+        r"Connection closed by peer|Connection reset by peer|[Bb]roken pipe"
+        r"|ncclRemoteError|NCCL communicator was aborted",
         "this process lost a connection: usually to another process of the job, which ended",
         "find the process that ended first: `jobsubmit events JOB` shows when each one ended; if it was a download, "
         "try again",
@@ -246,9 +299,10 @@ REASONS = {
         "DistributedSampler), and look for a return, break or exit that only some ranks reach",
     ),
     "HANG": Diagnosis(
-        "all processes stopped writing output and using CPU time",
+        "no process wrote output or used CPU time, except to wait in NCCL",
         "if one rank is named, check what it waits for; if the ranks wait in different collectives, make every rank "
-        "call the same ones, in the same order. `jobsubmit report JOB --html FILE` shows the stacks of all ranks (not "
+        "call the same ones, in the same order; if NCCL is connecting the ranks, check that the nodes reach each other "
+        "(NCCL_SOCKET_IFNAME, firewalls). `jobsubmit report JOB --html FILE` shows the stacks of all ranks (not "
         "on ModelArts)",
     ),
 }

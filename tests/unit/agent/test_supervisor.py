@@ -129,6 +129,18 @@ class World:
 
         return act
 
+    def note(self, rank: int, number: int, *, waits: bool = True) -> Callable[[], None]:
+        """Have a rank note how many collectives of NCCL it has started, and whether it waits in the last one."""
+
+        def act() -> None:
+            collective = {"record": 1, "group": "0", "ranks": [0, 1, 2, 3], "name": "all_reduce", "number": number}
+            tensors: dict[str, Any] = {"is_p2p": False, "sizes": [], "types": [], "frames": []}
+            noted = {"since": 0.0, "started": {"0": number}, "waits_in": {**collective, **tensors} if waits else None}
+            file = Path(JobDirectory(str(self.folder)).standstill_of(rank))
+            file.write_text(json.dumps({"pid": self.pid(rank), "call": "", **noted}))
+
+        return act
+
     def end(self, rank: int, code: int) -> Callable[[], None]:
         return lambda: events.append_event(str(self.folder), "child_exit", pid=self.pid(rank), code=code)
 
@@ -396,6 +408,32 @@ def test_the_rank_that_is_elsewhere_is_named(world: Callable[..., World], monkey
     status = found.run()
     assert failure(status) == (1, 2, None, None)
     assert "the others: train.py:30 in step; rank 2: train.py:7 in load" in status["message"]
+
+
+def test_the_cpu_time_of_a_rank_that_waits_in_nccl_is_no_sign_of_life(
+    world: Callable[..., World], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(hang_detector, "dump_stacks", lambda folder, ranks: {1: ["Thread (most recent call first):"]})
+    found = world(hang_after="1m", timeout="10m")
+    monkeypatch.setattr(processes, "find_descendants", lambda of=None: [found.pid(rank) for rank in range(4)])
+    monkeypatch.setattr(hang_detector, "_cpu_seconds", lambda pid: [found.clock.passed if pid == found.pid(0) else 0.0])
+    found.attempt((1, found.begin()), (200, found.note(0, 6)), (200, found.note(1, 5, waits=False)))
+    status = found.run()
+    assert status["reason"] == "HANG"
+    assert "no output for 60 s, and no CPU time except to wait in NCCL" in status["message"]
+    assert "rank 0: unknown → all_reduce (collective 6); rank 1, which did not call it: unknown" in status["message"]
+    assert failure(status)[:2] == (0, 1)
+    assert 250 < found.took < 270
+
+
+def test_what_a_rank_waited_for_when_it_failed_is_told(world: Callable[..., World]) -> None:
+    found = world()
+    waits = ((5, found.note(0, 6)), (5, found.note(1, 5, waits=False)))
+    found.attempt((1, found.begin()), *waits, (60, found.end(0, -signal.SIGABRT)), (61, found.leave(1, 0)))
+    assert found.run()["message"] == (
+        "node 0, rank 0 failed first: signal 6 (SIGABRT); it waited in all_reduce (collective 6), which rank 1 did not "
+        "call"
+    )
 
 
 def test_once_a_rank_has_ended_well_the_others_have_five_minutes(world: Callable[..., World], monkeypatch: Any) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
 from jobsubmit.backends.shared.failure_hints import TABLE, diagnose
 
+CORPUS = Path(__file__).parents[2] / "corpus"
 SAID = {
     "jobsubmit: the code could not be fetched: t.py is not the file that was submitted": "differ from the upload",
     "jobsubmit: the code could not be fetched: [SSL: CERTIFICATE_VERIFY_FAILED]": "not trust the store's certificate",
@@ -49,7 +51,29 @@ SAID = {
     "[rank3]: MemoryError": "asked for more memory",
     "FileNotFoundError: [Errno 2] No such file or directory: 'data/x'": "data/x, or its folder, is not on the node",
     "Connection closed by peer [127.0.0.1]:4321": "usually to another process of the job",
+    "torch.AcceleratorError: CUDA error: an illegal memory access was encountered": "must not use",
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered": "a GPU of the node is faulty",
 }
+# What ranks on a real GPU wrote to stderr (torch 2.11, NCCL 2.28), in tests/corpus/nccl.
+RECORDED = {
+    "assert": "a check in a GPU kernel failed",
+    "cpu_tensor": "a tensor on the device cpu",
+    "duplicate": "two processes of a node use the same GPU",
+    "fork": "a forked process used the GPU",
+    "ifname": "no network interface that it may use",
+    "no_gpu": "the code needs a GPU, and this node has none",
+    "oom": "a GPU ran out of memory",
+    "ordinal": "selected a GPU that this node does not have",
+    "peer_ended": "lost a connection: usually to another process",
+    "timeout": "torch gave up on collective 6 (ALLREDUCE)",
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_a_rank_said_on_a_gpu_is_explained(name: str) -> None:
+    found = diagnose((CORPUS / f"nccl/{name}.log").read_text().splitlines()[-400:], signal=signal.SIGABRT)
+    assert found is not None
+    assert RECORDED[name] in found.meaning
 
 
 @pytest.mark.parametrize("said", SAID)
@@ -61,8 +85,8 @@ def test_last_words_are_explained(said: str) -> None:
 
 
 def test_every_row_is_tested_and_complete() -> None:
-    rows = [next(row for row in TABLE if re.search(row.pattern, said)) for said in SAID]
-    assert set(rows) == set(TABLE)
+    texts = [*SAID, *((CORPUS / f"nccl/{name}.log").read_text() for name in RECORDED)]
+    assert {next(row for row in TABLE if re.search(row.pattern, text)) for text in texts} == set(TABLE)
 
 
 def test_a_cause_counts_more_than_what_it_does_to_others() -> None:

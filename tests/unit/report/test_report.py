@@ -26,6 +26,8 @@ from jobsubmit.report.steps import Sync, measure_syncs
 from jobsubmit.report.text import percent_text, ratio_rows, seconds_text, straggler_text
 from jobsubmit.report.timing_files import parse_processes
 
+CORPUS = Path(__file__).parents[2] / "corpus"
+
 
 def even(rank: int, step: int) -> tuple[int, int, int, int, int]:
     """All ranks alike; each is the last one in its turn."""
@@ -127,6 +129,28 @@ def test_the_line_is_as_fast_as_the_rank_that_waits_for_nobody_sees_it() -> None
     assert several.wire == pytest.approx(0.004)
     assert several.bandwidth == pytest.approx(1000 * 2 * 3 / 4 / 0.004)
     assert [(bucket, size) for bucket, size, _ in several.bucket_medians] == [(0, 600), (1, 400)]
+
+
+def recorded_on_a_gpu(name: str) -> Sync:
+    """Return what two ranks measured that shared a GPU: torch 2.11, NCCL 2.28, three buckets of equal size."""
+    files = [(CORPUS / f"nccl/timing/{name}-rank-{rank}.jsonl").read_bytes() for rank in range(2)]
+    (found,) = measure_syncs(parse_processes(files))
+    return found
+
+
+def test_with_nccl_a_bucket_does_not_answer_for_those_before_it() -> None:
+    found = recorded_on_a_gpu("buckets")
+    assert (found.backend, found.device, found.sampled) == ("nccl", "cuda", 10)
+    assert all(0.020 < seconds < 0.023 for _, _, seconds in found.bucket_medians)
+    assert found.wire == pytest.approx(0.066, abs=0.001)
+
+
+@pytest.mark.parametrize(("name", "waited"), [("slow-gpu", 0.044), ("slow-cpu", 0.030)])
+def test_a_straggler_on_gpus_is_named_whether_its_gpu_or_its_cpu_is_late(name: str, waited: float) -> None:
+    found = recorded_on_a_gpu(name)
+    assert found.straggler is not None
+    assert found.straggler.rank == 1
+    assert found.straggler.cost == pytest.approx(waited, abs=0.001)
 
 
 def test_another_number_of_ranks_is_another_training() -> None:
