@@ -84,8 +84,14 @@ def read_stacks(job_dir: str) -> Iterator[tuple[int, bytes]]:
         found = re.fullmatch(r"rank-([0-9]+)\.txt", name)
         if found:
             with suppress(OSError):
-                if text := read_file(os.path.join(folder, name), _MOST_STACK):
+                if text := _without_our_thread(read_file(os.path.join(folder, name), _MOST_STACK)):
                     yield int(found.group(1)), text
+
+
+def _without_our_thread(stacks: bytes) -> bytes:
+    """Leave out the thread of nccl_watch.py, which is not the user's."""
+    threads = re.split(rb"(?m)^(?=(?:Current thread|Thread) 0x)", stacks)
+    return b"".join(thread for thread in threads if b"/agent/nccl_watch.py" not in thread)
 
 
 def _catches(pid: int) -> bool:

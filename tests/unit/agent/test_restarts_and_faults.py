@@ -129,6 +129,13 @@ def test_where_a_rank_hangs_is_in_the_users_code() -> None:
     assert hang.find_place([]) == ("", "", False)
 
 
+def test_the_stacks_that_people_see_are_those_of_their_own_threads(tmp_path: Path) -> None:
+    ours = 'Thread 0x00007f3 (most recent call first):\n  File "/j/agent/nccl_watch.py", line 51 in look_again\n\n'
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks/rank-3.txt").write_text(ours + STACK)
+    assert dict(hang.read_stacks(str(tmp_path))) == {3: STACK.encode()}
+
+
 def test_the_rank_that_is_somewhere_else_is_named() -> None:
     waits, works = ("boot.py:12 in train", "all_reduce", True), ("data.py:3 in load", "", False)
     other = ("boot.py:15 in train", "barrier", True)
