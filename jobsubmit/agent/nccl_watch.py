@@ -32,6 +32,10 @@ _OPERATORS = "/torch/_ops.py"
 _CALLERS = tuple(
     "/torch/distributed/%s.py" % name for name in ("distributed_c10d", "_functional_collectives", "utils")
 )  # the files whose functions call NCCL
+# torch's FlightRecorder.hpp: the size is 0 before 2.11, and 2.8 has a new name for it, with a warning about the old one.
+_BUFFER_SIZES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
+_NEW_NAME, _RECORDS_BY_ITSELF = (2, 8), (2, 11)
+_USUAL_BUFFER_SIZE = "2000"
 _WITHOUT_NCCL = ("gloo", "mpi", "ucc")
 
 
@@ -41,6 +45,7 @@ def watch_collectives(path: str, backend: object) -> None:
     dump = getattr(c10d, "_dump_nccl_trace", None)
     if dump is None or str(backend).lower() in _WITHOUT_NCCL:
         return
+    _switch_on_recorder(sys.modules["torch"].__version__)
     import atexit
     import threading  # torch has loaded it
 
@@ -61,6 +66,13 @@ def watch_collectives(path: str, backend: object) -> None:
     thread = threading.Thread(target=look_again_and_again, name="jobsubmit", daemon=True)
     thread.start()
     atexit.register(end)
+
+
+def _switch_on_recorder(version: str) -> None:
+    """Have torch record collectives, unless the user decides about it; from 2.11 on, torch does so by itself."""
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if numbers < _RECORDS_BY_ITSELF and not any(name in os.environ for name in _BUFFER_SIZES):
+        os.environ[_BUFFER_SIZES[numbers >= _NEW_NAME]] = _USUAL_BUFFER_SIZE
 
 
 class Watch:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values
+from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values, spelled
+from jobsubmit.check.program.objects import class_around
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 8
@@ -110,7 +111,7 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
         if found is not None and isinstance(found[1], FUNCTIONS):
             yield from ((found[0], value) for value in returned_values(found[1]))
     elif isinstance(node, ast.Attribute):
-        for home, target in code.program.attribute_stores.get(node.attr, ()):
+        for home, target in _stores_of(code, node, module):
             if (value := _assigned_to(target, home)) is not None:
                 yield home, value
         yield from code.program.named_values.get(node.attr, ())
@@ -119,6 +120,18 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
                 yield from ((home, value) for value in returned_values(method))
     elif isinstance(node, ast.Name):
         yield from _sources_of_variable(code, node, module)
+
+
+def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tuple[Module, ast.expr]]:
+    """Return where an attribute may be set: of `self` only in its class, if that sets it."""
+    stores = code.program.attribute_stores.get(node.attr, ())
+    owner = class_around(node, module) if spelled(node.value) == "self" else None
+    own = [
+        (home, store)
+        for home, store in stores
+        if owner is not None and class_around(store, home) is owner and spelled(store.value) == "self"
+    ]
+    return own or stores
 
 
 def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:

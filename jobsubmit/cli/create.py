@@ -127,8 +127,8 @@ def run(
 
     Uploads the current directory. The command may start python, torchrun,
     accelerate launch, deepspeed, srun, mpirun or any other program. It is
-    converted into the job file that `jobsubmit init --from` would write; that
-    file is kept with the job.
+    converted into a job file as by `jobsubmit init --from`, but without
+    `requirements`: add --set requirements=FILE. The file is kept with the job.
     """
     from jobsubmit.cli.job_file import overrides
     from jobsubmit.scaffold.choice import choose_draft

@@ -194,4 +194,4 @@ def describe_places(places: Mapping[int, tuple[str, str, bool]], odd: int | None
 def name_ranks(ranks: list[int]) -> str:
     """Return the names of some ranks; of many only the first."""
     names = ", ".join(map(str, ranks[:_MOST_NAMES])) + (", …" if len(ranks) > _MOST_NAMES else "")
-    return "%s %s" % ("rank" if len(ranks) == 1 else "ranks", names)
+    return "rank %s" % names if len(ranks) == 1 else "ranks %s" % names

@@ -74,11 +74,17 @@ def describe_waits(standstills: Mapping[int, Standstill]) -> dict[int, str]:
 
 def describe_collective(collective: Collective) -> str:
     """Return its name and number, and its tensors: ranks can differ in each of these."""
-    group = "" if collective["group"] == _DEFAULT_GROUP else " of process group %s" % collective["group"]
     inputs = zip(collective["sizes"], collective["types"])
     tensors = ["%s %s" % ("x".join(map(str, size)), kind.lower()) for size, kind in inputs]
-    number = "%s %d" % ("send or recv" if collective["is_p2p"] else "collective", collective["number"])
-    return "%s (%s)" % (collective["name"], ", ".join([number + group, *tensors]))
+    return "%s (%s)" % (collective["name"], ", ".join([_describe_number(collective), *tensors]))
+
+
+def _describe_number(collective: Collective) -> str:
+    if collective["is_p2p"]:
+        return "send or recv %d" % collective["number"]
+    if collective["group"] == _DEFAULT_GROUP:
+        return "collective %d" % collective["number"]
+    return "collective %d of process group %s" % (collective["number"], collective["group"])
 
 
 def describe_wait(rank: int, standstills: Mapping[int, Standstill]) -> str:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.origins import last_value, words_of
+from jobsubmit.check.origins import last_value, origins, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import class_around
@@ -20,6 +21,7 @@ from jobsubmit.common.finding import Finding
 _PACKAGE = "torch.distributed."
 _TENSOR = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "gather": 0, "all_gather": 1, "all_gather_into_tensor": 1}
 _LIST = {"all_gather": ("tensor_list", 0)}
+_GROUP = {"broadcast": 2, "broadcast_object_list": 2, "reduce": 3, "gather": 3}
 _ROOT = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1), "gather": ("dst", 2)}
 _MAKES_TENSOR = tuple(
     f"torch.{name}"
@@ -53,7 +55,7 @@ def check_collective_arguments(code: Code) -> Iterator[Finding]:
         for module, call, name in code.reached.calls
         if name.startswith(_PACKAGE) and not hides_arguments(call)
     ]
-    for check in (_not_a_tensor, _on_cpu, _wrong_length, _other_roots, _other_groups, _not_awaited):
+    for check in (_not_a_tensor, _on_cpu, _wrong_length, _other_roots, _foreign_root, _other_groups, _not_awaited):
         yield from next(([finding] for one in calls for finding in check(code, *one)), [])
 
 
@@ -152,18 +154,20 @@ def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iter
         return
     made = last_value(given, module) if isinstance(given, ast.Name) else given
     length = _length(code, made, module) if made is not None else UNKNOWN
-    if made is not None and length is UNKNOWN and code.facts.nodes > 1 and _counts_gpus(code, made, module):
-        text = f"the list for {name}() has a place for each GPU of one node, but the job has {code.facts.nodes} nodes"
+    if made is not None and length is UNKNOWN and code.facts.nodes > 1 and _counts_on_node(code, made, module):
+        text = f"the list for {name}() is as long as one node has processes, but the job has {code.facts.nodes} nodes"
         yield _finding(code, module, call, "fixed-world-size", text, "make it as long as dist.get_world_size()")
     if is_count(length) and length not in (0, code.world_size):
         text = f"the list for {name}() has {length} places, but the job has {code.world_size} processes"
         yield _finding(code, module, call, "fixed-world-size", text, "make it as long as dist.get_world_size()")
 
 
-def _counts_gpus(code: Code, made: ast.expr, module: Module) -> bool:
-    """Return whether a comprehension is as long as a node has GPUs, by what its range is computed from."""
+def _counts_on_node(code: Code, made: ast.expr, module: Module) -> bool:
+    """Return whether a comprehension is as long as a node has GPUs or processes, by what its range is computed from."""
     numbers = made.generators[0].iter if isinstance(made, ast.ListComp) else None
     text = words_of(code, numbers, module) if isinstance(numbers, ast.Call) else ""
+    if contract.LOCAL_WORLD_SIZE in text:
+        return not re.search(r"get_world_size|nnodes|num_nodes|[\"']WORLD_SIZE|\*", text)
     return "torch.cuda.device_count()" in text and not re.search("world|nnodes|num_nodes", text, re.IGNORECASE)
 
 
@@ -189,6 +193,36 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     elif is_count(value) and code.world_size and value >= code.world_size:
         text = f"{name}() names rank {value}, but the last one of this job is {code.world_size - 1}"
         yield _finding(code, module, call, "other-roots", text, "name a rank of the job, such as 0")
+
+
+def _foreign_root(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    """Yield a warning for one rank that is named to all groups, of which a loop makes several without common ranks."""
+    group = argument(call, "group", _GROUP[name]) if name in _GROUP else None
+    root = argument(call, *_ROOT[name]) if name in _GROUP else None
+    value = code.values.of(root, module) if root is not None and group is not None else UNKNOWN
+    if is_count(value) and group is not None and _is_one_of_many(code, group, module):
+        text = f"rank {value} is in one of these groups only, and src and dst are ranks of the whole job"
+        hint = "name the first rank of the group: dist.get_global_rank(group, 0); or pass group_src=0"
+        yield Finding("warning", "other-roots", module.where(call), text, hint)
+
+
+def _is_one_of_many(code: Code, group: ast.AST, module: Module) -> bool:
+    """Return whether a loop makes groups, each of ranks that depend on the pass of the loop."""
+    makers = [
+        (home, part)
+        for home, part in origins(code, group, module)
+        if isinstance(part, ast.Call) and code.program.name_of(part.func, home) == f"{_PACKAGE}new_group"
+    ]
+    return bool(makers) and all(_depends_on_loop(code, call, home) for home, call in makers)
+
+
+def _depends_on_loop(code: Code, call: ast.Call, module: Module) -> bool:
+    ranks = argument(call, "ranks", 0)
+    loop = next((above for above in module.above(call) if isinstance(above, ast.For)), None)
+    if ranks is None or loop is None or not isinstance(loop.target, ast.Name):
+        return False
+    made = last_value(ranks, module) if isinstance(ranks, ast.Name) else ranks
+    return made is not None and any(is_load(node, loop.target.id) for node in ast.walk(made))
 
 
 def _is_own_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

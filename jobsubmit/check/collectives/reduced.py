@@ -13,6 +13,9 @@ from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _REDUCE = "torch.distributed.reduce"
+_AVERAGE = frozenset(
+    [*("all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "all_gather_into_tensor")]
+)
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
 
@@ -24,6 +27,9 @@ def check_reduced(code: Code) -> Iterator[Finding]:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
         if not is_step or is_guarded_by_rank(code, call, module):
             continue
+        if _is_plateau(code, call, module) and (own := list(_own_figures(code, call, module))):
+            yield from own
+            return
         for home, reduce in _reduces(code, call.args[0], module):
             yield Finding(
                 "warning",
@@ -34,6 +40,31 @@ def check_reduced(code: Code) -> Iterator[Finding]:
                 "use all_reduce()",
             )
             return
+
+
+def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a method is surely that of a ReduceLROnPlateau."""
+    assert isinstance(call.func, ast.Attribute)
+    made = [(home, part) for home, part in origins(code, call.func.value, module) if isinstance(part, ast.Call)]
+    return any(code.program.name_of(part.func, home).endswith(".ReduceLROnPlateau") for home, part in made)
+
+
+def _own_figures(code: Code, call: ast.Call, module: Module) -> Iterator[Finding]:
+    """Yield a warning where each rank has its own data, and no collective averages what a scheduler is given."""
+    averages = any(name.rpartition(".")[2] in _AVERAGE for _, _, name in code.reached.calls)
+    loaders = [one for _, one in code.calls("torch.utils.data.DataLoader")]
+    samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in loaders]
+    are_shared = bool(samplers) and all(samplers)
+    if averages or not are_shared or "DistributedSampler" not in code.names:
+        return
+    yield Finding(
+        "warning",
+        "own-learning-rate",
+        module.where(call),
+        f"each rank passes a figure of its own data to {ast.unparse(call.func)}(): the learning rates of the ranks "
+        "differ",
+        "average it over all ranks first: all_reduce()",
+    )
 
 
 def _reduces(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module, ast.Call]]:

@@ -12,12 +12,13 @@ from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import after, is_empty_for_others, is_rank, leaves, zero_side
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
+_CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _DEEPEST = 3
 
 
@@ -29,6 +30,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
     yield from _reached_by_some(finder)
     yield from _left_by_one(finder)
     yield from _skipped_by_some(finder)
+    yield from _left_by_clock(finder)
     yield from _in_order_of_a_set(finder)
 
 
@@ -195,6 +197,42 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "decide for all ranks: all_reduce the condition, then skip the step everywhere",
             )
             return
+
+
+def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where each rank leaves a training loop by its own clock."""
+    code = finder.code
+    for module, node in code.program.of(ast.If):
+        is_left = node.body and isinstance(node.body[-1], (ast.Break, ast.Return))
+        if not is_left or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
+            continue
+        loop, tests = _loop_and_tests(node.body[-1], module)
+        if loop is None or tests != [node] or not _reads_clock(code, node.test, module):
+            continue
+        if not _is_agreed(finder, node, module) and _synchronizes(finder, loop, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(node),
+                f"each rank leaves this loop by its own clock (`{ast.unparse(node.test)}`): a rank that does one step "
+                "more waits for the others, and the job would hang",
+                "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
+            )
+            return
+
+
+def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition surely compares a time with a limit, itself or in the method that it calls."""
+    nodes = [test]
+    if isinstance(test, ast.Call):
+        found = code.program.called(test, module)
+        nodes = returned_values(found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else []
+        module = found[0] if found is not None else module
+    compared = [node for node in nodes if isinstance(node, ast.Compare)]
+    return bool(compared) and all(
+        any(isinstance(call, ast.Call) and code.program.name_of(call.func, module) in _CLOCKS for call in ast.walk(one))
+        for one in compared
+    )
 
 
 def _is_agreed(finder: CollectiveFinder, node: ast.If, module: Module) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from jobsubmit.check.code import INIT, Code, is_ddp
+from jobsubmit.check.code import INIT, Code, is_ddp, trains
 from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -18,6 +18,7 @@ _SHARES = re.compile(
     r"|all_to_all|reduce_scatter|autograd|horovod|apex|SyncFunction|coalesce"
 )
 _OF_MODEL = re.compile(r"grad|param|weight|flat|bucket|buffer|state|model|\bp\b|tensor")
+_DEEPEST = 4
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "broadcast", "gather")
 
 
@@ -27,7 +28,7 @@ def check_unsynchronized(code: Code) -> Iterator[Finding]:
         return
     if _names_wrapper(code) or any(map(_SHARES.search, code.names)) or not any(True for _ in code.calls(INIT)):
         return
-    if any(_is_of_model(code, call, name) for _, call, name in code.reached.calls):
+    if any(_is_of_model(code, call, name, module) for module, call, name in code.reached.calls):
         return
     for module, call, _ in code.reached.calls:
         is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
@@ -47,10 +48,20 @@ def _names_wrapper(code: Code) -> bool:
     return any(is_ddp(code.program.name_of(node, module)) for module, node in code.program.of(ast.Name, ast.Attribute))
 
 
-def _is_of_model(code: Code, call: ast.Call, name: str) -> bool:
-    """Return whether a call is a collective that may be about gradients or parameters."""
+def _is_of_model(code: Code, call: ast.Call, name: str, module: Module) -> bool:
+    """Return whether a call is a collective that may be about gradients or parameters, more than at the start."""
     is_collective = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _COLLECTIVES
-    return is_collective and any(_OF_MODEL.search(ast.unparse(given)) for given in call.args)
+    is_of_model = is_collective and any(_OF_MODEL.search(ast.unparse(given)) for given in call.args)
+    return is_of_model and not (name.endswith(".broadcast") and _is_before_training(code, call, module))
+
+
+def _is_before_training(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether no loop around a node, or around the calls of its function, computes gradients."""
+    if any(isinstance(above, (ast.For, ast.While)) and trains(above) for above in module.above(node)):
+        return False
+    function = module.function_of(node)
+    calls = code.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+    return depth < _DEEPEST and all(_is_before_training(code, call, home, depth + 1) for home, call in calls)
 
 
 def _steps(code: Code, call: ast.Call, module: Module) -> bool:

@@ -15,6 +15,7 @@ from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
 from jobsubmit.common.finding import Finding
 
+_TIMES_RANK = re.compile(r"(?:node_)?rank \* |\* (?:\w+\.)?(?:node_)?rank\b")
 _GET_RANK = ("torch.distributed.get_rank", "deepspeed.comm.get_rank")
 
 
@@ -47,9 +48,7 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
     """Yield a warning for `node_rank * n + local_rank` as the number of a device, where processes are spawned."""
     for module, call, name in code.reached.calls:
         for chosen in numbers_of_devices(call, name):
-            made = code.values.assigned(chosen, module) if isinstance(chosen, ast.Name) else None
-            is_sum = isinstance(made, ast.BinOp) and isinstance(made.op, ast.Add)
-            if is_sum and re.search(r"(?:node_)?rank \* |\* (?:\w+\.)?(?:node_)?rank\b", ast.unparse(made)):  # type: ignore[arg-type]
+            if not isinstance(chosen, ast.BinOp) and _is_sum_with_rank(code, chosen, module):
                 yield Finding(
                     "warning",
                     "rank-as-device",
@@ -58,6 +57,14 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
                     "use the number of the process on its node, which mp.spawn passes first",
                 )
                 return
+
+
+def _is_sum_with_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether a number is `node_rank * n + local_rank`, by what it is set to."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add) and bool(_TIMES_RANK.search(ast.unparse(node)))
+    sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
+    return bool(sources) and all(_is_sum_with_rank(code, source, home, depth + 1) for home, source in sources)
 
 
 def _named_by_global_rank(code: Code) -> Iterator[Finding]:

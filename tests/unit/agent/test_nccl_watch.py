@@ -186,6 +186,23 @@ def test_a_rank_whose_call_of_torch_does_not_return_waits_too(
     assert standstill.find_waiting(noted(tmp_path)) == [0]
 
 
+@pytest.mark.parametrize(
+    ("version", "given", "expected"),
+    [
+        ("2.7.1+cu126", {}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}),
+        ("2.10.0", {}, {"TORCH_FR_BUFFER_SIZE": "2000"}),
+        ("2.11.0+cu130", {}, {}),
+        ("2.9.0", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}),
+    ],
+)
+def test_older_versions_of_torch_record_collectives_too_unless_the_user_says_no(
+    version: str, given: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(given))
+    nccl_watch._switch_on_recorder(version)
+    assert dict(os.environ) == expected
+
+
 def test_ranks_at_one_place_are_told_together() -> None:
     wait = ("train.py:9 in step", "all_reduce (collective 6, 10 float)", True)
     other = ("train.py:9 in step", "all_reduce (collective 6, 12 float)", True)
