@@ -1,104 +1,132 @@
-"""Write down in which collective of NCCL this rank waits, if it waits long.
+"""Write down that this rank waits in NCCL, and in which collective, if it waits long.
 
 A rank that waits in NCCL keeps a core busy (measured with torch 2.11 and NCCL 2.28), so its CPU time does not show
-whether it works. torch's flight recorder does: for each process group, it counts the collectives that this rank has
-started, and those that have ended. A thread looks at the counts every second, and at what the main thread calls: while
-NCCL connects the ranks, nothing is counted yet. If all stands still, it writes what it sees into a file, once; when
-something moves again, it removes the file.
+whether it works. Where the main thread is shows more: a thread looks every second. If that has not moved for some
+seconds, the thread asks torch's flight recorder, which counts for each process group the collectives that this rank has
+started, and those that have ended. If these do not move either, and one has not ended, the rank waits. Later, if
+nothing has moved until then, the thread asks once which collective that is, and from where it was called.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import time
 
+from . import node_contract as contract
 from .atomic_write import replace_file
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any, TypeAlias
 
     from .protocol import Collective, Standstill
 
     Dump: TypeAlias = Callable[[bool, bool, bool], bytes]  # include collectives, include stacks, only active ones
 
-_LOOK_SECONDS, _STILL_SECONDS = 1.0, 5.0
-_STACKS_SECONDS = 30.0  # until it asks for the stacks of the calls: the first time takes seconds of CPU time
-_JOIN_SECONDS = 1.0
-_MOST_FRAMES, _MOST_SIZES = 50, 4
+_LOOK_SECONDS, _STILL_SECONDS, _JOIN_SECONDS = 1.0, 5.0, 1.0
+_MOST_DEPTH, _MOST_FRAMES, _MOST_SIZES = 200, 50, 4
 _OPERATORS = "/torch/_ops.py"
-_CALLERS = tuple(
-    "/torch/distributed/%s.py" % name for name in ("distributed_c10d", "_functional_collectives", "utils")
-)  # the files whose functions call NCCL
-# torch's FlightRecorder.hpp: the size is 0 before 2.11, and 2.8 has a new name for it, with a warning about the old one.
+_CALLERS = tuple("/torch/distributed/%s.py" % name for name in ("distributed_c10d", "_functional_collectives", "utils"))
+_TENSORS = ("tensor", "input", "input_tensor", "output_tensor", "tensor_list", "output", "object_tensor")
+# Without a tensor in sight these connect or wait with NCCL, too; the second is init_process_group(device_id=…).
+_WITHOUT_TENSOR = ("barrier", "_new_process_group_helper", "_verify_param_shape_across_processes")
+# torch's FlightRecorder.hpp: the size is 0 before 2.11; since 2.8 it has another name, and torch warns of the old one.
 _BUFFER_SIZES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
-_NEW_NAME, _RECORDS_BY_ITSELF = (2, 8), (2, 11)
+_OLDEST, _NEW_NAME, _RECORDS_BY_ITSELF = (2, 4), (2, 8), (2, 11)
 _USUAL_BUFFER_SIZE = "2000"
-_WITHOUT_NCCL = ("gloo", "mpi", "ucc")
 
 
-def watch_collectives(path: str, backend: object) -> None:
-    """Start the thread in a process that joins a process group, if the group's backend may be NCCL."""
-    c10d = sys.modules.get("torch._C._distributed_c10d")
-    dump = getattr(c10d, "_dump_nccl_trace", None)
-    if dump is None or str(backend).lower() in _WITHOUT_NCCL:
-        return
-    _switch_on_recorder(sys.modules["torch"].__version__)
+def watch_collectives(path: str, backend: object) -> bool:
+    """Start the thread if a process group that is being made may use NCCL; return whether it was started."""
+    seconds = float(os.environ.get(contract.AGENT_HANG_AFTER) or 0)
+    torch = sys.modules["torch"]
+    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_nccl_trace", None)
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    names_other = backend is not None and "nccl" not in str(backend).lower() and str(backend) != "undefined"
+    if not seconds or dump is None or version < _OLDEST or names_other:
+        return False
+    _switch_on_recorder(version)
+    _start(Watch(path, dump, seconds))
+    return True
+
+
+def _switch_on_recorder(version: tuple[int, ...]) -> None:
+    """Have torch record collectives, unless the user decides about it; from 2.11 on, torch does so by itself."""
+    if version < _RECORDS_BY_ITSELF and not any(name in os.environ for name in _BUFFER_SIZES):
+        os.environ[_BUFFER_SIZES[version >= _NEW_NAME]] = _USUAL_BUFFER_SIZE
+
+
+def _start(watch: Watch) -> None:
+    """Look again and again, until Python ends: torch must not be asked then. threading does not know the thread."""
     import atexit
-    import threading  # torch has loaded it
 
-    ended = threading.Event()
-    watch = Watch(path, dump)
+    pid, main = os.getpid(), _thread.get_ident()
+    told_to_end, has_ended = _thread.allocate_lock(), _thread.allocate_lock()
+    told_to_end.acquire()
+    has_ended.acquire()
 
     def look_again_and_again() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            try:
-                watch.look(time.monotonic())
-            except Exception:
-                return  # another torch than expected, or a full disk: the job runs without it
+        try:
+            while not told_to_end.acquire(timeout=_LOOK_SECONDS):
+                watch.look(time.monotonic(), sys._current_frames().get(main))
+        except Exception:
+            watch.end()  # another torch than expected, or a full disk: the job runs without it
+        finally:
+            has_ended.release()
 
     def end() -> None:
-        ended.set()
-        thread.join(_JOIN_SECONDS)  # torch's recorder must not be asked while Python ends
+        if os.getpid() == pid:  # else a fork, which has no such thread
+            told_to_end.release()
+            has_ended.acquire(timeout=_JOIN_SECONDS)
 
-    thread = threading.Thread(target=look_again_and_again, name="jobsubmit", daemon=True)
-    thread.start()
+    _thread.start_new_thread(look_again_and_again, ())
     atexit.register(end)
 
 
-def _switch_on_recorder(version: str) -> None:
-    """Have torch record collectives, unless the user decides about it; from 2.11 on, torch does so by itself."""
-    numbers = tuple(int(part) for part in version.split(".")[:2])
-    if numbers < _RECORDS_BY_ITSELF and not any(name in os.environ for name in _BUFFER_SIZES):
-        os.environ[_BUFFER_SIZES[numbers >= _NEW_NAME]] = _USUAL_BUFFER_SIZE
-
-
 class Watch:
-    """Compares what it sees with its last look."""
+    """Compares what it sees with its last looks; without a move for some `seconds`, the job counts as hung."""
 
-    def __init__(self, path: str, dump: Dump) -> None:
+    def __init__(self, path: str, dump: Dump, seconds: float) -> None:
         self.path, self.dump = path, dump
-        self.seen: object = None
-        self.since = 0.0  # when that last changed
+        self.still, self.details = min(_STILL_SECONDS, seconds / 4), seconds / 2
+        self.place: object = None  # of the main thread
+        self.at_place_since = self.since = 0.0  # since when it is there, and since when the counts have not moved, too
+        self.counts: dict[str, Any] | None = None
         self.written: Standstill | None = None
+        self.asked_at: float | None = None  # the value of `since` at which the details were asked for
 
-    def look(self, now: float) -> None:
-        """Look at the counts, and at what the main thread calls; `now` is in seconds of time.monotonic()."""
-        call = _find_call()
-        seen = self._ask(False, False, False)["pg_status"], call
-        still = now - self.since
-        if seen != self.seen:
-            self.seen, self.since = seen, now
+    def look(self, now: float, frame: FrameType | None) -> None:
+        """Look at the main thread, whose innermost frame is given; `now` is in seconds of time.monotonic()."""
+        place = _place(frame)
+        if place != self.place:
+            self.place, self.at_place_since, self.counts = place, now, None
             self._take_back()
-        elif self.written is None and still >= _STILL_SECONDS:
-            self._write(call, has_stacks=False)
-        elif self.written is not None and self.written["waits_in"] is not None:
-            if not self._still_waits(self.written["waits_in"]):
-                self._write(call, has_stacks=False)
-            elif not self.written["waits_in"]["frames"] and still >= _STACKS_SECONDS:
-                self._write(call, has_stacks=True)
+        elif now - self.at_place_since >= self.still:
+            self._look_at_counts(now, _find_call(frame))
+
+    def end(self) -> None:
+        """Leave no file behind that nobody takes back."""
+        try:
+            self._take_back()
+        except OSError:
+            pass
+
+    def _look_at_counts(self, now: float, call: str) -> None:
+        counts = self._ask(False, False, False)["pg_status"]
+        if counts != self.counts:
+            self.counts, self.since = counts, now
+            self._take_back()
+        elif now - self.since < self.still:
+            return
+        elif now - self.since >= self.details and self.asked_at != self.since:
+            self.asked_at = self.since
+            self._write(call, self._ask(True, True, False) if _use_own_device() else None)
+        elif self.written is None:
+            self._write(call, None)
 
     def _ask(self, *how: bool) -> dict[str, Any]:
         import pickle  # torch has loaded it; this process itself wrote the data
@@ -106,65 +134,108 @@ class Watch:
         answer: dict[str, Any] = pickle.loads(self.dump(*how))  # noqa: S301 - see above
         return answer
 
-    def _still_waits(self, collective: Collective) -> bool:
-        active = self._ask(True, False, True).get("entries", [])
-        return any(entry["record_id"] == collective["record"] for entry in active)
-
-    def _write(self, call: tuple[str, int] | None, *, has_stacks: bool) -> None:
+    def _write(self, call: str, found: dict[str, Any] | None) -> None:
         import json  # torch has loaded it
 
-        found = self._ask(True, has_stacks, False)
+        assert self.counts is not None
+        is_pending = any(_number(one, "enqueued") > _number(one, "completed") for one in self.counts.values())
         self.written = {
             "pid": os.getpid(),
             "since": self.since,
-            "started": {group: int(counts["last_enqueued_collective"]) for group, counts in found["pg_status"].items()},
-            "waits_in": _find_wait(found),
-            "call": call[0] if call else "",
+            "waits": is_pending or bool(call),
+            "call": "" if is_pending else call,
+            "started": _count_started(found) if found is not None else None,
+            "waits_in": _find_wait(found) if found is not None and is_pending else None,
         }
         replace_file(self.path, json.dumps(self.written), is_durable=False)
 
     def _take_back(self) -> None:
         if self.written is not None:
             self.written = None
-            os.unlink(self.path)
+            try:
+                os.unlink(self.path)
+            except FileNotFoundError:
+                pass
 
 
-def _find_call() -> tuple[str, int] | None:
-    """Return the function of torch.distributed that the main thread is in, and where in it; None if it is elsewhere."""
-    import threading
+def _place(frame: FrameType | None) -> list[tuple[object, int]]:
+    """Return where a thread is, in each of its functions."""
+    place: list[tuple[object, int]] = []
+    while frame is not None and len(place) < _MOST_DEPTH:
+        place.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return place
 
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+
+def _find_call(frame: FrameType | None) -> str:
+    """Return the function of torch.distributed in which a thread is, if it may wait in NCCL there; else nothing."""
     if frame is not None and frame.f_code.co_filename.endswith(_OPERATORS):
         frame = frame.f_back
     if frame is None or not frame.f_code.co_filename.endswith(_CALLERS):
-        return None
-    return frame.f_code.co_name, frame.f_lasti
+        return ""
+    name = frame.f_code.co_name
+    given = (frame.f_locals.get(one) for one in _TENSORS)
+    tensors = [one[0] if isinstance(one, (list, tuple)) and one else one for one in given]
+    is_on_gpu = any(getattr(one, "is_cuda", False) for one in tensors)
+    return name if is_on_gpu or name in _WITHOUT_TENSOR else ""
+
+
+def _use_own_device() -> bool:
+    """Have this thread use the GPU that the process uses; return whether it is safe to ask about its events then.
+
+    CUDA would give this thread the first GPU, and reserve memory on it.
+    """
+    torch = sys.modules["torch"]
+    count = torch.cuda.device_count()
+    if count <= 1:
+        return True
+    used = [number for number in range(count) if torch._C._cuda_hasPrimaryContext(number)]
+    if used:
+        torch.cuda.set_device(used[0])
+    return bool(used)
+
+
+def _count_started(found: dict[str, Any]) -> dict[str, int]:
+    """Return how many collectives this rank has started in each process group, by the name that all ranks give it."""
+    started: dict[str, int] = {}
+    for entry in found.get("entries", []):
+        if not entry.get("is_p2p") and not _is_coalesced(entry):
+            group = entry["process_group"][0]
+            started[group] = max(started.get(group, 0), entry["collective_seq_id"])
+    return started
 
 
 def _find_wait(found: dict[str, Any]) -> Collective | None:
-    """Return the first collective that has not ended, if the one that was started last has not."""
+    """Return the first collective that has not ended."""
     entries = sorted(found.get("entries", []), key=lambda entry: entry["record_id"])
-    if not entries or entries[-1]["retired"]:
+    entry = next((entry for entry in entries if _is_pending(entry, found["pg_status"])), None)
+    if entry is None:
         return None
-    entry = next((entry for entry in entries if _is_pending(entry, found["pg_status"])), entries[-1])
     group = entry["process_group"][0]
     ranks = str(found.get("pg_config", {}).get(group, {}).get("ranks", ""))  # as text: [0, 1]
     return {
-        "record": entry["record_id"],
         "group": group,
         "ranks": [int(rank) for rank in ranks.strip("[]").split(",") if rank],
         "name": entry["profiling_name"].rpartition(":")[2].strip("_"),
-        "number": entry["p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id"],
-        "is_p2p": bool(entry.get("is_p2p")),
+        "number": entry["collective_seq_id"],
         "sizes": entry["input_sizes"][:_MOST_SIZES],
         "types": entry.get("input_dtypes", [])[:_MOST_SIZES],
         "frames": entry.get("frames", [])[:_MOST_FRAMES],
     }
 
 
-def _is_pending(entry: dict[str, Any], status: dict[str, Any]) -> bool:
-    """Return whether a collective has not ended; torch never says that of the parts of a coalesced one, nor of p2p."""
-    counts = status.get(entry["process_group"][0])
-    if counts is None or entry["retired"] or entry.get("is_p2p"):
+def _is_pending(entry: dict[str, Any], status: dict[Any, Any]) -> bool:
+    """Return whether a collective has not ended; torch never says that of parts of a coalesced one, nor of all p2p."""
+    counts = status.get(str(entry["pg_id"]), status.get(entry["pg_id"]))
+    if counts is None or entry["retired"] or entry["state"] == "completed" or entry.get("is_p2p"):
         return False
-    return bool(entry["collective_seq_id"] > int(counts["last_completed_collective"]))
+    return not _is_coalesced(entry) and entry["collective_seq_id"] > _number(counts, "completed")
+
+
+def _is_coalesced(entry: dict[str, Any]) -> bool:
+    """Return whether it stands for several operations, mostly of p2p: it has the number of the collective before."""
+    return str(entry["profiling_name"]).endswith("coalesced")
+
+
+def _number(counts: dict[str, Any], what: str) -> int:
+    return int(counts["last_%s_collective" % what])

@@ -63,6 +63,7 @@ LOG_LIMIT = _variable("JOBSUBMIT_LOG_LIMIT", JOBSUBMIT, "of the agent: maximum s
 AGENT_DIR = _variable("JOBSUBMIT_GANG_DIR", JOBSUBMIT, "of the agent: the node's directory")
 AGENT_NODE = _variable("JOBSUBMIT_GANG_NODE", JOBSUBMIT, "of the agent: index of the node", per_node=True)
 AGENT_MODE = _variable("JOBSUBMIT_GANG_MODE", JOBSUBMIT, "of the agent: mode of the job")
+AGENT_HANG_AFTER = _variable("JOBSUBMIT_GANG_HANG_AFTER", JOBSUBMIT, "of the agent: hang_after, in seconds")
 RANK_PID = _variable("JOBSUBMIT_GANG_RANK_PID", JOBSUBMIT, "of the agent: pid of the rank above", per_process=True)
 SPAWN_RANK = _variable(
     "JOBSUBMIT_GANG_SPAWN_RANK", JOBSUBMIT, "of the agent: local rank being started", per_process=True

@@ -71,36 +71,34 @@ class Mount(TypedDict):
 
 
 class Collective(TypedDict):
-    """A collective of NCCL. `record` is its number in torch's flight recorder, `number` that in its process group.
+    """A collective of NCCL: `number` counts those of its process group, whose ranks are `ranks`.
 
-    `ranks` are those of the group, `sizes` and `types` those of the inputs. The frames have `filename`, `line` and
-    `name`, the innermost first; there are none until the rank has waited for some time.
+    `sizes` and `types` are those of the inputs. The frames have `filename`, `line` and `name`, the innermost first.
     """
 
-    record: int
     group: str
     ranks: list[int]
     name: str
     number: int
-    is_p2p: bool
     sizes: list[list[int]]
     types: list[str]
     frames: list[dict[str, Any]]
 
 
 class Standstill(TypedDict):
-    """What a rank has done with NCCL when nothing moved any more, since a moment of time.monotonic().
+    """A rank of which nothing has moved since a moment of time.monotonic(); `waits` tells whether it waits in NCCL.
 
-    `started` maps process groups to the number of collectives that this rank has started. `waits_in` is the first one
-    that has not ended. `call` is the function of torch.distributed that has not returned, if any: NCCL connects the
-    ranks in the first collective of a group, before that counts as started.
+    `call` is the function of torch.distributed that has not returned, if no collective has been started there: NCCL
+    connects the ranks first. The rest is known later: `started` maps process groups to the number of collectives that
+    this rank has started, and `waits_in` is the first one that has not ended.
     """
 
     pid: int
     since: float
-    started: dict[str, int]
-    waits_in: Collective | None
+    waits: bool
     call: str
+    started: dict[str, int] | None
+    waits_in: Collective | None
 
 
 class RestartPolicy(TypedDict):

@@ -164,34 +164,43 @@ def _report_end() -> None:
 def _report_joining(standstill: str) -> None:
     """Report once that this rank joins a process group; if torch is not as expected, report it anyway.
 
-    From then on, what the rank waits for in NCCL is written to the file `standstill`.
+    From the first group on that may use NCCL, what the rank waits for there is written to the file `standstill`.
     """
     from . import nccl_watch
     from .after_import import after_import
 
+    reported: list[bool] = []
+
     def report(why: str) -> None:
-        _guarded(_report)("rank_joined", pid=os.getpid())
+        if not reported:
+            reported.append(True)
+            _guarded(_report)("rank_joined", pid=os.getpid())
 
-    def watching(name: str, *, has_backend: bool) -> Callable[[Any], None]:
-        def watch(module: Any) -> None:
-            join = getattr(module, name)
+    def watch_groups(module: Any) -> None:
+        join = module._new_process_group_helper
 
-            def reporting_join(*args: Any, **kwargs: Any) -> Any:
-                setattr(module, name, join)
-                report("")
-                if has_backend:
-                    _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs))
-                return join(*args, **kwargs)
+        def reporting_join(*args: Any, **kwargs: Any) -> Any:
+            report("")
+            if _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs)):
+                module._new_process_group_helper = join
+            return join(*args, **kwargs)
 
-            setattr(module, name, reporting_join)
+        module._new_process_group_helper = reporting_join
 
-        return watch
+    def watch_rpc(module: Any) -> None:  # its groups are made by C++
+        join = module.init_rpc
 
-    actions = {
-        "torch.distributed.distributed_c10d": watching("_new_process_group_helper", has_backend=True),
-        "torch.distributed.rpc": watching("init_rpc", has_backend=False),  # its groups are made by C++
-    }
-    after_import(actions, report)
+        def reporting_join(*args: Any, **kwargs: Any) -> Any:
+            module.init_rpc = join
+            report("")
+            return join(*args, **kwargs)
+
+        module.init_rpc = reporting_join
+
+    after_import(
+        {"torch.distributed.distributed_c10d": watch_groups, "torch.distributed.rpc": watch_rpc},
+        report,
+    )
 
 
 def _backend(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -258,9 +258,10 @@ class Attempt:
         return self._hanging(silence, ended)
 
     def _wait_in_nccl(self) -> set[int]:
-        """Return the pids of the ranks that wait in NCCL: the CPU time they use for it is no sign of life."""
+        """Return the pids of the ranks that have waited in NCCL since the last look, and use CPU time for it."""
         running = self.table.running()
-        return {running[rank] for rank in standstill.find_waiting(standstill.read_standstills(self.job.dir, running))}
+        standstills = standstill.read_standstills(self.job.dir, running)
+        return {running[rank] for rank in standstill.find_waiting(standstills, self.watch.sampled_at)}
 
     def _suspect(self, silence: float, limit: float) -> None:
         """Keep the stacks early where others are on other machines: the first node that ends for a hang breaks them."""
@@ -286,7 +287,7 @@ class Attempt:
             called_at = hang_detector.find_call(collectives[rank]["frames"]) if rank in collectives else ""
             places[rank] = called_at or places.get(rank, ("", "", False))[0], waits_in, True
         message = "no output and no CPU time for %d s" % silence
-        if standstill.find_waiting(standstills):
+        if any(noted["waits"] for noted in standstills.values()):
             message = "no output for %d s, and no CPU time except to wait in NCCL" % silence
         if ended:
             message += ", after rank %d had ended with exit code 0" % ended[0]
@@ -326,7 +327,6 @@ class Attempt:
             failure["victims"] = sorted(other.rank for other in failures if other.rank is not None)
             return Outcome("FAILED", "ENDED_EARLY", failure["message"], failure)
         failure = rank_failure.report_failure(self.job, first)
-        failure["message"] += self._describe_wait(first.rank)
         alike = {o.rank for o in others if are_alike(o.evidence(), first.evidence())}
         failure["victims"] = sorted(o.rank for o in others if o.rank is not None and o.rank not in alike)
         failure["alike"] = sorted(rank for rank in alike if rank is not None)
@@ -337,6 +337,7 @@ class Attempt:
             reason = "NODE_FAILED"
         if first.code == -signal.SIGKILL and self.memory.has_struck():
             reason, failure["message"] = "OOM", failure["message"] + ", sent by the kernel because memory was full"
+        failure["message"] += self._describe_wait(first.rank)
         return Outcome("FAILED", reason, failure["message"], failure)
 
     def _describe_wait(self, rank: int | None) -> str:

@@ -56,6 +56,7 @@ class NodeEnvironments:
             contract.AGENT_DIR: self.files.path,
             contract.AGENT_NODE: str(node),
             contract.AGENT_MODE: request["mode"],
+            contract.AGENT_HANG_AFTER: str(request["hang_after"]),
             **{mount["variable"]: self.mount_path(mount) for mount in request["mounts"]},
         }
         environment["PYTHONPATH"] = _joined(HOOK_FOLDER, environment.get("PYTHONPATH"))

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ..atomic_write import read_file
 from ..job_directory import JobDirectory
-from ..json_form import read_object
+from ..json_form import fits, read_object
 from ..protocol import Standstill
 from .hang_detector import name_ranks
 
@@ -18,41 +18,51 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 _DEFAULT_GROUP = "0"
-_WITH_STORE = ("store_based_barrier", "init_process_group", "new_group")  # calls that wait for others without NCCL
+_FRAME = {"filename": str, "line": int, "name": str}
 
 
 def read_standstills(job_dir: str, ranks: Mapping[int, int]) -> dict[int, Standstill]:
-    """Return what each rank (rank → pid) has noted, of those whose collectives stand still."""
+    """Return what each rank (rank → pid) has noted, of those of which nothing moves."""
     files = JobDirectory(job_dir)
     found = {}
     for rank, pid in ranks.items():
         with suppress(OSError, ValueError):
             noted = read_object(read_file(files.standstill_of(rank), _MOST_BYTES), Standstill)
-            if noted["pid"] == pid:  # else it is of an earlier attempt
+            if noted["pid"] == pid and _is_whole(noted):  # else it is of an earlier attempt, or damaged
                 found[rank] = noted
     return found
 
 
-def find_waiting(standstills: Mapping[int, Standstill]) -> list[int]:
-    """Return the ranks that wait in NCCL."""
-    return [rank for rank, noted in sorted(standstills.items()) if noted["waits_in"] or noted["call"]]
+def _is_whole(noted: Standstill) -> bool:
+    """Return whether the parts that the form does not reach are as they should be."""
+    frames = noted["waits_in"]["frames"] if noted["waits_in"] is not None else []
+    return fits([*(noted["started"] or {}).values()], [int]) and fits(frames, [_FRAME])
+
+
+def find_waiting(standstills: Mapping[int, Standstill], since: float) -> list[int]:
+    """Return the ranks that have waited in NCCL since a moment of time.monotonic(), or longer."""
+    return [rank for rank, noted in standstills.items() if noted["waits"] and noted["since"] <= since]
 
 
 def find_collectives(standstills: Mapping[int, Standstill]) -> dict[int, Collective]:
-    """Return the collective that each waiting rank has started, of those that have started one."""
+    """Return the collective that each waiting rank is in, as far as that is known."""
     return {rank: noted["waits_in"] for rank, noted in standstills.items() if noted["waits_in"] is not None}
 
 
 def find_missing(collective: Collective, standstills: Mapping[int, Standstill]) -> list[int]:
     """Return the ranks of its group that are known not to have started a collective."""
-    if collective["is_p2p"]:
-        return []  # others need not take part
     group, number = collective["group"], collective["number"]
     return [
         rank
         for rank, noted in sorted(standstills.items())
-        if rank in collective["ranks"] and noted["started"].get(group, 0) < number
+        if rank in collective["ranks"] and _count(noted, group, number) < number
     ]
+
+
+def _count(noted: Standstill, group: str, unknown: int) -> int:
+    """Return how many collectives of a group a rank has started: none if it has not started any of any group."""
+    started = noted["started"]
+    return unknown if started is None else started.get(group, unknown if started else 0)
 
 
 def find_missing_rank(standstills: Mapping[int, Standstill]) -> int | None:
@@ -63,12 +73,14 @@ def find_missing_rank(standstills: Mapping[int, Standstill]) -> int | None:
 
 
 def describe_waits(standstills: Mapping[int, Standstill]) -> dict[int, str]:
-    """Return what each waiting rank waits in."""
-    texts = {rank: describe_collective(collective) for rank, collective in find_collectives(standstills).items()}
-    for rank in find_waiting(standstills):
-        call = standstills[rank]["call"].lstrip("_")
-        if rank not in texts:
-            texts[rank] = call + ("" if call.startswith(_WITH_STORE) else ", while NCCL is connecting the ranks")
+    """Return what each rank waits in."""
+    texts = {}
+    for rank, noted in standstills.items():
+        if noted["waits_in"] is not None:
+            texts[rank] = describe_collective(noted["waits_in"])
+        elif noted["waits"]:
+            call = noted["call"].lstrip("_")
+            texts[rank] = "%s, which has not returned" % call if call else "a collective of NCCL"
     return texts
 
 
@@ -80,15 +92,13 @@ def describe_collective(collective: Collective) -> str:
 
 
 def _describe_number(collective: Collective) -> str:
-    if collective["is_p2p"]:
-        return "send or recv %d" % collective["number"]
     if collective["group"] == _DEFAULT_GROUP:
         return "collective %d" % collective["number"]
     return "collective %d of process group %s" % (collective["number"], collective["group"])
 
 
 def describe_wait(rank: int, standstills: Mapping[int, Standstill]) -> str:
-    """Return what a rank waited for, to follow a sentence about its end; empty if it did not wait."""
+    """Return what a rank waited for, to follow a sentence about its end; empty if that is not known."""
     collective = find_collectives(standstills).get(rank)
     if collective is None:
         return ""

@@ -40,6 +40,7 @@ def check_saving(code: Code) -> Iterator[Finding]:
     yield from _written_by_all(code)
     yield from _written_by_nodes(code)
     yield from _loaded_by_one(code)
+    yield from _unconsolidated(code)
 
 
 def _written_by_all(code: Code) -> Iterator[Finding]:
@@ -55,6 +56,25 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 "each process writes the same file: it may be damaged",
                 "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
+            )
+            return
+
+
+def _unconsolidated(code: Code) -> Iterator[Finding]:
+    """Yield an error for the state of a ZeroRedundancyOptimizer that was not gathered on the rank that saves it."""
+    makers = [name for _, _, name in code.reached.calls if name.endswith("ZeroRedundancyOptimizer")]
+    if not makers or "consolidate_state_dict" in code.names:
+        return
+    for module, call, _ in code.reached.calls:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "state_dict" else None
+        if owner is not None and _OPTIMIZER.search(ast.unparse(owner)):
+            yield Finding(
+                code.level_of(call, module),
+                "not-consolidated",
+                module.where(call),
+                f"{ast.unparse(call)} fails: each rank has a part of the state of a ZeroRedundancyOptimizer, and "
+                "nothing gathers them",
+                f"call {ast.unparse(owner)}.consolidate_state_dict(to=0) on every rank first",
             )
             return
 

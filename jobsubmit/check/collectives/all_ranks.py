@@ -11,7 +11,7 @@ from jobsubmit.check.origins import words_of
 from jobsubmit.check.program.modules import Module
 
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
-_DEEPEST = 4
+_DEEPEST = 8
 
 
 def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:

@@ -45,6 +45,7 @@ _KEEPS_DEVICE = (
 )
 _NUMBERS = ("float", "int", "len")
 _WAITS = frozenset(["wait", "wait_all", "synchronize", "is_completed", "get_future"])
+_OF_LAUNCHER = re.compile(r"int\(os\.(?:environ\[|environ\.get\(|getenv\()['\"](?:LOCAL_)?RANK['\"][^()]*[\])]\)")
 _DEEPEST = 3
 
 
@@ -52,11 +53,16 @@ def check_collective_arguments(code: Code) -> Iterator[Finding]:
     """Yield what makes a collective fail or give wrong results; the first of each kind."""
     calls = [
         (module, call, name.removeprefix(_PACKAGE))
-        for module, call, name in code.reached.calls
-        if name.startswith(_PACKAGE) and not hides_arguments(call)
+        for module, call, name in code.program.calls
+        if name.startswith(_PACKAGE) and not hides_arguments(call) and _is_used(code, call, module)
     ]
     for check in (_not_a_tensor, _on_cpu, _wrong_length, _other_roots, _foreign_root, _other_groups, _not_awaited):
         yield from next(([finding] for one in calls for finding in check(code, *one)), [])
+
+
+def _is_used(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call may be executed: where methods are looked up by their names, it need not be seen how."""
+    return (code.looks_up_names and code.may_be_used(call, module)) or bool(code.reached.of(call, module))
 
 
 def _finding(code: Code, module: Module, call: ast.Call, check: str, text: str, hint: str) -> Finding:
@@ -72,7 +78,7 @@ def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:
 def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     made = _tensor_of(call, name, module) if name in _TENSOR else None
     given = argument(call, "tensor", _TENSOR[name]) if name in _TENSOR else None
-    if isinstance(given, ast.Name) and _is_counter(given, module):
+    if isinstance(given, ast.Name) and (_is_counter(given, module) or _is_one_of_counters(given, module)):
         text = f"{name}() is given {given.id}, which is a number and no tensor"
         hint = f"make a tensor of it first: torch.tensor({given.id}, device=…)"
         yield _finding(code, module, call, "not-a-tensor", text, hint)
@@ -103,6 +109,14 @@ def _is_counter(name: ast.Name, module: Module) -> bool:
         parent = module.parents.get(store)
         values.append(parent.value if isinstance(parent, ast.AugAssign) else assigned_to(store, module))
     return bool(values) and all(value is not None and _is_number(value) for value in values)
+
+
+def _is_one_of_counters(name: ast.Name, module: Module) -> bool:
+    """Return whether a variable goes through some variables that are numbers: `for figure in (right, seen)`."""
+    loops = (above for above in module.above(name) if isinstance(above, ast.For))
+    loop = next((one for one in loops if isinstance(one.target, ast.Name) and one.target.id == name.id), None)
+    items = loop.iter.elts if loop is not None and isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+    return any(isinstance(item, ast.Name) and _is_counter(item, module) for item in items)
 
 
 def _is_number(value: ast.expr) -> bool:
@@ -186,7 +200,7 @@ def _other_roots(code: Code, module: Module, call: ast.Call, name: str) -> Itera
     is_of_all = root is not None and argument(call, "group") is None
     value = code.values.of(root, module) if root is not None and is_of_all else UNKNOWN
     is_own = root is not None and name.startswith("broadcast") and _is_own_rank(code, root, module)
-    is_own = is_own and is_for_all(code, call, module)
+    is_own = (is_own or _is_rank_of_environment(code, root, module)) and is_for_all(code, call, module)
     if root is not None and (isinstance(value, Several) or is_own):
         text = f"{ast.unparse(root)} differs between the processes: all of them must name the same rank in {name}()"
         yield _finding(code, module, call, "other-roots", text, "name one rank, such as 0")
@@ -236,6 +250,29 @@ def _is_own_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> b
         values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
     is_known = bool(values) and depth < _DEEPEST
     return is_known and all(one is not None and _is_own_rank(code, one, home, depth + 1) for home, one in values)
+
+
+def _is_rank_of_environment(code: Code, root: ast.AST | None, module: Module) -> bool:
+    """Return whether a number is the rank that the launcher gives, and nothing else, by all that it is made of."""
+    given = list(_field_given(code, root, module)) if isinstance(root, ast.Attribute) else []
+    if given:
+        return all(_is_rank_of_environment(code, value, home) for home, value in given)
+    parts = [part for _, part in origins(code, root, module)] if root is not None else []
+    is_plain = all(isinstance(part, (ast.Name, ast.Attribute, ast.Call)) for part in parts)
+    texts = [ast.unparse(part) for part in parts if isinstance(part, ast.Call)]
+    return is_plain and bool(texts) and all(_OF_LAUNCHER.fullmatch(text) for text in texts)
+
+
+def _field_given(code: Code, field: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield what the calls of a dataclass give for a field, of the object whose field is read."""
+    for home, part in origins(code, field.value, module):
+        found = code.program.definition(code.program.name_of(part.func, home)) if isinstance(part, ast.Call) else None
+        if found is None or not isinstance(part, ast.Call) or not isinstance(found[1], ast.ClassDef):
+            continue
+        fields = [spelled(one.target) for one in found[1].body if isinstance(one, ast.AnnAssign)]
+        position = fields.index(field.attr) if field.attr in fields else None
+        if position is not None and (given := argument(part, field.attr, position)) is not None:
+            yield home, given
 
 
 def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ _OF_ALL = re.compile(
     r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
 )
 _RANKS = re.compile(
-    r"rank|world|shard_(?!path|dir|file)|replica|process_(?:index|count)|split_(?:data|by)", re.IGNORECASE
+    r"rank|world|shard_(?!path|dir|file|list|name|url|size|pattern)|replica|process_(?:index|count)|split_(?:data|by)",
+    re.IGNORECASE,
 )
 _DIVIDES = re.compile(rf"{_RANKS.pattern}|islice|split_|::", re.IGNORECASE)
 _NODES = re.compile(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.origins import origins
+from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -32,6 +32,7 @@ def check_sampler(code: Code) -> Iterator[Finding]:
     if code.world_size != 1:
         yield from _no_sampler(code)
         yield from _shuffled_sampler(code)
+        yield from _seeded_by_rank(code)
         yield from _empty_batch(code)
 
 
@@ -74,6 +75,22 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 "shuffle=True beside a sampler: DataLoader refuses both",
                 "remove shuffle: DistributedSampler shuffles by itself",
+            )
+            return
+
+
+def _seeded_by_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a DistributedSampler that shuffles in another order on each rank."""
+    for module, call, _ in code.reached.calls:
+        seed = argument(call, "seed", 4)
+        if seed is not None and _is_sampler(code, module, call) and is_seed_of_rank(code, seed, module):
+            yield Finding(
+                "warning",
+                "sampler-seed",
+                module.where(seed),
+                f"each rank shuffles with another seed ({ast.unparse(seed)}): the parts of the ranks overlap, and some "
+                "samples are left out",
+                "pass the same seed on every rank: DistributedSampler divides by rank itself",
             )
             return
 

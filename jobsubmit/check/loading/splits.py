@@ -110,3 +110,6 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
             if ast.unparse(node.value) in names:
                 yield node.slice
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("np.split") and node.args:
+            if ast.unparse(node.args[0]) in names and node.lineno >= call.lineno:
+                yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest

@@ -12,8 +12,8 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
@@ -34,6 +34,8 @@ def inner_called(code: Code) -> Iterator[Finding]:
         inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
         if _is_method_of_inner(code, call, module):
             inner = call.func.value  # type: ignore[attr-defined] # it is an attribute
+        elif (kept := _inner_kept(code, call, module)) is not None:
+            inner = kept
         elif not (_is_inner(inner) and call.args):
             inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
@@ -68,6 +70,16 @@ def _is_method_of_inner(code: Code, call: ast.Call, module: Module) -> bool:
         and method.attr not in OWN_NAMES
         and is_wrapped(code, method.value.value, module) is True  # type: ignore[attr-defined] # it is an attribute
     )
+
+
+def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper if a call is one of a field that is only set to it: `self.net = x.module`."""
+    if not isinstance(call.func, ast.Attribute) or spelled(call.func.value) != "self" or not call.args:
+        return None
+    values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(call.func.attr, ())]
+    inner = values[0][1] if len(values) == 1 else None
+    is_kept = isinstance(inner, ast.Attribute) and _is_inner(inner) and is_wrapped(code, inner.value, values[0][0])
+    return inner if isinstance(inner, ast.Attribute) and is_kept else None
 
 
 def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

@@ -46,15 +46,15 @@ def _inverted(code: Code) -> Iterator[Finding]:
     """Yield a warning where the step before the optimizer's is the one without synchronization."""
     for module, node in code.program.of(ast.IfExp, ast.If):
         is_choice = isinstance(node, ast.IfExp)
-        skips = _calls_no_sync(node.body) if is_choice else any(map(_is_no_sync, node.body))
+        skips = _names_no_sync(node.body) if is_choice else any(map(_skips, node.body))
         is_last = skips and _is_last_step(code, node.test, module)
         if not is_last and _syncs_in_first_step(code, node, module) and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"the gradients are averaged only where {ast.unparse(node.test)}, in the first of the steps that add "
-                "up: what the later ones add stays on each process",
+                f"the gradients are averaged only in the first of the steps that add up (`{ast.unparse(node.test)}`): "
+                "what the later ones add stays on each process",
                 "let no_sync() hold in all steps but the last",
             )
             return
@@ -84,7 +84,7 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-synchronized",
                 module.where(node),
-                f"the gradients are averaged only where {ast.unparse(test)}, in the first of the steps that add up: "
+                f"the gradients are averaged only in the first of the steps that add up (`{ast.unparse(test)}`): "
                 "what the later ones add stays on each process",
                 "average in the last of these steps",
             )
@@ -93,7 +93,7 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
 
 def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition holds in the first of some steps, and no_sync() in all others."""
-    counter = _is_zero(node.test)
+    counter, is_first = _is_zero(node.test)
     if counter is None or not (
         _STEP.search(ast.unparse(counter))
         or _is_counted_later(counter, node, module)
@@ -101,17 +101,20 @@ def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -
     ):
         return False
     if isinstance(node, ast.IfExp):
-        return _calls_no_sync(node.orelse) and not _calls_no_sync(node.body)
-    others = node.orelse or (after(node, module) if leaves(node.body) else [])
-    return _is_among(others) and not _is_among(node.body)
+        first, others = (node.body, node.orelse) if is_first else (node.orelse, node.body)
+        return _names_no_sync(others) and not _names_no_sync(first)
+    rest = node.orelse or (after(node, module) if leaves(node.body) else [])
+    return _is_among(rest if is_first else node.body) and not _is_among(node.body if is_first else rest)
 
 
-def _is_zero(test: ast.expr) -> ast.expr | None:
-    """Return what a condition compares with 0: `i % n` of `i % n == 0`."""
+def _is_zero(test: ast.expr) -> tuple[ast.expr | None, bool]:
+    """Return what a condition compares with 0, and whether it holds then: `i % n` of `i % n == 0` or `i % n != 0`."""
     match test:
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
-            return left
-    return None
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as operator], comparators=[ast.Constant(value=0)]):
+            return left, isinstance(operator, ast.Eq)
+        case ast.BinOp(op=ast.Mod()):
+            return test, False
+    return None, True
 
 
 def _counter_of(period: ast.expr) -> ast.expr | None:
@@ -152,7 +155,7 @@ def _is_stepped_in_last(code: Code, period: ast.expr, node: ast.AST, module: Mod
 
 
 def _is_among(statements: list[ast.stmt]) -> bool:
-    return any(_calls_no_sync(inner) for statement in statements for inner in ast.walk(statement))
+    return any(_names_no_sync(inner) for statement in statements for inner in ast.walk(statement))
 
 
 def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
@@ -170,10 +173,17 @@ def _is_last_step(code: Code, test: ast.expr, module: Module) -> bool:
     return (is_period and ast.unparse(right) == "0") or is_end
 
 
-def _calls_no_sync(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "no_sync"
+def _names_no_sync(node: ast.AST) -> bool:
+    """Return whether an expression is no_sync(), or the method itself, to be called later."""
+    named = node.func if isinstance(node, ast.Call) else node
+    return isinstance(named, ast.Attribute) and named.attr == "no_sync"
+
+
+def _skips(node: ast.AST) -> bool:
+    """Return whether a statement begins no_sync(), or chooses it for later."""
+    return _is_no_sync(node) or (isinstance(node, ast.Assign) and _names_no_sync(node.value))
 
 
 def _is_no_sync(node: ast.AST) -> bool:
     items = node.items if isinstance(node, ast.With) else []
-    return any(_calls_no_sync(item.context_expr) for item in items)
+    return any(_names_no_sync(item.context_expr) for item in items)

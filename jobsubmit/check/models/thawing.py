@@ -114,7 +114,7 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
         for module, node in code.program.of(ast.Assign, ast.Call)
         if (value := _sets_gradient(code, node, module)) is not None and code.may_be_used(node, module)
     ]
-    if not code.wraps_models or not any(value is False for _, _, value in set_to):
+    if not code.wraps_models or all(value is True for _, _, value in set_to):
         return
     for module, node, value in set_to:
         scope = module.scope_of(node)

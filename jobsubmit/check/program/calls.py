@@ -71,6 +71,13 @@ class Callees:
         """Return the functions that a stored or returned name refers to: they may be called later."""
         return self._by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
 
+    def entered(self, node: ast.AST, module: Module, level: Reach) -> list[Callee]:
+        """Return the methods of an object that a `with` statement calls."""
+        owner = self._class(self._class_of(node, module))
+        if owner is None:
+            return []
+        return [*self._method(owner, "__enter__", level), *self._method(owner, "__exit__", level)]
+
     def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that an expression may mean, which a call calls or is given."""
         found = self._by_name(name, level)

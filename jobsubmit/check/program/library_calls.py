@@ -41,6 +41,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         return value
     if name in PATH_FUNCTIONS and not node.keywords:
         return PATH_FUNCTIONS[name](*(values.required(item, module) for item in node.args))
+    if name == "tempfile.gettempdir":
+        return "/tmp"  # noqa: S108 - it is what the function returns on the nodes
     if name in OPENERS:
         return OpenFile(str(values.required(node.args[0], module)))
     if name in READERS:

@@ -117,6 +117,7 @@ class _Walk:
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     self._expression(item.context_expr, module, level)
+                    self.waiting += self.callees.entered(item.context_expr, module, level)
                 hides = any("suppress" in ast.unparse(item.context_expr) for item in node.items)
                 return self._block(node.body, module, min(level, Reach.PERHAPS) if hides else level)
             case ast.Try():

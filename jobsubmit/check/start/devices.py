@@ -32,6 +32,7 @@ def check_devices(code: Code) -> Iterator[Finding]:
         itertools.chain(_fixed(code), _always_set(code), _wrapped_for_one(code), _unplaced(code)), 1
     )
     yield from _hidden(code)
+    yield from _hidden_from_each_other(code)
     yield from by_global_rank(code)
     yield from _more_processes(code)
 
@@ -164,6 +165,30 @@ def _hidden(code: Code) -> Iterator[Finding]:
             where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
     if isinstance(visible, str):
         yield from hidden_gpus(where, visible, code.processes or 0)
+
+
+def _hidden_from_each_other(code: Code) -> Iterator[Finding]:
+    """Yield a warning where each process hides all GPUs but its own, and then selects that by its old number."""
+    for module, node in code.program.of(ast.Assign):
+        target = node.targets[0]
+        is_variable = isinstance(target, ast.Subscript) and code.program.name_of(target.value, module) == "os.environ"
+        if not is_variable or code.values.of(target.slice, module) != _VISIBLE:
+            continue
+        own = re.sub(r"^str\((.*)\)$", r"\1", ast.unparse(node.value))
+        if "local_rank" not in own.lower() or not code.reached.of(node, module):
+            continue
+        for call in (one for one in ast.walk(module.scope_of(node)) if isinstance(one, ast.Call)):
+            is_set = code.program.name_of(call.func, module) == "torch.cuda.set_device" and call.lineno > node.lineno
+            if is_set and call.args and ast.unparse(call.args[0]) == own and (code.processes or 0) > 1:
+                yield Finding(
+                    "warning",
+                    "hidden-gpus",
+                    module.where(call),
+                    f"line {node.lineno} hides all GPUs but one from each process, so that this one is number 0: "
+                    f"{ast.unparse(call)} fails",
+                    f"leave {_VISIBLE} alone: the local rank selects the GPU",
+                )
+                return
 
 
 def hidden_gpus(where: str, visible: str, processes: int) -> Iterator[Finding]:

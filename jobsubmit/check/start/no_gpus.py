@@ -92,6 +92,8 @@ def _is_training_arguments(code: Code, call: ast.Call, name: str, module: Module
 
 def _is_unconditional(call: ast.Call, module: Module) -> bool:
     """Return whether a call is always executed where the method that it is in is."""
+    if getattr(module.function_of(call), "name", "") == "__enter__":
+        return False  # whether a `with` statement is reached is known
     above = list(takewhile(lambda node: not isinstance(node, ast.FunctionDef), module.above(call)))
     in_method = any(isinstance(node, ast.ClassDef) for node in module.above(call))
     return in_method and not any(isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)) for node in above)
@@ -107,6 +109,8 @@ def _gpu_use(code: Code, call: ast.Call, name: str, module: Module) -> str:
         if call.func.attr == "to" and (call.args or argument(call, "device")):
             device = device_text(code, call.args[0] if call.args else argument(call, "device"), module)
             return f'.to("{device}")' if device.startswith("cuda") else ""
+    if name.endswith(".convert_sync_batchnorm"):
+        return "SyncBatchNorm"
     if is_ddp(name):
         ids = argument(call, "device_ids", 1)
         while isinstance(ids, ast.IfExp) and (truth := code.values.truth(ids.test, module)) is not None:

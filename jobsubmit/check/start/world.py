@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -76,7 +76,10 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
     for module, call in code.calls(INIT):
         rank = argument(call, "rank", _RANK)
         source: ast.AST | None = rank if rank is None else _last_value(rank, call, module)
-        if isinstance(source, ast.BinOp) and _is_plain_sum(code, source, module):
+        at = module
+        if isinstance(source, ast.Attribute) and (kept := _kept_sum(code, source)) is not None:
+            at, source = kept
+        if isinstance(source, ast.BinOp) and _is_plain_sum(code, source, at):
             yield Finding(
                 "warning",
                 "same-ranks",
@@ -105,8 +108,19 @@ def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
     sides = (node.left, node.right)
     numbers = [side for side in sides if isinstance(side, ast.Name) and _is_number_of_process(code, side, module)]
     nodes = [side for side in sides if isinstance(side, ast.Attribute) and _NODE_RANK.fullmatch(side.attr)]
-    is_changed = any(side.attr in code.program.stored_attributes for side in nodes)
+    is_changed = any(
+        spelled(store.value) == spelled(side.value)
+        for side in nodes
+        for _, store in code.program.attribute_stores.get(side.attr, ())
+    )
     return isinstance(node.op, ast.Add) and bool(numbers and nodes) and not is_changed and code.processes != 1
+
+
+def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:
+    """Return the sum that a field is set to, if that happens in one place."""
+    stores = code.program.attribute_stores.get(field.attr, ())
+    value = assigned_to(stores[0][1], stores[0][0]) if len(stores) == 1 else None
+    return (stores[0][0], value) if isinstance(value, ast.BinOp) else None
 
 
 def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:

@@ -190,6 +190,7 @@ def assignment(request: dict[str, Any], secrets: dict[str, str]) -> Assignment:
     usual = {
         "job_id": "j",
         "mode": "torchrun",
+        "hang_after": 0,
         "env": {},
         "mounts": [],
         "restarts": None,

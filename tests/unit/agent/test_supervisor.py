@@ -133,11 +133,12 @@ class World:
         """Have a rank note how many collectives of NCCL it has started, and whether it waits in the last one."""
 
         def act() -> None:
-            collective = {"record": 1, "group": "0", "ranks": [0, 1, 2, 3], "name": "all_reduce", "number": number}
-            tensors: dict[str, Any] = {"is_p2p": False, "sizes": [], "types": [], "frames": []}
-            noted = {"since": 0.0, "started": {"0": number}, "waits_in": {**collective, **tensors} if waits else None}
+            collective = {"group": "0", "ranks": [0, 1, 2, 3], "name": "all_reduce", "number": number}
+            tensors: dict[str, Any] = {"sizes": [], "types": [], "frames": []}
+            noted = {"since": self.clock.monotonic(), "started": {"0": number}, "waits": waits, "call": ""}
+            waits_in = {**collective, **tensors} if waits else None
             file = Path(JobDirectory(str(self.folder)).standstill_of(rank))
-            file.write_text(json.dumps({"pid": self.pid(rank), "call": "", **noted}))
+            file.write_text(json.dumps({"pid": self.pid(rank), "waits_in": waits_in, **noted}))
 
         return act
 

@@ -119,6 +119,175 @@ if __name__ == "__main__":
     gpus = torch.cuda.device_count()
     mp.spawn(work, nprocs=gpus, args=(parser.parse_args(), gpus))
 """
+HIDDEN = """
+import os, torch, torch.distributed as dist
+local_rank = int(os.environ["LOCAL_RANK"])
+os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)
+torch.cuda.set_device({device})
+dist.init_process_group("nccl")
+"""
+SOURCE = """
+import os, torch, torch.distributed as dist
+from dataclasses import dataclass
+@dataclass
+class World:
+    rank: int
+    device: int
+    first: int
+def begin():
+    device = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("gloo")
+    return World(dist.get_rank(), device, 0)
+def common(world):
+    seed = torch.ones(1)
+    dist.broadcast(seed, src=world.{field})
+common(begin())
+"""
+FIGURES = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+right, seen = 0, 0
+for x in range(9):
+    right += torch.rand(2).sum().item()
+    seen += len("ab")
+for figure in ({figures}):
+    dist.all_reduce(figure)
+"""
+TRAINER = """
+import os, torch, torch.distributed as dist
+from contextlib import nullcontext
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+class Trainer:
+    def __init__(self, frozen):
+        self.net = torch.nn.Linear(4, 4)
+        self.net.requires_grad_(not frozen)
+        self.model = DistributedDataParallel(self.net)
+        self.core = self.model.module
+    def step(self, x):
+        self.{called}(x).sum().backward()
+    def train(self, loader, optimizer):
+        for i, x in enumerate(loader):
+            context = nullcontext
+            if {skips}:
+                context = self.model.no_sync
+            with context():
+                self.step(x)
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+            {each}
+trainer = Trainer(os.environ.get("FROZEN"))
+trainer.train(torch.rand(8, 2, 4), torch.optim.SGD(trainer.model.parameters(), 0.1))
+"""
+GOOD = {"called": "model", "skips": "(i + 1) % 4 != 0", "each": ""}
+SPLIT = """
+import numpy as np, torch, torch.distributed as dist
+from torch.utils.data import Subset
+dist.init_process_group("gloo")
+{seed}
+order = np.random.permutation(100)
+held_out, rest = np.split(order, [10])
+"""
+STREAM = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+class Stream(IterableDataset):
+    def __init__(self, shard_list):
+        with open(shard_list) as lines:
+            self.shards = lines.read().split()
+    def __iter__(self):
+        info = get_worker_info()
+        yield from self.shards[info.id :: info.num_workers]{part}
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+loader = DataLoader(Stream("/data/shards.txt"), 4)
+"""
+HOOKS = """
+import os, torch, torch.distributed as dist
+class Evaluate:
+    def after_epoch(self):
+        counts = torch.tensor([1.0, 2.0]){device}
+        dist.all_reduce(counts)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+for hook in [Evaluate()]:
+    getattr(hook, "after_" + os.environ.get("WHAT", "epoch"))()
+"""
+CACHED = """
+import os, torch, torch.distributed as dist
+class Labels:
+    def __init__(self, path):
+        self.labels = self.scan(f"{path}.cache")
+    def scan(self, path):
+        labels = [1, 2]
+        {saves}
+        return labels
+def loader(path):
+    return Labels(path)
+def train(path):
+    return loader(path)
+def main():
+    dist.init_process_group("gloo")
+    train("/data/images")
+main()
+"""
+ZERO = """
+import torch, torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group("gloo")
+net = torch.nn.Linear(4, 4)
+optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
+{gathers}
+if dist.get_rank() == 0:
+    torch.save(optimizer.state_dict(), "/shared/last.pt")
+"""
+TEMPORARY = """
+import os, tempfile, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+best = os.path.join({folder}, "best.pt")
+if dist.get_rank() == 0:
+    torch.save([1], best)
+dist.barrier()
+torch.load(best)
+"""
+CPU: dict[str, Any] = {"resources": {"nodes": 2, "nproc_per_node": 2}}
+SYNC_BATCH_NORM = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+{converts}
+"""
+NODE_AND_PROCESS = """
+import argparse, torch, torch.distributed as dist, torch.multiprocessing as mp
+class Cluster:
+    def __init__(self, args, local_rank, gpus):
+        self.size = args.world_size * gpus
+        self.rank = {rank}
+        self.method = args.init_method
+    def __enter__(self):
+        dist.init_process_group("nccl", init_method=self.method, world_size=self.size, rank=self.rank)
+    def __exit__(self, *of_error):
+        dist.destroy_process_group()
+def work(i, args, gpus):
+    torch.cuda.set_device(i)
+    with Cluster(args, i, gpus):
+        dist.barrier()
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("world_size", "rank"):
+        parser.add_argument("--" + name, type=int)
+    parser.add_argument("--init_method")
+    gpus = torch.cuda.device_count()
+    mp.spawn(work, nprocs=gpus, args=(parser.parse_args(), gpus))
+"""
+SEEDED = """
+import os, torch, torch.distributed as dist
+from torch.utils.data import TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+sampler = DistributedSampler(TensorDataset(torch.rand(64)), seed={seed})
+"""
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("left-by-one", CLOCK.format(says=OVER, test="budget.is_over()"), CLOCK.format(says=OVER, test="step > 9"), EIGHT),
     (
@@ -159,6 +328,47 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         ALONE.format(before="", after="begin_alike()"),
         EIGHT,
     ),
+    ("hidden-gpus", HIDDEN.format(device="local_rank"), HIDDEN.format(device="0"), EIGHT),
+    ("other-roots", SOURCE.format(field="device"), SOURCE.format(field="first"), EIGHT),
+    (
+        "not-a-tensor",
+        FIGURES.format(figures="right, seen"),
+        FIGURES.format(figures="torch.tensor(right), torch.tensor(seen)"),
+        EIGHT,
+    ),
+    ("bypassed", TRAINER.format(**{**GOOD, "called": "core"}), TRAINER.format(**GOOD), EIGHT),
+    ("never-synchronized", TRAINER.format(**{**GOOD, "skips": "i % 4 != 0"}), TRAINER.format(**GOOD), EIGHT),
+    ("never-synchronized", TRAINER.format(**{**GOOD, "skips": "(i + 1) % 4 == 0"}), TRAINER.format(**GOOD), EIGHT),
+    (
+        "thawed-later",
+        TRAINER.format(**{**GOOD, "each": "if i == 4: self.model.module.requires_grad_(True)"}),
+        TRAINER.format(**GOOD),
+        EIGHT,
+    ),
+    ("split-by-rank", SPLIT.format(seed=""), SPLIT.format(seed="np.random.seed(0)"), EIGHT),
+    ("no-sampler", STREAM.format(part=""), STREAM.format(part="[dist.get_rank() :: dist.get_world_size()]"), EIGHT),
+    ("tensor-on-cpu", HOOKS.format(device=""), HOOKS.format(device=".cuda()"), EIGHT),
+    (
+        "saved-by-all",
+        CACHED.replace("{saves}", "torch.save(labels, path)"),
+        CACHED.replace("{saves}", "if dist.get_rank() == 0: torch.save(labels, path)"),
+        EIGHT,
+    ),
+    ("not-consolidated", ZERO.format(gathers=""), ZERO.format(gathers="optimizer.consolidate_state_dict(to=0)"), EIGHT),
+    ("staged-by-one", TEMPORARY.format(folder="tempfile.gettempdir()"), TEMPORARY.format(folder="'/shared'"), EIGHT),
+    (
+        "cuda-on-cpu",
+        SYNC_BATCH_NORM.format(converts="net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(net)"),
+        SYNC_BATCH_NORM.format(converts=""),
+        CPU,
+    ),
+    (
+        "same-ranks",
+        NODE_AND_PROCESS.format(rank="args.rank + local_rank"),
+        NODE_AND_PROCESS.format(rank="args.rank * gpus + local_rank"),
+        MODELARTS,
+    ),
+    ("sampler-seed", SEEDED.format(seed="7 + dist.get_rank()"), SEEDED.format(seed="7"), EIGHT),
     ("rank-as-device", SPAWNED.format(device="args.global_rank"), SPAWNED.format(device="i"), MODELARTS),
 ]
 
