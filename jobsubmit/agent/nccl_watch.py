@@ -28,16 +28,24 @@ if TYPE_CHECKING:
     Dump: TypeAlias = Callable[[bool, bool, bool], bytes]  # include collectives, include stacks, only active ones
 
 _LOOK_SECONDS, _STILL_SECONDS, _JOIN_SECONDS = 1.0, 5.0, 1.0
+_LONGEST_SECONDS = 300.0  # torch gives up after 600, and after the end of another rank the job is given up after 300
 _MOST_DEPTH, _MOST_FRAMES, _MOST_SIZES = 200, 50, 4
 _OPERATORS = "/torch/_ops.py"
 _CALLERS = tuple("/torch/distributed/%s.py" % name for name in ("distributed_c10d", "_functional_collectives", "utils"))
-_TENSORS = ("tensor", "input", "input_tensor", "output_tensor", "tensor_list", "output", "object_tensor")
+_TENSORS = (
+    *("tensor", "input", "input_tensor", "output_tensor", "tensor_list", "output", "object_tensor", "tensors"),
+    *("input_tensor_list", "output_tensor_list", "self", "device"),
+)
 # Without a tensor in sight these connect or wait with NCCL, too; the second is init_process_group(device_id=…).
-_WITHOUT_TENSOR = ("barrier", "_new_process_group_helper", "_verify_param_shape_across_processes")
+_WITHOUT_TENSOR = (
+    *("barrier", "_new_process_group_helper", "_verify_param_shape_across_processes"),
+    *("_create_nccl2_process_group",),
+)
 # torch's FlightRecorder.hpp: the size is 0 before 2.11; since 2.8 it has another name, and torch warns of the old one.
 _BUFFER_SIZES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
 _OLDEST, _NEW_NAME, _RECORDS_BY_ITSELF = (2, 4), (2, 8), (2, 11)
 _USUAL_BUFFER_SIZE = "2000"
+_NCCL2 = (2, 15)  # "nccl" is another implementation there, with a recorder of its own
 
 
 def watch_collectives(path: str, backend: object) -> bool:
@@ -46,12 +54,19 @@ def watch_collectives(path: str, backend: object) -> bool:
     torch = sys.modules["torch"]
     dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_nccl_trace", None)
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version >= _NCCL2 and os.environ.get("TORCH_DIST_USE_NCCL2", "1") != "0":
+        dump = _dump_of_nccl2()
     names_other = backend is not None and "nccl" not in str(backend).lower() and str(backend) != "undefined"
     if not seconds or dump is None or version < _OLDEST or names_other:
         return False
     _switch_on_recorder(version)
     _start(Watch(path, dump, seconds))
     return True
+
+
+def _dump_of_nccl2() -> Dump | None:
+    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace", None)
+    return None if dump is None else lambda *how: dump(*how, "nccl2")
 
 
 def _switch_on_recorder(version: tuple[int, ...]) -> None:
@@ -92,7 +107,7 @@ class Watch:
 
     def __init__(self, path: str, dump: Dump, seconds: float) -> None:
         self.path, self.dump = path, dump
-        self.still, self.details = min(_STILL_SECONDS, seconds / 4), seconds / 2
+        self.still, self.details = min(_STILL_SECONDS, seconds / 4), min(seconds, _LONGEST_SECONDS) / 2
         self.place: object = None  # of the main thread
         self.at_place_since = self.since = 0.0  # since when it is there, and since when the counts have not moved, too
         self.counts: dict[str, Any] | None = None
@@ -102,7 +117,7 @@ class Watch:
     def look(self, now: float, frame: FrameType | None) -> None:
         """Look at the main thread, whose innermost frame is given; `now` is in seconds of time.monotonic()."""
         place = _place(frame)
-        if place != self.place:
+        if not place or place != self.place:
             self.place, self.at_place_since, self.counts = place, now, None
             self._take_back()
         elif now - self.at_place_since >= self.still:
@@ -124,7 +139,7 @@ class Watch:
             return
         elif now - self.since >= self.details and self.asked_at != self.since:
             self.asked_at = self.since
-            self._write(call, self._ask(True, True, False) if _use_own_device() else None)
+            self._write(call, self._ask(True, self._is_pending(), False) if _use_own_device() else None)
         elif self.written is None:
             self._write(call, None)
 
@@ -134,18 +149,24 @@ class Watch:
         answer: dict[str, Any] = pickle.loads(self.dump(*how))  # noqa: S301 - see above
         return answer
 
+    def _is_pending(self) -> bool:
+        """Return whether the operation that was started last in a group differs from the one that ended last."""
+        counts = (self.counts or {}).values()
+        return any(one["last_enqueued_collective"] != one["last_completed_collective"] for one in counts)
+
     def _write(self, call: str, found: dict[str, Any] | None) -> None:
         import json  # torch has loaded it
 
-        assert self.counts is not None
-        is_pending = any(_number(one, "enqueued") > _number(one, "completed") for one in self.counts.values())
+        pending = _find_pending(found) if found is not None and self._is_pending() else []
+        is_pending = self._is_pending() if found is None else bool(pending)
+        waits_in = next((entry for entry in pending if not _is_p2p(entry)), None)
         self.written = {
             "pid": os.getpid(),
             "since": self.since,
             "waits": is_pending or bool(call),
-            "call": "" if is_pending else call,
+            "call": _name(pending[0]) if pending and waits_in is None else "" if is_pending else call,
             "started": _count_started(found) if found is not None else None,
-            "waits_in": _find_wait(found) if found is not None and is_pending else None,
+            "waits_in": _describe(waits_in, found) if waits_in is not None and found is not None else None,
         }
         replace_file(self.path, json.dumps(self.written), is_durable=False)
 
@@ -175,8 +196,8 @@ def _find_call(frame: FrameType | None) -> str:
         return ""
     name = frame.f_code.co_name
     given = (frame.f_locals.get(one) for one in _TENSORS)
-    tensors = [one[0] if isinstance(one, (list, tuple)) and one else one for one in given]
-    is_on_gpu = any(getattr(one, "is_cuda", False) for one in tensors)
+    things = [one[0] if isinstance(one, (list, tuple)) and one else one for one in given]
+    is_on_gpu = any(getattr(one, "is_cuda", False) or getattr(one, "type", None) == "cuda" for one in things)
     return name if is_on_gpu or name in _WITHOUT_TENSOR else ""
 
 
@@ -191,7 +212,7 @@ def _use_own_device() -> bool:
         return True
     used = [number for number in range(count) if torch._C._cuda_hasPrimaryContext(number)]
     if used:
-        torch.cuda.set_device(used[0])
+        torch._C._cuda_setDevice(used[0])
     return bool(used)
 
 
@@ -199,43 +220,47 @@ def _count_started(found: dict[str, Any]) -> dict[str, int]:
     """Return how many collectives this rank has started in each process group, by the name that all ranks give it."""
     started: dict[str, int] = {}
     for entry in found.get("entries", []):
-        if not entry.get("is_p2p") and not _is_coalesced(entry):
+        if not _is_p2p(entry):
             group = entry["process_group"][0]
             started[group] = max(started.get(group, 0), entry["collective_seq_id"])
     return started
 
 
-def _find_wait(found: dict[str, Any]) -> Collective | None:
-    """Return the first collective that has not ended."""
+def _find_pending(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the operations that have not ended, the first one first. torch notes no end of the parts of several."""
     entries = sorted(found.get("entries", []), key=lambda entry: entry["record_id"])
-    entry = next((entry for entry in entries if _is_pending(entry, found["pg_status"])), None)
-    if entry is None:
-        return None
+    whole = {_numbers(entry): entry["record_id"] for entry in entries if _name(entry).endswith("coalesced")}
+    return [
+        entry
+        for entry in entries
+        if not (entry["retired"] or entry["state"] == "completed")
+        and whole.get(_numbers(entry), entry["record_id"]) == entry["record_id"]
+    ]
+
+
+def _numbers(entry: dict[str, Any]) -> tuple[int, int, int]:
+    """Return what the parts of a coalesced operation have in common with it."""
+    return entry["pg_id"], entry["collective_seq_id"], entry["p2p_seq_id"]
+
+
+def _is_p2p(entry: dict[str, Any]) -> bool:
+    """Return whether others need not take part; several at once have the number of the collective before them."""
+    return bool(entry.get("is_p2p")) or _name(entry) == "coalesced"
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["profiling_name"]).rpartition(":")[2].strip("_")
+
+
+def _describe(entry: dict[str, Any], found: dict[str, Any]) -> Collective:
     group = entry["process_group"][0]
     ranks = str(found.get("pg_config", {}).get(group, {}).get("ranks", ""))  # as text: [0, 1]
     return {
         "group": group,
         "ranks": [int(rank) for rank in ranks.strip("[]").split(",") if rank],
-        "name": entry["profiling_name"].rpartition(":")[2].strip("_"),
+        "name": _name(entry),
         "number": entry["collective_seq_id"],
         "sizes": entry["input_sizes"][:_MOST_SIZES],
         "types": entry.get("input_dtypes", [])[:_MOST_SIZES],
         "frames": entry.get("frames", [])[:_MOST_FRAMES],
     }
-
-
-def _is_pending(entry: dict[str, Any], status: dict[Any, Any]) -> bool:
-    """Return whether a collective has not ended; torch never says that of parts of a coalesced one, nor of all p2p."""
-    counts = status.get(str(entry["pg_id"]), status.get(entry["pg_id"]))
-    if counts is None or entry["retired"] or entry["state"] == "completed" or entry.get("is_p2p"):
-        return False
-    return not _is_coalesced(entry) and entry["collective_seq_id"] > _number(counts, "completed")
-
-
-def _is_coalesced(entry: dict[str, Any]) -> bool:
-    """Return whether it stands for several operations, mostly of p2p: it has the number of the collective before."""
-    return str(entry["profiling_name"]).endswith("coalesced")
-
-
-def _number(counts: dict[str, Any], what: str) -> int:
-    return int(counts["last_%s_collective" % what])

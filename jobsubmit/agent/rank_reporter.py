@@ -181,7 +181,8 @@ def _report_joining(standstill: str) -> None:
 
         def reporting_join(*args: Any, **kwargs: Any) -> Any:
             report("")
-            if _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs)):
+            is_watched = _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs))
+            if is_watched and module._new_process_group_helper is reporting_join:
                 module._new_process_group_helper = join
             return join(*args, **kwargs)
 

@@ -165,7 +165,7 @@ def find_odd_one_out(places: Mapping[int, tuple[str, str, bool]]) -> int | None:
         return busy[0]
     where: dict[tuple[str, str], list[int]] = {}
     for rank, (own, called, _) in places.items():
-        what = called.partition(",")[0]  # without its tensors: the root of a scatter() may have others
+        what = called.partition(",")[0].rstrip(")")  # without its tensors: the root of a scatter() may have others
         where.setdefault((own, what), []).append(rank)
     if [len(ranks) == 1 for ranks in sorted(where.values(), key=len)] != [True, False]:
         return None

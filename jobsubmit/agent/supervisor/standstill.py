@@ -66,9 +66,10 @@ def _count(noted: Standstill, group: str, unknown: int) -> int:
 
 
 def find_missing_rank(standstills: Mapping[int, Standstill]) -> int | None:
-    """Return the only rank that has not started a collective in which others wait, or None."""
-    waited_for = find_collectives(standstills).values()
-    missing = {rank for collective in waited_for for rank in find_missing(collective, standstills)}
+    """Return the only rank that waits in no collective, and has not started one in which others wait; or None."""
+    waiting = find_collectives(standstills)
+    missing = {rank for collective in waiting.values() for rank in find_missing(collective, standstills)}
+    missing -= set(waiting)
     return missing.pop() if len(missing) == 1 else None
 
 

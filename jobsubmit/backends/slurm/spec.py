@@ -41,6 +41,7 @@ _OUR_LONG_OPTIONS = (
 
 _NOT_SUPPORTED = ("--array", "--clusters", "--hetjob")
 _NOT_SUPPORTED_SHORT = "-[aM]"
+_PER_TASK = "--gpus-per-t"  # or longer
 _SHORTEST_OPTION = 4  # sbatch takes an option by its beginning
 
 
@@ -49,6 +50,8 @@ def _slurm_option(value: object) -> str:
     if not re.fullmatch(_SLURM_OPTION, text) or not text.isprintable():
         raise wrong("must be one sbatch option on one line: `--reservation=team`")
     name = re.split("[= ]", text)[0]
+    if name.startswith(_PER_TASK):
+        raise wrong(f"{name} is for one task, and each node has only one: set backend.gpus_per_node")
     is_begun = len(name) >= _SHORTEST_OPTION and any(ours.startswith(name) for ours in _OUR_LONG_OPTIONS)
     if name in _OUR_LONG_OPTIONS or is_begun or (not name.startswith("--") and re.match(_OUR_SHORT_OPTIONS, name)):
         if any(one.startswith(name) for one in _NOT_SUPPORTED) or re.match(_NOT_SUPPORTED_SHORT, name):
@@ -95,7 +98,7 @@ SlurmGpus = Annotated[
 SlurmOption = Annotated[
     str,
     BeforeValidator(_slurm_option),
-    text_schema(rf"(?!{_OUR_SHORT_OPTIONS})(?!({_OURS})([= ]|$))(?!.*[\x00-\x1f]){_SLURM_OPTION}"),
+    text_schema(rf"(?!{_PER_TASK})(?!{_OUR_SHORT_OPTIONS})(?!({_OURS})([= ]|$))(?!.*[\x00-\x1f]){_SLURM_OPTION}"),
 ]
 
 

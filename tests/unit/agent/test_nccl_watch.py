@@ -197,6 +197,74 @@ def test_send_and_recv_are_no_collectives_that_others_lack(watching: Any, tmp_pa
     assert standstill.find_missing_rank(noted(tmp_path)) is None
 
 
+def test_counts_that_differ_although_all_has_ended_are_no_wait(watching: Any, tmp_path: Path) -> None:
+    watch, recorder, _ = watching("sync", 0)  # torch keeps one count for collectives, send and recv
+    recorder.said["pg_status"]["0"]["last_completed_collective"] = 400
+    for entry in recorder.said["entries"]:
+        entry["retired"] = True
+    look(watch, *range(100, 120))
+    assert standstill.find_waiting(noted(tmp_path), since=200) == [0]
+    look(watch, *range(120, 140))
+    assert standstill.find_waiting(noted(tmp_path), since=200) == []
+
+
+def test_a_collective_that_hangs_after_many_sends_is_a_wait(watching: Any, tmp_path: Path) -> None:
+    watch, recorder, _ = watching("sync", 0)
+    recorder.said["pg_status"]["0"]["last_completed_collective"] = 400
+    look(watch, *range(100, 140))
+    assert standstill.describe_waits(noted(tmp_path)) == {0: "all_reduce (collective 6, 1024 float)"}
+
+
+def test_a_rank_that_waits_for_another_one_is_not_the_cause(watching: Any, tmp_path: Path) -> None:
+    for rank, group in ((0, "A"), (1, "B")):
+        watch, recorder, _ = watching("sync", rank)
+        watch.path = JobDirectory(tmp_path).standstill_of(rank)
+        last = recorder.said["entries"][-1]
+        if rank == 1:  # it waits in a group of its own, for a rank on another node
+            other = {"process_group": [group, "x"], "pg_id": 1, "record_id": 9, "collective_seq_id": 20}
+            recorder.said["entries"].append({**last, **other, "retired": False, "state": "scheduled"})
+            counts = {"last_enqueued_collective": 20, "last_started_collective": -1, "last_completed_collective": 19}
+            recorder.said["pg_status"]["1"] = counts
+        look(watch, *range(100, 140))
+    assert sorted(standstill.find_collectives(noted(tmp_path))) == [0, 1]
+    assert standstill.find_missing_rank(noted(tmp_path)) is None
+
+
+def test_the_details_come_before_torch_or_the_end_of_another_rank_ends_the_job(tmp_path: Path) -> None:
+    for seconds, details in ((60.0, 30.0), (600.0, 150.0), (86400.0, 150.0)):
+        assert nccl_watch.Watch(str(tmp_path / "x"), Recorder("sync", 0), seconds).details == details
+
+
+def test_a_rank_that_does_not_wait_is_not_asked_for_stacks(watching: Any) -> None:
+    watch, recorder, _ = watching("sync", 1)
+    look(watch, *range(100, 140))
+    assert set(recorder.asked) == {(False, False, False), (True, False, False)}  # stacks would cost seconds
+
+
+def test_a_thread_that_has_ended_does_not_stand_still(watching: Any) -> None:
+    watch, recorder, file = watching("sync", 0)
+    for moment in range(100, 200):
+        watch.look(moment, None)
+    assert recorder.asked == []
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("1", "nccl2"), ("0", "legacy"), (None, "nccl2")])
+def test_since_torch_2_15_nccl_has_a_recorder_of_its_own(
+    asked: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[nccl_watch.Watch] = []
+    monkeypatch.setattr(nccl_watch, "_start", started.append)
+    monkeypatch.setenv("JOBSUBMIT_GANG_HANG_AFTER", "600")
+    if asked is not None:
+        monkeypatch.setenv("TORCH_DIST_USE_NCCL2", asked)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__="2.15.0"))
+    c10d = types.SimpleNamespace(_dump_nccl_trace=lambda *how: b"legacy", _dump_fr_trace=lambda *how: how[-1].encode())
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", c10d)
+    assert nccl_watch.watch_collectives("/job/stacks/rank-0.nccl.json", "nccl")
+    assert started[0].dump(False, False, False) == expected.encode()
+
+
 def test_a_rank_that_has_started_nothing_is_missing_in_the_first_collective(watching: Any, tmp_path: Path) -> None:
     look(watching("sync", 0)[0], *range(100, 140))
     watch, recorder, _ = watching("sync", 1)
@@ -293,7 +361,7 @@ class Cuda:
     def _cuda_hasPrimaryContext(self, number: int) -> bool:  # noqa: N802 - torch's name
         return number == self.used
 
-    def set_device(self, number: int) -> None:
+    def _cuda_setDevice(self, number: int) -> None:  # noqa: N802 - torch's name
         self.chosen = number
 
 
