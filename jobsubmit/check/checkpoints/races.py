@@ -28,7 +28,10 @@ _WRITES = (
     "os.rename",
     "shutil.move",
 )
-_READS = ("torch.load", "numpy.load", "numpy.memmap", "open", "pandas.read_parquet", "pandas.read_csv")
+_READS = (
+    *("torch.load", "numpy.load", "numpy.memmap", "open", "pandas.read_parquet", "pandas.read_csv"),
+    *("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder"),
+)
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
 

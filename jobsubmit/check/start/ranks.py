@@ -45,6 +45,7 @@ def check_ranks(code: Code) -> Iterator[Finding]:
     reads = list(_sure_reads(code, written))
     yield from _reads_a_schedulers_words(code, reads)
     yield from _knows_other_ranks(code)
+    yield from _unpicklable(code)
     if not code.facts.has_launcher:
         yield from _reads_a_launchers_words(code, reads, written)
         yield from _no_processes(code)
@@ -191,6 +192,30 @@ def _spawns_inside(code: Code) -> Iterator[Finding]:
             f"mp.spawn would start more processes in each process that mode {code.facts.mode} starts",
             "use mode: spawn, or call the worker directly and read RANK and LOCAL_RANK from the environment",
         )
+
+
+def _unpicklable(code: Code) -> Iterator[Finding]:
+    """Yield an error where mp.spawn is given a function inside another one, or a lambda."""
+    for module, call in code.calls("torch.multiprocessing.spawn"):
+        target = argument(call, "fn", 0)
+        around = module.function_of(call)
+        own = {node.name for node in ast.walk(around) if isinstance(node, ast.FunctionDef)} if around else set()
+        method = code.values.of(argument(call, "start_method", 5) or ast.Constant("spawn"), module)
+        is_inner = isinstance(target, ast.Name) and target.id in own and around is not None and target.id != around.name
+        if target is not None and method == "spawn" and (is_inner or isinstance(target, ast.Lambda)):
+            name = (
+                "a lambda"
+                if isinstance(target, ast.Lambda)
+                else f"{ast.unparse(target)}, a function inside another one"
+            )
+            yield Finding(
+                code.level_of(call, module),
+                "not-picklable",
+                module.where(call),
+                f"mp.spawn is given {name}: Python cannot send it to the processes, and none starts",
+                "define it at the top level of the module, and pass what it needs in args",
+            )
+            return
 
 
 def _no_processes(code: Code) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_count
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
@@ -91,6 +92,8 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
         home = module
         if isinstance(source, ast.Attribute) and (made := field_of(code.program, source, module)) is not None:
             home, source = made
+        if isinstance(source, ast.BinOp) and code.facts.nodes > 1:
+            source = _without_zero(code, source, at)
         if isinstance(source, ast.Name) and _is_number_of_process(code, source, home):
             yield Finding(
                 code.level_of(call, module),
@@ -114,6 +117,23 @@ def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
         for _, store in code.program.attribute_stores.get(side.attr, ())
     )
     return isinstance(node.op, ast.Add) and bool(numbers and nodes) and not is_changed and code.processes != 1
+
+
+def _without_zero(code: Code, node: ast.BinOp, module: Module) -> ast.expr:
+    """Return what is left of `node_rank * n + local_rank` if the number of the node is 0 on all nodes."""
+    for product, rest in ((node.left, node.right), (node.right, node.left)):
+        factors = (product.left, product.right) if isinstance(product, ast.BinOp) else ()
+        is_product = isinstance(node.op, ast.Add) and isinstance(getattr(product, "op", None), ast.Mult)
+        if is_product and any(_is_always_zero(code, one, module) for one in factors):
+            return rest
+    return node
+
+
+def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a number is 0 by what is written down, and not only on the first node."""
+    is_written = all(isinstance(part, (ast.Name, ast.Constant)) for _, part in origins(code, node, module))
+    value = code.values.of(node, module)
+    return is_written and is_count(value) and bool(value == 0)
 
 
 def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:

@@ -281,6 +281,42 @@ if __name__ == "__main__":
     gpus = torch.cuda.device_count()
     mp.spawn(work, nprocs=gpus, args=(parser.parse_args(), gpus))
 """
+NESTED = """
+import argparse, torch, torch.distributed as dist, torch.multiprocessing as mp
+def join(i, args, gpus):
+    dist.init_process_group("nccl", init_method=args.init_method, world_size=args.world_size * gpus,
+                            rank=args.rank * gpus + i)
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("world_size", "rank"):
+        parser.add_argument("--" + name, type=int)
+    parser.add_argument("--init_method")
+    args, gpus = parser.parse_args(), torch.cuda.device_count()
+    def inner(i):
+        join(i, args, gpus)
+    {spawns}
+if __name__ == "__main__":
+    main()
+"""
+LAUNCHED = """
+import argparse, torch, torch.distributed as dist, torch.multiprocessing as mp
+def worker(i, main, size, gpus, machine_rank, method):
+    rank = machine_rank * gpus + i
+    torch.cuda.set_device(i)
+    dist.init_process_group("nccl", init_method=method, world_size=size, rank=rank)
+    main()
+def launch(main, gpus, machines=1, machine_rank=0, method=None):
+    mp.spawn(worker, nprocs=gpus, args=(main, machines * gpus, gpus, machine_rank, method))
+def main():
+    dist.barrier()
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("world_size", "rank"):
+        parser.add_argument("--" + name, type=int)
+    parser.add_argument("--init_method")
+    args = parser.parse_args()
+    launch(main, torch.cuda.device_count(), machines=args.world_size, {given}method=args.init_method)
+"""
 SEEDED = """
 import os, torch, torch.distributed as dist
 from torch.utils.data import TensorDataset
@@ -368,6 +404,19 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         NODE_AND_PROCESS.format(rank="args.rank * gpus + local_rank"),
         MODELARTS,
     ),
+    (
+        "not-picklable",
+        NESTED.format(spawns="mp.spawn(inner, nprocs=gpus)"),
+        NESTED.format(spawns="mp.spawn(join, nprocs=gpus, args=(args, gpus))"),
+        MODELARTS,
+    ),
+    (
+        "not-picklable",
+        NESTED.format(spawns="mp.spawn(lambda i: join(i, args, gpus), nprocs=gpus)"),
+        NESTED.format(spawns="mp.start_processes(inner, nprocs=gpus, start_method='fork')"),
+        MODELARTS,
+    ),
+    ("same-ranks", LAUNCHED.format(given=""), LAUNCHED.format(given="machine_rank=args.rank, "), MODELARTS),
     ("sampler-seed", SEEDED.format(seed="7 + dist.get_rank()"), SEEDED.format(seed="7"), EIGHT),
     ("rank-as-device", SPAWNED.format(device="args.global_rank"), SPAWNED.format(device="i"), MODELARTS),
 ]
