@@ -8,19 +8,30 @@ import re
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
 from jobsubmit.check.origins import words_of
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Function, Module
 
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
-_DEEPEST = 8
 
 
-def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
+def is_for_all(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether all processes surely come to a node once one does: nothing on the way asks for the rank."""
-    if depth > _DEEPEST or is_guarded_by_rank(code, node, module):
+    return _is_for_all(code, node, module, {})
+
+
+def _is_for_all(code: Code, node: ast.AST, module: Module, known: dict[ast.AST, bool]) -> bool:
+    """Return the same; `known` holds it for functions, False for those that are looked at now."""
+    if is_guarded_by_rank(code, node, module):
         return False
     function = module.function_of(node)
     if function is None:
         return code.facts.has_launcher  # without one, the processes begin in a function
+    if function not in known:
+        known[function] = False
+        known[function] = _is_entered_by_all(code, function, module, known)
+    return known[function]
+
+
+def _is_entered_by_all(code: Code, function: Function, module: Module, known: dict[ast.AST, bool]) -> bool:
     if is_for_main_process_only(function):
         return False
     outer = module.function_of(function)
@@ -36,7 +47,7 @@ def is_for_all(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
         ]
     calls = [(home, call) for home, call in calls if code.reached.of(call, home)]
     is_started = not calls and (function.name in code.spawned or bool(function.decorator_list))
-    return is_started or (bool(calls) and all(is_for_all(code, call, home, depth + 1) for home, call in calls))
+    return is_started or (bool(calls) and all(_is_for_all(code, call, home, known) for home, call in calls))
 
 
 def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
