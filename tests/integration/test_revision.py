@@ -336,7 +336,7 @@ def test_a_repository_cannot_bring_in_files_or_commits_from_elsewhere(how: str, 
         else:
             own.write_text(f"gitdir: {private / '.git'}\n")
     assert told_of(jobsubmit) is None
-    jobsubmit("create", "project/job.yaml")
+    jobsubmit("wait", jobsubmit.json("create", "project/job.yaml")["id"])
     found = [file for file in job.parent.rglob("*") if file.is_file() and private not in file.parents]
     assert not [file for file in found if b"THE OTHER FILE" in file.read_bytes()]
 
