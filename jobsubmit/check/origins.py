@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values, spelled
 from jobsubmit.check.program.objects import class_around
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 _DEEPEST = 8
 _KEEP_BEGINNING = ("os.path.join", "pathlib.Path", "str", "os.path.abspath")
@@ -77,6 +80,11 @@ def last_value(name: ast.Name, module: Module) -> ast.expr | None:
     return None
 
 
+def seen_through(node: _Node | None, module: Module) -> _Node | ast.expr | None:
+    """Return what a variable was surely set to last, or None if unclear; any other expression is itself."""
+    return last_value(node, module) if isinstance(node, ast.Name) else node
+
+
 def _set_by(statement: ast.Assign | ast.AnnAssign, name: str, module: Module) -> ast.expr | None:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     names = (item for target in targets for item in ast.walk(target) if isinstance(item, ast.Name) and item.id == name)
@@ -132,6 +140,13 @@ def _stores_of(code: Code, node: ast.Attribute, module: Module) -> Iterable[tupl
         if owner is not None and class_around(store, home) is owner and spelled(store.value) == "self"
     ]
     return own or stores
+
+
+def set_to(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.expr | None]]:
+    """Return what a variable is set to where it is used, or a field anywhere; nothing for other expressions."""
+    if isinstance(node, ast.Name):
+        return [(module, code.values.assigned(node, module))]
+    return values_of_field(code.program, node.attr) if isinstance(node, ast.Attribute) else []
 
 
 def _sources_of_variable(code: Code, node: ast.Name, module: Module) -> Iterator[tuple[Module, ast.AST]]:

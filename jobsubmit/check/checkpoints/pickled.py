@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
@@ -48,7 +48,7 @@ def _version(text: str | None) -> tuple[int, ...]:
 
 def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[ast.expr, str]]:
     """Yield the objects in what is saved, with what they are."""
-    made = last_value(saved, module) if isinstance(saved, ast.Name) else saved
+    made = seen_through(saved, module)
     values: list[ast.expr] = []
     if isinstance(made, ast.Dict):
         values = made.values

@@ -10,7 +10,7 @@ from typing import Any
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.collectives.all_ranks import is_for_all
-from jobsubmit.check.origins import last_value, origins, words_of
+from jobsubmit.check.origins import origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import class_around
@@ -72,7 +72,7 @@ def _finding(code: Code, module: Module, call: ast.Call, check: str, text: str, 
 def _tensor_of(call: ast.Call, name: str, module: Module) -> ast.expr | None:
     """Return the expression that makes the tensor of a collective, as far as that is clear."""
     given = argument(call, "input_tensor" if name == "all_gather_into_tensor" else "tensor", _TENSOR[name])
-    return last_value(given, module) if isinstance(given, ast.Name) else given
+    return seen_through(given, module)
 
 
 def _not_a_tensor(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _wrong_length(code: Code, module: Module, call: ast.Call, name: str) -> Iter
     given = argument(call, *_LIST[name]) if name in _LIST else None
     if argument(call, "group", 2) is not None or not code.world_size:
         return
-    made = last_value(given, module) if isinstance(given, ast.Name) else given
+    made = seen_through(given, module)
     length = _length(code, made, module) if made is not None else UNKNOWN
     if made is not None and length is UNKNOWN and code.facts.nodes > 1 and _counts_on_node(code, made, module):
         text = f"the list for {name}() is as long as one node has processes, but the job has {code.facts.nodes} nodes"
@@ -235,7 +235,7 @@ def _depends_on_loop(code: Code, call: ast.Call, module: Module) -> bool:
     loop = next((above for above in module.above(call) if isinstance(above, ast.For)), None)
     if ranks is None or loop is None or not isinstance(loop.target, ast.Name):
         return False
-    made = last_value(ranks, module) if isinstance(ranks, ast.Name) else ranks
+    made = seen_through(ranks, module)
     return made is not None and any(is_load(node, loop.target.id) for node in ast.walk(made))
 
 
@@ -243,11 +243,7 @@ def _is_own_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> b
     """Return whether an expression is the rank of the process among all, by what it is set to."""
     if isinstance(node, ast.Call):
         return code.program.name_of(node.func, module) == f"{_PACKAGE}get_rank" and not node.args and not node.keywords
-    values: list[tuple[Module, ast.AST | None]] = []
-    if isinstance(node, ast.Name):
-        values = [(module, code.values.assigned(node, module))]
-    elif isinstance(node, ast.Attribute):
-        values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
+    values = set_to(code, node, module)
     is_known = bool(values) and depth < _DEEPEST
     return is_known and all(one is not None and _is_own_rank(code, one, home, depth + 1) for home, one in values)
 

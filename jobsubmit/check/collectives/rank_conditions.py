@@ -8,7 +8,7 @@ import re
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import EXITS, Module, spelled
-from jobsubmit.check.program.variables import assigned_to
+from jobsubmit.check.program.variables import values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
 _MAIN = re.compile(
@@ -144,8 +144,8 @@ def is_empty_for_others(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether a list has something on rank 0 alone: `self.callbacks = build(cfg) if is_main else []`."""
     made = last_value(node, module) if isinstance(node, ast.Name) else None
     if isinstance(node, ast.Attribute):
-        stores = code.program.attribute_stores.get(node.attr, ())
-        made = assigned_to(stores[0][1], stores[0][0]) if len(stores) == 1 else None
+        values = values_of_field(code.program, node.attr)
+        made = values[0][1] if len(values) == 1 else None
     is_empty = isinstance(made, ast.IfExp) and not getattr(made.orelse, "elts", [made])
     return is_empty and zero_side(made.test, code, module) is True  # type: ignore[union-attr] # it is a choice
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import is_seed_of_rank, last_value
+from jobsubmit.check.origins import is_seed_of_rank, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -95,7 +95,7 @@ def _seeds_by_library(code: Code) -> bool:
 def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
     """Return what numpy's function a method of a new generator is like: `np.random.default_rng().permutation(n)`."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    made = last_value(owner, module) if isinstance(owner, ast.Name) else owner
+    made = seen_through(owner, module)
     is_new = isinstance(made, ast.Call) and code.program.name_of(made.func, module) == "numpy.random.default_rng"
     return f"numpy.random.{call.func.attr}" if is_new else ""  # type: ignore[attr-defined] # it is an attribute
 

@@ -10,10 +10,10 @@ from typing import TypeGuard
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.variables import parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
@@ -76,7 +76,7 @@ def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | N
     """Return the model inside a wrapper if a call is one of a field that is only set to it: `self.net = x.module`."""
     if not isinstance(call.func, ast.Attribute) or spelled(call.func.value) != "self" or not call.args:
         return None
-    values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(call.func.attr, ())]
+    values = values_of_field(code.program, call.func.attr)
     inner = values[0][1] if len(values) == 1 else None
     is_kept = isinstance(inner, ast.Attribute) and _is_inner(inner) and is_wrapped(code, inner.value, values[0][0])
     return inner if isinstance(inner, ast.Attribute) and is_kept else None
@@ -109,7 +109,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
 
 def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that an expression is: `model.module`, or a variable set to that."""
-    made = last_value(node, module) if isinstance(node, ast.Name) else node
+    made = seen_through(node, module)
     if isinstance(made, ast.Attribute):
         return made if _is_inner(made) else None
     found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.origins import is_seed_of_rank, words_of
+from jobsubmit.check.origins import is_seed_of_rank, set_to, words_of
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module
 from jobsubmit.check.program.objects import class_around, is_torch_module, made
-from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
@@ -106,11 +105,7 @@ def _is_world_size(code: Code, node: ast.AST, module: Module, depth: int = 0) ->
         return not any(isinstance(inner, ast.BinOp) for inner in ast.walk(node))
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and node.args:
         return _is_world_size(code, node.args[0], module, depth + 1)
-    values: list[tuple[Module, ast.AST | None]] = []
-    if isinstance(node, ast.Name):
-        values = [(module, code.values.assigned(node, module))]
-    elif isinstance(node, ast.Attribute):
-        values = [(home, assigned_to(store, home)) for home, store in code.program.attribute_stores.get(node.attr, ())]
+    values = set_to(code, node, module)
     if bool(values) and all(one is not None and _is_world_size(code, one, home, depth + 1) for home, one in values):
         return True
     is_as_many = isinstance(node, ast.Name) and code.values.of(node, module) == code.world_size

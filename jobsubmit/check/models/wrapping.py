@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.bypassing import inner_called
 from jobsubmit.check.models.thawing import thawed_by_argument, thawed_in_loop, thawed_inside, thawed_later
 from jobsubmit.check.models.wrapper import Wrapped
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.variables import is_load
@@ -118,7 +118,7 @@ def _nested(code: Code) -> Iterator[Finding]:
         if name != _DATA_PARALLEL and not is_ddp(name):
             continue
         given = argument(call, "module", 0)
-        inner = last_value(given, module) if isinstance(given, ast.Name) else given
+        inner = seen_through(given, module)
         inner_name = code.program.name_of(inner.func, module) if isinstance(inner, ast.Call) else ""
         is_around = name == _DATA_PARALLEL and is_ddp(inner_name)
         if is_around or (is_ddp(name) and inner_name == _DATA_PARALLEL and isinstance(given, ast.Call)):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
-from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, Program, spelled
 
 Truth: TypeAlias = Callable[[ast.AST, Module], bool | None]
 
@@ -38,6 +38,11 @@ def assigned_to(target: ast.expr, module: Module) -> ast.expr | None:
                 return above.value.elts[parent.elts.index(target)]
         return None
     return parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+
+
+def values_of_field(program: Program, name: str) -> list[tuple[Module, ast.expr | None]]:
+    """Return what each place that sets an attribute of this name sets it to; None where that is unclear."""
+    return [(home, assigned_to(store, home)) for home, store in program.attribute_stores.get(name, ())]
 
 
 def last_place(

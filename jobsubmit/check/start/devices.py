@@ -12,6 +12,7 @@ from jobsubmit.check.code import INIT, Code, is_ddp
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.check.start.device_by_rank import by_global_rank
 from jobsubmit.check.start.device_of_call import device_of, device_text, mapped_device
 from jobsubmit.check.start.no_gpus import each_for_itself, without_gpus
@@ -157,24 +158,27 @@ def _is_any_gpu(code: Code, chosen: ast.expr, module: Module) -> bool:
 def _hidden(code: Code) -> Iterator[Finding]:
     """Yield a warning where the processes see fewer GPUs than there are processes on a node."""
     where, visible = "env", code.facts.environment.get(_VISIBLE, UNKNOWN)
-    for module, node in code.program.of(ast.Subscript):
-        is_variable = code.program.name_of(node.value, module) == "os.environ"
-        if is_variable and isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == _VISIBLE:
-            parent = module.parents.get(node)
-            value = code.values.of(parent.value, module) if isinstance(parent, ast.Assign) else UNKNOWN
-            where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
+    for module, node in _visible_set(code):
+        made = assigned_to(node, module)
+        value = code.values.of(made, module) if made is not None else UNKNOWN
+        where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
     if isinstance(visible, str):
         yield from hidden_gpus(where, visible, code.processes or 0)
 
 
+def _visible_set(code: Code) -> Iterator[tuple[Module, ast.Subscript]]:
+    """Yield where the program sets which GPUs are visible: `os.environ["CUDA_VISIBLE_DEVICES"] = …`."""
+    for module, node in code.program.of(ast.Subscript):
+        is_variable = code.program.name_of(node.value, module) == "os.environ"
+        if is_variable and isinstance(node.ctx, ast.Store) and code.values.of(node.slice, module) == _VISIBLE:
+            yield module, node
+
+
 def _hidden_from_each_other(code: Code) -> Iterator[Finding]:
     """Yield a warning where each process hides all GPUs but its own, and then selects that by its old number."""
-    for module, node in code.program.of(ast.Assign):
-        target = node.targets[0]
-        is_variable = isinstance(target, ast.Subscript) and code.program.name_of(target.value, module) == "os.environ"
-        if not is_variable or code.values.of(target.slice, module) != _VISIBLE:
-            continue
-        own = re.sub(r"^str\((.*)\)$", r"\1", ast.unparse(node.value))
+    for module, node in _visible_set(code):
+        made = assigned_to(node, module)
+        own = re.sub(r"^str\((.*)\)$", r"\1", ast.unparse(made)) if made is not None else ""
         if "local_rank" not in own.lower() or not code.reached.of(node, module):
             continue
         for call in (one for one in ast.walk(module.scope_of(node)) if isinstance(one, ast.Call)):

@@ -12,7 +12,7 @@ from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.variables import parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -138,9 +138,9 @@ def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:
 
 def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:
     """Return the sum that a field is set to, if that happens in one place."""
-    stores = code.program.attribute_stores.get(field.attr, ())
-    value = assigned_to(stores[0][1], stores[0][0]) if len(stores) == 1 else None
-    return (stores[0][0], value) if isinstance(value, ast.BinOp) else None
+    values = values_of_field(code.program, field.attr)
+    sums = [(home, value) for home, value in values if isinstance(value, ast.BinOp)]
+    return sums[0] if len(sums) == len(values) == 1 else None
 
 
 def _last_value(node: ast.expr, call: ast.Call, module: Module) -> ast.expr:
