@@ -176,36 +176,36 @@ def _report_joining(standstill: str) -> None:
             reported.append(True)
             _guarded(_report)("rank_joined", pid=os.getpid())
 
-    def watch_groups(module: Any) -> None:
-        join = module._new_process_group_helper
+    def join_group(*args: Any, **kwargs: Any) -> bool:
+        report("")
+        backend = kwargs.get("backend", args[_BACKEND] if len(args) > _BACKEND else None)
+        return bool(_guarded(nccl_watch.watch_collectives)(standstill, backend))
 
-        def reporting_join(*args: Any, **kwargs: Any) -> Any:
-            report("")
-            is_watched = _guarded(nccl_watch.watch_collectives)(standstill, _backend(args, kwargs))
-            if is_watched and module._new_process_group_helper is reporting_join:
-                module._new_process_group_helper = join
-            return join(*args, **kwargs)
+    def join_rpc(*args: Any, **kwargs: Any) -> bool:
+        report("")
+        return True
 
-        module._new_process_group_helper = reporting_join
-
-    def watch_rpc(module: Any) -> None:  # its groups are made by C++
-        join = module.init_rpc
-
-        def reporting_join(*args: Any, **kwargs: Any) -> Any:
-            module.init_rpc = join
-            report("")
-            return join(*args, **kwargs)
-
-        module.init_rpc = reporting_join
-
-    after_import(
-        {"torch.distributed.distributed_c10d": watch_groups, "torch.distributed.rpc": watch_rpc},
-        report,
-    )
+    actions = {
+        "torch.distributed.distributed_c10d": _before("_new_process_group_helper", join_group),
+        "torch.distributed.rpc": _before("init_rpc", join_rpc),  # its groups are made by C++
+    }
+    after_import(actions, report)
 
 
-def _backend(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return kwargs.get("backend", args[_BACKEND] if len(args) > _BACKEND else None)
+def _before(name: str, act: Callable[..., bool]) -> Callable[[Any], None]:
+    """Return what has a function of a module call `act` first, with its arguments, until that returns True."""
+
+    def change(module: Any) -> None:
+        original = getattr(module, name)
+
+        def acting(*args: Any, **kwargs: Any) -> Any:
+            if act(*args, **kwargs) and getattr(module, name) is acting:
+                setattr(module, name, original)
+            return original(*args, **kwargs)
+
+        setattr(module, name, acting)
+
+    return change
 
 
 @_guarded

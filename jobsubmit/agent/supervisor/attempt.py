@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 
 from .. import events, job_directory, processes, status_file
 from ..logs.reading import last_lines
 from ..machine.sampler import MachineSampler
-from ..protocol import Failure, StruckFault
+from ..protocol import Failure, Standstill, StruckFault
 from ..recovery import first_failure, oom_detector, rank_failure
 from ..recovery.elastic import Membership
 from ..recovery.first_failure import ProcessFailure, are_alike
@@ -281,11 +282,7 @@ class Attempt:
         running = self.table.running()
         stacks = hang_detector.dump_stacks(self.job.dir, running)
         standstills = standstill.read_standstills(self.job.dir, running)
-        places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
-        collectives = standstill.find_collectives(standstills)
-        for rank, waits_in in standstill.describe_waits(standstills).items():
-            called_at = hang_detector.find_call(collectives[rank]["frames"]) if rank in collectives else ""
-            places[rank] = called_at or places.get(rank, ("", "", False))[0], waits_in, True
+        places = _find_places(stacks, standstills)
         message = "no output and no CPU time for %d s" % silence
         if any(noted["waits"] for noted in standstills.values()):
             message = "no output for %d s, and no CPU time except to wait in NCCL" % silence
@@ -346,6 +343,18 @@ class Attempt:
         return (
             standstill.describe_wait(rank, standstill.read_standstills(self.job.dir, pids)) if rank is not None else ""
         )
+
+
+def _find_places(
+    stacks: Mapping[int, list[str]], standstills: Mapping[int, Standstill]
+) -> dict[int, tuple[str, str, bool]]:
+    """Return where each rank is, by its stack and by what it waits for in NCCL; see hang_detector.find_place."""
+    places = {rank: hang_detector.find_place(lines) for rank, lines in stacks.items()}
+    collectives = standstill.find_collectives(standstills)
+    for rank, waits_in in standstill.describe_waits(standstills).items():
+        called_at = hang_detector.find_call(collectives[rank]["frames"]) if rank in collectives else ""
+        places[rank] = called_at or places.get(rank, ("", "", False))[0], waits_in, True
+    return places
 
 
 def _describe_bad_loss(bad: BadLoss) -> str:

@@ -181,15 +181,16 @@ def describe_places(places: Mapping[int, tuple[str, str, bool]], odd: int | None
     for rank, (where, called, _) in sorted(places.items()):
         if rank != odd:
             together.setdefault((where, called), []).append(rank)
-    texts = []
+    named = []
     for (where, called), ranks in together.items():
         name = "the others" if odd is not None and len(together) == 1 and len(ranks) > 1 else name_ranks(ranks)
-        texts.append("%s: %s%s" % (name, where or "unknown", " → " + called if called else ""))
+        named.append((name, where, called))
     if odd is not None:
         where, called, _ = places.get(odd, ("", "", False))
-        name = "rank %d, which did not call it" % odd if is_missing else "rank %d" % odd
-        texts.append("%s: %s%s" % (name, where or "unknown", " → " + called if called else ""))
-    return "; ".join(texts)
+        named.append(("rank %d, which did not call it" % odd if is_missing else "rank %d" % odd, where, called))
+    return "; ".join(
+        "%s: %s%s" % (name, where or "unknown", " → " + called if called else "") for name, where, called in named
+    )
 
 
 def name_ranks(ranks: list[int]) -> str:
