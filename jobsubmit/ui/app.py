@@ -123,6 +123,8 @@ class _Pages:
         report, report_version = watch.first_report()
         tab = request.query_params.get("tab", "logs")
         tab = tab if tab in _TABS else "logs"
+        if tab == "logs" and report is not None and not report.status.state.may_change:  # without scripts nothing is added later
+            watch.wait_for_log(PAGE_LINES)
         view = view_job(report) if report is not None else None
         return self._page(
             "job.html.j2",

@@ -50,6 +50,11 @@ class JobWatch:
             self._changed.wait_for(lambda: self.report is not None or bool(self.problem), _FIRST_SECONDS)
             return self.report, self.version
 
+    def wait_for_log(self, lines: int) -> None:
+        """Wait for the log of a job that has ended, or for so many lines of it, at most some seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.read_all or self.spool.count >= lines, _FIRST_SECONDS)
+
     def wait(self, version: int, lines: int, seconds: float) -> None:
         """Wait for another version of the report, or for more lines, at most some seconds."""
         self.touch()

@@ -128,8 +128,12 @@ def test_what_a_page_shows(page: Path, tmp_path: Path) -> None:
 
 
 FAILING = """
-import os, time
+import os, pathlib, sys, time
+started = pathlib.Path(sys.argv[1])
+(started / os.environ["RANK"]).touch()
 if os.environ["RANK"] == "3":
+    while len(list(started.iterdir())) < 4:
+        time.sleep(0.05)
     raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (32x784 and 128x10)")
 time.sleep(60)
 """
@@ -139,7 +143,15 @@ time.sleep(60)
 def test_what_the_readme_shows_of_a_job_that_fails(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "folder")
     (reader.folder / "train.py").write_text(FAILING)
-    job = {"name": "failing", "mode": "torchrun", "code_dir": ".", "boot_file": "train.py"}
+    started = tmp_path / "started"
+    started.mkdir()
+    job = {
+        "name": "failing",
+        "mode": "torchrun",
+        "code_dir": ".",
+        "boot_file": "train.py",
+        "args": [str(started)],
+    }
     (reader.folder / "job.yaml").write_text(json.dumps({**job, "resources": {"nodes": 2, "nproc_per_node": 2}}))
     (block,) = (block for block in blocks_of(ROOT / "README.md") if "failing-" in block.text)
     (command,) = commands_of(block)
