@@ -75,8 +75,8 @@ def create(
 
     Exit codes: 0 the job succeeded (or was submitted), 2 the job file is
     invalid, 3 a check found an error, 4 the store refused, 5 the backend refused,
-    100 the job failed, 103 it was cancelled, 130 you pressed Ctrl-C (the job
-    continues).
+    100 the job failed, 101 its state is unknown, 103 it was cancelled, 130 you
+    pressed Ctrl-C (a job that was already submitted continues).
     """
     from jobsubmit.cli.job_file import overrides, read_job
 

@@ -23,7 +23,7 @@ def help_(
     """Explain a topic: the job file, exit codes, environment variables, backends.
 
     Also explains a single field (`jobsubmit help restarts`, `jobsubmit help
-    backend.slurm.partition`) or a single exit code (`jobsubmit help 101`).
+    backend.partition`) or a single exit code (`jobsubmit help 101`).
     """
     if topic is None:
         about = {name: about for name, (about, _) in TOPICS.items()}
@@ -31,6 +31,7 @@ def help_(
             out.document([{"topic": name, "about": text} for name, text in about.items()])
         else:
             out.data(columns([("topic", "what it explains"), *about.items()]))
+            out.data("\nAlso explains a field (restarts, backend.partition), an exit code (101) and a command (create).")
         return 0
     if topic in COMMANDS and not out.json:
         from jobsubmit.cli.main import run_command
@@ -83,6 +84,9 @@ def _field(name: str) -> Iterator[str]:
         f"{section}.{field}" if section else field: (section, field) for section in lists for field in lists[section]
     }
     names = [name] if name in whole else [known for known in whole if known.endswith(f".{name}")]
+    if not names:
+        above, _, field = name.rpartition(".")
+        names = [known for known in whole if known.startswith(f"{above}.") and known.endswith(f".{field}")]
     for known in names:
         section, field = whole[known]
         yield from _entries({known: lists[section][field]})

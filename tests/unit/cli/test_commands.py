@@ -378,7 +378,7 @@ def test_every_help_ends_with_examples_and_related_commands(name: str, jobsubmit
 
 
 def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
-    topics = [line.split()[0] for line in jobsubmit("help").stdout.splitlines()[1:]]
+    topics = [line.split()[0] for line in jobsubmit("help").stdout.partition("\n\n")[0].splitlines()[1:]]
     assert topics == ["job-file", "backends", "modes", "environment", "exit-codes"]
     job_file = jobsubmit("help", "job-file").stdout.splitlines()
     for fields in jobsubmit.json("schema")["$defs"]["TorchrunSpec"]["properties"]:
@@ -386,7 +386,8 @@ def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
     assert "stopped waiting" in jobsubmit("help", "101").stdout
     assert "MA_NUM_HOSTS" in jobsubmit("help", "environment").stdout
     assert "Pause before the first restart" in jobsubmit("help", "restarts").stdout
-    assert jobsubmit("help", "backend.slurm.partition").stdout.splitlines()[0] == "  backend.slurm.partition"
+    for spelling in ("backend.slurm.partition", "backend.partition", "slurm.partition", "partition"):
+        assert jobsubmit("help", spelling).stdout.splitlines()[0] == "  backend.slurm.partition"
     assert "  partition" in jobsubmit("help", "backends").stdout.splitlines()
     assert jobsubmit("help", "wait").stdout == jobsubmit("wait", "--help").stdout
     assert "did you mean `restarts`?" in jobsubmit("help", "restart", code=2).stderr
