@@ -35,7 +35,7 @@ _LOCAL_RANK = ("--local-rank", "--local_rank")
 _ADDED = "torch.distributed.launch adds it: use torchrun, add --use_env, or declare both --local-rank and --local_rank"
 _INJECTED = {"--local-rank": _BOTH, "--local_rank": _BOTH, "--world_size": _RANKS, "--rank": _RANKS}
 _WHO = {
-    "spawn": "the platform",
+    "spawn": "mode spawn",
     "launch": "torch.distributed.launch",
     "torchrun": "the launcher",
     "command": "jobsubmit",

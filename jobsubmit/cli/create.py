@@ -222,7 +222,7 @@ def validate(
     Reads your code, and never runs it. Compares its arguments with the
     hyperparameters, its imports with the uploaded files, and its use of ranks,
     devices and collectives with the mode. Also reports what it cannot decide.
-    Changes nothing. Code that was checked before is not checked again.
+    Caches what it found, and changes nothing else.
 
     Exit codes: 0 no errors (warnings and hints are allowed), 2 the job file is
     invalid, 3 a check found an error.

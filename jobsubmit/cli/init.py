@@ -45,8 +45,8 @@ def init(
     In a directory with training code, it proposes the boot file and the mode.
     With --from, it converts a command line of python, torchrun, accelerate
     launch, deepspeed, srun, mpirun or any other program. In a new or empty
-    directory, it also writes sample training code: the documented DDP example,
-    or another --sample.
+    directory, it also writes sample training code: a DDP example, or another
+    --sample.
     """
     from jobsubmit.cli.first_job import show_samples, write_first_job
 

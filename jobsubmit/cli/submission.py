@@ -65,7 +65,6 @@ def act_on(
     """Show the notes on a prepared job, and submit it, or show what would be submitted."""
     show_notes(prepared.notes, prepared.findings)
     if dry_run:
-        prepare.remember_findings(prepared, settings)
         _show_dry_run(prepared)
     else:
         _submit(prepared, settings, follow=follow, propagate=propagate, key=key)

@@ -31,7 +31,9 @@ def help_(
             out.document([{"topic": name, "about": text} for name, text in about.items()])
         else:
             out.data(columns([("topic", "what it explains"), *about.items()]))
-            out.data("\nAlso explains a field (restarts, backend.partition), an exit code (101) and a command (create).")
+            out.data(
+                "\nAlso explains a field (restarts, backend.partition), an exit code (101) and a command (create)."
+            )
         return 0
     if topic in COMMANDS and not out.json:
         from jobsubmit.cli.main import run_command
@@ -98,6 +100,9 @@ def _field(name: str) -> Iterator[str]:
 def _modes() -> Iterator[str]:
     yield "mode: … in the job file, or --mode. Without one, `command` is started as it is."
     yield from _entries(_MODES)
+    yield ""
+    yield "Preset framework and custom image are terms of ModelArts. The local, ssh and slurm backends need no image:"
+    yield "there, the Python of the nodes runs the code."
 
 
 _MODES = {

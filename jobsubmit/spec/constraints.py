@@ -230,7 +230,10 @@ def _elastic(mode: str, raw: Raw) -> Iterator[Complaint]:
     if raw.get("rdzv_backend") == "static":
         yield ("rdzv_backend",), f"must be c10d with {nodes} nodes: static cannot lose or gain nodes"
     if re.match(r"2\.1(\D|$)", str(raw.get("torch_version", ""))):
-        yield place, "PyTorch 2.1 needs the static rendezvous (platform documentation), which cannot be elastic"
+        yield (
+            place,
+            "the documentation of ModelArts requires the static rendezvous for torch 2.1, which cannot be elastic",
+        )
 
 
 def _most(nodes: object) -> int:

@@ -123,7 +123,8 @@ class _Pages:
         report, report_version = watch.first_report()
         tab = request.query_params.get("tab", "logs")
         tab = tab if tab in _TABS else "logs"
-        if tab == "logs" and report is not None and not report.status.state.may_change:  # without scripts nothing is added later
+        has_ended = report is not None and not report.status.state.may_change
+        if tab == "logs" and has_ended:  # a page without scripts adds nothing later
             watch.wait_for_log(PAGE_LINES)
         view = view_job(report) if report is not None else None
         return self._page(

@@ -45,7 +45,9 @@ def _request_limits(plan: LaunchPlan) -> Iterator[Finding]:
         yield refused("framework", "a job of mode spawn runs in a preset framework, and none is set", hint)
     if plan.mode != "spawn" and plan.image is None:
         yield refused(
-            "image", f"a job of mode {plan.mode} runs in an image, and none is set", "set it to an image of SWR"
+            "image",
+            f"a job of mode {plan.mode} runs in an image, and none is set",
+            "set it to an image in SWR, the image registry of Huawei Cloud",
         )
     if flavor(plan) is None:
         yield refused("resources.flavor", "no machine type is set", "run `jobsubmit flavors` to list them")

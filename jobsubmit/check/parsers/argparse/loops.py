@@ -46,6 +46,19 @@ def passes(values: Values, call: ast.Call, module: Module) -> list[Pass] | None:
     return found
 
 
+def keywords_of(values: Values, call: ast.Call, module: Module) -> list[ast.keyword]:
+    """Return the keywords of a call, with those of a mapping (`**settings`) in its place as far as it is known."""
+    found: list[ast.keyword] = []
+    for keyword in call.keywords:
+        pairs = None if keyword.arg else _pairs(values, keyword.value, module, 0)
+        named = [(values.of(key, module), value) for key, value in pairs or ()]
+        if pairs is None or not all(isinstance(name, str) for name, _ in named):
+            found.append(keyword)
+        else:
+            found += [ast.keyword(name, value) for name, value in named]
+    return found
+
+
 def type_name(one: Pass, node: ast.expr, module: Module) -> str:
     """Return the name of the type that an expression is, in one pass of a loop."""
     if isinstance(node, ast.Name) and node.id in one.assigned:
@@ -146,6 +159,8 @@ def _pairs_of_call(values: Values, call: ast.Call, module: Module, depth: int) -
 
 
 def _pairs_of_name(values: Values, name: ast.Name, module: Module, depth: int) -> list[Pair] | None:
+    if name.id in values.bound:
+        return _pairs(values, values.bound[name.id], module, depth + 1)
     scope = module.function_of(name)
     if scope is not None and name.id in parameters(scope):
         return _pairs_of_parameter(values, name.id, scope, module, depth)

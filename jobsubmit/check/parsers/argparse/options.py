@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobsubmit.check.parsers.accepted import Option
-from jobsubmit.check.parsers.argparse.loops import Pass, type_name
+from jobsubmit.check.parsers.argparse.loops import Pass, keywords_of, type_name
 from jobsubmit.check.parsers.argparse.search import KNOWN_ADDERS, Search
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.operations import UNKNOWN
@@ -52,7 +52,8 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
     settings: dict[str, Any] = {}
     kind, default = "", UNKNOWN
     is_sure = search.reached.is_sure(call, module) and (search.is_one_parser or bool(search.subparsers))
-    for keyword in call.keywords:
+    keywords = keywords_of(values, call, module)
+    for keyword in keywords:
         value = _VALUES.get(search.program.name_of(keyword.value, module)) or values.of(keyword.value, module)
         match keyword.arg:
             case "type":
@@ -70,7 +71,7 @@ def _option(search: Search, call: ast.Call, module: Module, one: Pass | None = N
         is_sure = _translate_action(settings) and is_sure
     if _is_lifted(module):
         settings.pop("required", None)
-    if "default" not in {k.arg for k in call.keywords}:
+    if "default" not in {k.arg for k in keywords}:
         default = {"store_true": False, "store_false": True}.get(settings.get("action", ""))
     return Option(names, module.where(call), settings, kind, default, is_sure)
 
