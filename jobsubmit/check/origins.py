@@ -10,7 +10,7 @@ from typing import TypeVar
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values, spelled
-from jobsubmit.check.program.objects import class_around
+from jobsubmit.check.program.objects import class_around, given_to_fields
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -123,6 +123,7 @@ def _sources(code: Code, node: ast.AST, module: Module) -> Iterator[tuple[Module
             if (value := _assigned_to(target, home)) is not None:
                 yield home, value
         yield from code.program.named_values.get(node.attr, ())
+        yield from given_to_fields(code.program).get(node.attr, ())
         for home, _, method in code.program.methods.get(node.attr, ()):
             if is_property(method):
                 yield from ((home, value) for value in returned_values(method))

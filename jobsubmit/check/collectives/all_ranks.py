@@ -32,7 +32,7 @@ def _is_for_all(code: Code, node: ast.AST, module: Module, known: dict[ast.AST, 
 
 
 def _is_entered_by_all(code: Code, function: Function, module: Module, known: dict[ast.AST, bool]) -> bool:
-    if is_for_main_process_only(function):
+    if is_for_main_process_only(code, function, module):
         return False
     outer = module.function_of(function)
     if outer is not None:

@@ -135,6 +135,8 @@ class CollectiveFinder:
 
     def _inside_all(self, target: ast.Attribute, module: Module, depth: int) -> Collective | None:
         """Return a collective if every other method of that name comes to one, whatever class the object is of."""
+        if self.code.program.is_of_library(target.value, module):
+            return None
         own = module.function_of(target)
         methods = [one for one in self.code.program.methods.get(target.attr, ()) if one[2] is not own]
         found = [self._inside_function(method, home, depth) for home, _, method in methods]

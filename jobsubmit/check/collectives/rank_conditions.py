@@ -8,6 +8,7 @@ import re
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.modules import EXITS, Module, spelled
+from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
@@ -52,7 +53,15 @@ def _side_of_name(test: ast.AST, code: Code, module: Module, depth: int) -> bool
     takes_nothing = not isinstance(test, ast.Call) or not test.args
     if takes_nothing and _MAIN.match(_last_name(test)):
         return True
+    if isinstance(test, ast.Attribute) and (values := _values_of(test.attr, code)):
+        sides = {None if value is None else zero_side(value, code, home, depth + 1) for home, value in values}
+        return sides.pop() if len(sides) == 1 else None
     return _answered(test, code, module, depth) if isinstance(test, (ast.Call, ast.Attribute)) else None
+
+
+def _values_of(field: str, code: Code) -> list[tuple[Module, ast.expr | None]]:
+    """Return all that a field is set to, or given: `self.active = dist.get_rank() == 0`, `Place(rank == 0)`."""
+    return [*values_of_field(code.program, field), *given_to_fields(code.program).get(field, ())]
 
 
 def _side_of_object(node: ast.expr, op: ast.cmpop, code: Code, module: Module) -> bool | None:
@@ -112,10 +121,39 @@ def _last_name(node: ast.AST) -> str:
     return ast.unparse(target).rpartition(".")[2] if isinstance(target, (ast.Name, ast.Attribute)) else ""
 
 
-def is_for_main_process_only(function: ast.AST) -> bool:
+def is_for_main_process_only(code: Code, function: ast.AST, module: Module) -> bool:
     """Return whether a decorator lets only rank 0 execute a function."""
     decorators = getattr(function, "decorator_list", ())
-    return any(_DECORATORS.search(_last_name(decorator)) for decorator in decorators)
+    return any(
+        _DECORATORS.search(_last_name(decorator)) or _keeps_others_out(code, decorator, module)
+        for decorator in decorators
+    )
+
+
+def _keeps_others_out(code: Code, decorator: ast.expr, module: Module) -> bool:
+    """Return whether a decorator of the program calls what it decorates on rank 0 alone."""
+    found = code.program.definition(code.program.name_of(decorator, module))
+    if found is None or not isinstance(found[1], ast.FunctionDef) or not found[1].args.args:
+        return False
+    home, function = found[0], found[1]
+    name = function.args.args[0].arg
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and spelled(node.func) == name]
+    return bool(calls) and all(_is_of_zero_alone(code, call, home) for call in calls)
+
+
+def _is_of_zero_alone(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a node is in a condition that holds on rank 0 alone, or behind one that the others leave by."""
+    inner = node
+    for above in module.above(node):
+        if isinstance(above, ast.If) and inner in above.body and zero_side(above.test, code, module) is True:
+            return True
+        block = getattr(above, "body", None)
+        for before in block[: block.index(inner)] if isinstance(block, list) and inner in block else ():
+            if isinstance(before, ast.If) and leaves_at_last(before.body):
+                if zero_side(before.test, code, module) is False:
+                    return True
+        inner = above
+    return False
 
 
 def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:

@@ -52,7 +52,7 @@ def _branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stm
     """Yield what only rank 0 executes, what the others do instead, and the function around both."""
     for module, node in code.program.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.If):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if is_for_main_process_only(node):
+            if is_for_main_process_only(code, node, module):
                 yield module, node.body, [], node
         if not isinstance(node, ast.If) or not _is_executed(node, code, module):
             continue

@@ -11,8 +11,9 @@ from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import after, is_empty_for_others, is_rank, leaves, zero_side
 from jobsubmit.check.origins import last_value
+from jobsubmit.check.program import objects
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -202,12 +203,11 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
 def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where each rank leaves a training loop by its own clock."""
     code = finder.code
-    for module, node in code.program.of(ast.If):
-        is_left = node.body and isinstance(node.body[-1], (ast.Break, ast.Return))
-        if not is_left or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
+    for module, node in code.program.of(ast.If, ast.While):
+        loop = node if isinstance(node, ast.While) else _loop_left_by(node, module)
+        if loop is None or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
-        loop, tests = _loop_and_tests(node.body[-1], module)
-        if loop is None or tests != [node] or not _reads_clock(code, node.test, module):
+        if not _reads_clock(code, node.test, module):
             continue
         if not _is_agreed(finder, node, module) and _synchronizes(finder, loop, module):
             yield Finding(
@@ -221,25 +221,51 @@ def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
             return
 
 
+def _loop_left_by(node: ast.If, module: Module) -> ast.For | ast.While | None:
+    """Return the loop that a condition surely leaves."""
+    if not isinstance(node.body[-1], (ast.Break, ast.Return)):
+        return None
+    loop, tests = _loop_and_tests(node.body[-1], module)
+    return loop if tests == [node] else None
+
+
 def _reads_clock(code: Code, test: ast.expr, module: Module) -> bool:
     """Return whether a condition surely compares a time with a limit, itself or in the method that it calls."""
-    nodes = [test]
+    nodes = [(module, test)]
+    if (function := _asked(code, test, module)) is not None:
+        nodes = [(function[0], value) for value in returned_values(function[1])]
+    compared = [(home, node) for home, node in nodes if isinstance(node, ast.Compare)]
+    return bool(compared) and all(_has_clock(code, node, home) for home, node in compared)
+
+
+def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function] | None:
+    """Return the function that a condition calls, or the method that says whether an object counts as true."""
     if isinstance(test, ast.Call):
         found = code.program.called(test, module)
-        nodes = returned_values(found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else []
-        module = found[0] if found is not None else module
-    compared = [node for node in nodes if isinstance(node, ast.Compare)]
-    return bool(compared) and all(
-        any(isinstance(call, ast.Call) and code.program.name_of(call.func, module) in _CLOCKS for call in ast.walk(one))
-        for one in compared
-    )
+        return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
+    found_object = objects.made(code.program, test, module) if isinstance(test, (ast.Name, ast.Attribute)) else None
+    for method in found_object.owner.body if found_object is not None else ():
+        if isinstance(method, ast.FunctionDef) and method.name == "__bool__" and found_object is not None:
+            return found_object.home, method
+    return None
 
 
-def _is_agreed(finder: CollectiveFinder, node: ast.If, module: Module) -> bool:
-    """Return whether a condition compares what a function of the program has computed from all ranks."""
+def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a number is computed from the time now: in place, or by a property."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and code.program.name_of(inner.func, module) in _CLOCKS:
+            return True
+        found = code.program.property_of(inner) if isinstance(inner, ast.Attribute) else None
+        if found is not None and any(_has_clock(code, value, found[0]) for value in returned_values(found[1])):
+            return True
+    return False
+
+
+def _is_agreed(finder: CollectiveFinder, node: ast.If | ast.While, module: Module) -> bool:
+    """Return whether a condition is, or compares, what a function of the program has computed from all ranks."""
     names = (one for one in ast.walk(node.test) if isinstance(one, ast.Name))
     made = [value for name in names if (value := last_value(name, module)) is not None]
-    return next(finder.collectives([ast.Expr(value) for value in made], module), None) is not None
+    return next(finder.collectives([ast.Expr(value) for value in (node.test, *made)], module), None) is not None
 
 
 def _in_order_of_a_set(finder: CollectiveFinder) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.origins import is_seed_of_rank, seen_through
+from jobsubmit.check.origins import is_seed_of_rank, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -38,8 +38,9 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
     seeds = [(module, call) for module, call in code.calls("torch.manual_seed") if call.args]
     if not code.is_parallel or not (code.is_distributed or code.has_framework):
         return
-    yield from _split_at_random(code)
-    if not seeds or not all(is_seed_of_rank(code, call.args[0], module) for module, call in seeds):
+    found = [*_split_with_generator(code), *_split_at_random(code)]
+    yield from found[:1]
+    if found or not seeds or not all(is_seed_of_rank(code, call.args[0], module) for module, call in seeds):
         return
     for module, call in code.calls("torch.utils.data.random_split"):
         if argument(call, "generator", 2) is None and not hides_arguments(call):
@@ -52,6 +53,35 @@ def _split_by_rank(code: Code) -> Iterator[Finding]:
                 "pass generator=torch.Generator().manual_seed(0) to random_split",
             )
             return
+
+
+def _split_with_generator(code: Code) -> Iterator[Finding]:
+    """Yield a warning where data is split by a generator, or a seed, that differs by rank."""
+    for module, call, name in code.reached.calls:
+        if name not in _SPLIT_BY_THEMSELVES or hides_arguments(call):
+            continue
+        generator, seed = argument(call, "generator", 2), argument(call, "random_state")
+        seeds = [(module, seed)] if seed is not None else _seeds_of(code, generator, module)
+        if seeds and all(is_seed_of_rank(code, one, home) for home, one in seeds):
+            yield Finding(
+                "warning",
+                "split-by-rank",
+                module.where(call),
+                f"the seed of this split is another number on each rank ({ast.unparse(seeds[0][1])}), so each rank "
+                "splits the data in another way: what one tests on, another trains on",
+                "seed it with the same number on every rank",
+            )
+            return
+
+
+def _seeds_of(code: Code, generator: ast.expr | None, module: Module) -> list[tuple[Module, ast.expr]]:
+    """Return what a generator is seeded with: `torch.Generator().manual_seed(seed)`."""
+    parts = origins(code, generator, module) if generator is not None else []
+    return [
+        (home, part.args[0])
+        for home, part in parts
+        if isinstance(part, ast.Call) and part.args and getattr(part.func, "attr", "") == "manual_seed"
+    ]
 
 
 def _split_at_random(code: Code) -> Iterator[Finding]:

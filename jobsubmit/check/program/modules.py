@@ -327,10 +327,19 @@ class Program:
     def called(self, call: ast.Call, module: Module) -> tuple[Module, Definition] | None:
         """Return what a call calls: a function or class by its name, or the only method of that name."""
         found = self.definition(self.name_of(call.func, module))
-        if found is None and isinstance(call.func, ast.Attribute):
+        if found is None and isinstance(call.func, ast.Attribute) and not self.is_of_library(call.func.value, module):
             methods = self.methods.get(call.func.attr, ())
             return (methods[0][0], methods[0][2]) if len(methods) == 1 else None
         return found
+
+    def is_of_library(self, node: ast.AST, module: Module) -> bool:
+        """Return whether an object surely has no methods of the program: `os.path`, a text."""
+        root = self.name_of(node, module).partition(".")[0]
+        is_imported = bool(root) and spelled(node).partition(".")[0] in module.aliases
+        return isinstance(node, (ast.Constant, ast.JoinedStr)) or (is_imported and not self._is_own(root))
+
+    def _is_own(self, package: str) -> bool:
+        return any(name == package or name.startswith(f"{package}.") for name in self.modules)
 
     def property_of(self, node: ast.Attribute) -> tuple[Module, Function] | None:
         """Return the function behind an attribute: the only property of that name."""

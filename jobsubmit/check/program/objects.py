@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
@@ -66,6 +67,44 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
         if isinstance(statement, ast.FunctionDef) and statement.name == node.attr and is_property(statement):
             return found.home, statement
     return None
+
+
+@lru_cache(maxsize=1)
+def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast.expr]]]:
+    """Return what the fields of dataclasses and named tuples get, by name: defaults, and arguments of their makers."""
+    found: dict[str, list[tuple[Module, ast.expr]]] = {}
+    for home, owner in program.of(ast.ClassDef):
+        if not _is_record(owner):
+            continue
+        fields = {statement.target.id: statement.value for statement in owner.body if _is_field(statement)}
+        for name, value in fields.items():
+            if (default := _default_of_field(value)) is not None:
+                found.setdefault(name, []).append((home, default))
+        for at, call in (*program.calls_of.get(f"{home.name}.{owner.name}", ()), *_calls_of_cls(owner, home)):
+            for name, given in _given_by(call, list(fields)):
+                found.setdefault(name, []).append((at, given))
+    return found
+
+
+def _is_record(owner: ast.ClassDef) -> bool:
+    decorators = [one.func if isinstance(one, ast.Call) else one for one in owner.decorator_list]
+    names = [spelled(one).rpartition(".")[2] for one in (*decorators, *owner.bases)]
+    return bool({"dataclass", "NamedTuple", "frozen", "define"} & set(names))
+
+
+def _calls_of_cls(owner: ast.ClassDef, module: Module) -> Iterator[tuple[Module, ast.Call]]:
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cls":
+            yield module, node
+
+
+def _given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what a call gives to each field; not what comes after `*values`."""
+    for name, given in zip(names, call.args, strict=False):
+        if isinstance(given, ast.Starred):
+            break
+        yield name, given
+    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg and keyword.arg in names)
 
 
 def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:

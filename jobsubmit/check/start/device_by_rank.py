@@ -10,6 +10,7 @@ from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
@@ -130,8 +131,9 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
-    """Return the values that an attribute is set to, wherever that is, constants left out."""
-    found: list[tuple[Module, ast.expr]] = []
+    """Return the values that an attribute is set to or given, wherever that is, constants left out."""
+    given = given_to_fields(code.program).get(attribute, ())
+    found = [(home, value) for home, value in given if not isinstance(value, ast.Constant)]
     for module, node in code.program.attribute_stores.get(attribute, ()):
         parent = module.parents.get(node)
         if not isinstance(parent, ast.Assign) or node not in parent.targets:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.origins import origins
+from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
@@ -17,6 +18,7 @@ from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
 _NODE_RANK = re.compile(r"rank|node_rank|nr|node_id|machine_rank")
+_OPTION_OF_NODE = re.compile(r"node_?(?:rank|id|index|idx)|machine_rank|nr")
 _WORLD_SIZE, _RANK, _SPAWN_ARGUMENTS = 3, 4, 2
 _DEEPEST = 3
 
@@ -29,7 +31,8 @@ def check_world(code: Code) -> Iterator[Finding]:
         yield from _size_of_a_node(code)
         yield from _rank_of_a_node(code)
     else:
-        yield from _same_ranks(code)
+        found = list(_same_ranks(code)) or list(_unpassed_node_rank(code))
+        yield from found
         yield from _nodes_as_processes(code)
 
 
@@ -104,6 +107,41 @@ def _same_ranks(code: Code) -> Iterator[Finding]:
                 "add those of the nodes before: rank = node_rank * processes_per_node + local_rank",
             )
             return
+
+
+def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
+    """Yield an error where the rank is computed from an option for the number of the node that nobody passes."""
+    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
+    unpassed = {
+        _field_of(option): option
+        for option in code.line.options
+        if _OPTION_OF_NODE.fullmatch(_field_of(option))
+        and not passed & set(option.names)
+        and is_count(option.default)
+        and _field_of(option) not in code.program.attribute_stores
+    }
+    for module, call in code.calls(INIT) if unpassed else ():
+        rank = argument(call, "rank", _RANK)
+        parts = [node for _, part in origins(code, rank, module) for node in ast.walk(part)] if rank is not None else []
+        used = {node.attr for node in parts if isinstance(node, ast.Attribute)}
+        for option in (unpassed[name] for name in sorted(used & set(unpassed))):
+            yield Finding(
+                code.level_of(call, module),
+                "same-ranks",
+                option.where,
+                f"{option.names[0]} is not passed in mode {code.facts.mode}: all {code.facts.nodes} nodes use its "
+                f"default, {option.default}, and have the same ranks",
+                "use --rank, which mode spawn passes: it is the number of the node"
+                if code.facts.mode == "spawn"
+                else f"pass {option.names[0]}=$NODE_RANK",
+            )
+            return
+
+
+def _field_of(option: Option) -> str:
+    """Return the attribute of the parsed arguments that an option sets."""
+    long = next((name for name in option.names if name.startswith("--")), option.names[0])
+    return str(option.settings.get("dest") or long.lstrip("-").replace("-", "_"))
 
 
 def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:
