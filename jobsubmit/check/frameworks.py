@@ -102,7 +102,7 @@ def _prepared_by_one(code: Code) -> Iterator[Finding]:
         for method in (
             node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "prepare_data"
         ):
-            for node in filter(_is_own_state, map(_changed, ast.walk(method))):
+            for node in filter(_is_own_state, map(_changed, _with_own_methods(method, owner))):
                 yield Finding(
                     "warning",
                     "prepared-by-one",
@@ -111,6 +111,17 @@ def _prepared_by_one(code: Code) -> Iterator[Finding]:
                     "set it in setup(), which every process calls",
                 )
                 return
+
+
+def _with_own_methods(method: ast.FunctionDef, owner: ast.ClassDef) -> Iterator[ast.AST]:
+    """Yield the nodes of a method, and of those of its class that it calls and that setup() does not."""
+    setups = [one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "setup"]
+    others = {spelled(node.func) for one in setups for node in ast.walk(one) if isinstance(node, ast.Call)}
+    called = {spelled(node.func) for node in ast.walk(method) if isinstance(node, ast.Call)} - others
+    yield from ast.walk(method)
+    for one in owner.body:
+        if isinstance(one, ast.FunctionDef) and f"self.{one.name}" in called:
+            yield from ast.walk(one)
 
 
 def _changed(node: ast.AST) -> ast.AST:
@@ -273,8 +284,10 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
     if {"accumulate", "no_sync"} & code.names:
         return
     for module, call, name in code.reached.calls:
-        given = argument(call, "gradient_accumulation_steps")
-        if name == "accelerate.Accelerator" and given is not None and code.values.of(given, module) != 1:
+        if name != "accelerate.Accelerator":
+            continue
+        home, given = _given_by_mapping(code, call, "gradient_accumulation_steps", module)
+        if given is not None and code.values.of(given, home) != 1:
             yield Finding(
                 "warning",
                 "never-accumulated",
@@ -284,6 +297,19 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
                 "put the step into `with accelerator.accumulate(model):`",
             )
             return
+
+
+def _given_by_mapping(code: Code, call: ast.Call, name: str, module: Module) -> tuple[Module, ast.expr | None]:
+    """Return what a call gives by a name, itself or in the mapping of `**settings`, and where that is written."""
+    given = argument(call, name)
+    for keyword in call.keywords if given is None else ():
+        for home, part in origins(code, keyword.value, module) if keyword.arg is None else ():
+            items = zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ()
+            if (
+                found := next((value for key, value in items if getattr(key, "value", None) == name), None)
+            ) is not None:
+                return home, found
+    return module, given
 
 
 def _is_prepare(call: ast.Call) -> bool:

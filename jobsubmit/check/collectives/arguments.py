@@ -10,6 +10,7 @@ from typing import Any
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.collectives.all_ranks import is_for_all
+from jobsubmit.check.collectives.rank_conditions import is_rank
 from jobsubmit.check.origins import origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
@@ -275,10 +276,21 @@ def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iter
     ranks = argument(call, "ranks", 0) if name == "new_group" else None
     inner = [node for node in ast.walk(ranks) if isinstance(node, ast.expr)] if ranks is not None else []
     in_loop = any(isinstance(above, (ast.For, ast.While, ast.ListComp)) for above in module.above(call))
-    if not in_loop and any(isinstance(code.values.of(node, module), Several) for node in inner):
+    differs = any(isinstance(code.values.of(node, module), Several) for node in inner)
+    if not in_loop and (differs or _depends_on_rank(code, ranks, module)):
         text = f"the ranks of this {name}() differ between the processes: all of them must make the same groups"
         hint = "make the groups of all nodes on every rank, in the same order, and keep the one that has this rank"
         yield Finding("warning", "other-groups", module.where(call), text, hint)
+
+
+def _depends_on_rank(code: Code, ranks: ast.expr | None, module: Module) -> bool:
+    """Return whether a list of ranks is computed from the rank of the process, through properties and variables."""
+    for home, part in origins(code, ranks, module) if ranks is not None else ():
+        own = {node.id for node in ast.walk(part) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        for node in ast.walk(part):
+            if is_rank(node, code, home) and getattr(node, "id", "") not in own:
+                return True
+    return False
 
 
 def _not_awaited(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:

@@ -77,11 +77,11 @@ class CollectiveFinder:
     def collectives(self, body: Iterable[ast.AST], module: Module, depth: int = 0) -> Iterator[Collective]:
         """Yield those that are surely executed with these statements."""
         for statement in body:
-            for call in _calls(statement, self, module):
-                name = self.name_of(call, module)
-                if name:
-                    yield Collective(call, module, name)
-                elif depth < _DEEPEST and (inner := self._inside(call, module, depth)):
+            for node in _calls(statement, self, module):
+                name = self.name_of(node, module) if isinstance(node, ast.Call) else ""
+                if isinstance(node, ast.Call) and name:
+                    yield Collective(node, module, name)
+                elif depth < _DEEPEST and (inner := self._inside(node, module, depth)):
                     yield inner
 
     def may_meet(self, body: list[ast.stmt], module: Module) -> bool:
@@ -114,7 +114,10 @@ class CollectiveFinder:
                     return target.attr
         return ""
 
-    def _inside(self, call: ast.Call, module: Module, depth: int) -> Collective | None:
+    def _inside(self, call: ast.Call | ast.Attribute, module: Module, depth: int) -> Collective | None:
+        if isinstance(call, ast.Attribute):
+            read = self.code.program.property_of(call)
+            return self._inside_function(read[1], read[0], depth) if read is not None else None
         found = self.code.program.definition(self.code.program.name_of(call.func, module))
         if found is None and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
             methods = self.code.program.methods.get(call.func.attr, ())
@@ -183,8 +186,11 @@ def _gathers_state(node: ast.AST) -> bool:
     )
 
 
-def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[ast.Call]:
-    """Yield the calls that are surely executed with a statement: not those of functions that it defines."""
+def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[ast.Call | ast.Attribute]:
+    """Yield the calls that are surely executed with a statement, and the attributes that it reads.
+
+    Those of functions that it defines are not.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
         return
     if isinstance(node, ast.If):
@@ -198,7 +204,7 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
             for statement in node.orelse:
                 yield from _calls(statement, finder, module)
         return
-    if isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
         yield node
     for child in ast.iter_child_nodes(node):
         yield from _calls(child, finder, module)

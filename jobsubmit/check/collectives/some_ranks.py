@@ -19,6 +19,7 @@ from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
+_LOSS = re.compile(r"loss$|^kl$", re.IGNORECASE)
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _DEEPEST = 3
 
@@ -182,7 +183,9 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     code = finder.code
     for module, node in code.program.of(ast.If):
         is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break, ast.Return))
-        if not is_left or not _OWN_LOSS.search(ast.unparse(node.test)) or not code.reached.of(node, module):
+        if not is_left or not code.reached.of(node, module):
+            continue
+        if not _OWN_LOSS.search(ast.unparse(node.test)) and not _judges_loss(finder, node.test, module):
             continue
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
@@ -198,6 +201,27 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "decide for all ranks: all_reduce the condition, then skip the step everywhere",
             )
             return
+
+
+def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bool:
+    """Return whether a condition is what a function or an object makes of a rank's own loss: `accept(loss)`."""
+    call = test.operand if isinstance(test, ast.UnaryOp) else test
+    if not isinstance(call, ast.Call) or not any(_LOSS.search(spelled(given)) for given in call.args):
+        return False
+    found = finder.code.program.called(call, module) or _method_of(finder.code, call.func, "__call__", module)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    compares = any(isinstance(node, ast.Compare) for node in ast.walk(found[1]))
+    return compares and next(finder.collectives(found[1].body, found[0]), None) is None
+
+
+def _method_of(code: Code, node: ast.expr, name: str, module: Module) -> tuple[Module, Function] | None:
+    """Return a method of the object that an expression is, if its class is known."""
+    found = objects.made(code.program, node, module) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    for method in found.owner.body if found is not None else ():
+        if isinstance(method, ast.FunctionDef) and method.name == name and found is not None:
+            return found.home, method
+    return None
 
 
 def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:
@@ -243,11 +267,7 @@ def _asked(code: Code, test: ast.expr, module: Module) -> tuple[Module, Function
     if isinstance(test, ast.Call):
         found = code.program.called(test, module)
         return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
-    found_object = objects.made(code.program, test, module) if isinstance(test, (ast.Name, ast.Attribute)) else None
-    for method in found_object.owner.body if found_object is not None else ():
-        if isinstance(method, ast.FunctionDef) and method.name == "__bool__" and found_object is not None:
-            return found_object.home, method
-    return None
+    return _method_of(code, test, "__bool__", module)
 
 
 def _has_clock(code: Code, node: ast.expr, module: Module) -> bool:

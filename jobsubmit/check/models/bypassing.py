@@ -12,7 +12,7 @@ from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
 from jobsubmit.check.program.variables import parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
@@ -32,10 +32,8 @@ def inner_called(code: Code) -> Iterator[Finding]:
     for module, call, _ in code.reached.calls:
         is_variable = isinstance(call.func, ast.Name) and call.func.id in names
         inner = last_value(call.func, module) if is_variable else call.func  # type: ignore[arg-type] # it is a name
-        if _is_method_of_inner(code, call, module):
-            inner = call.func.value  # type: ignore[attr-defined] # it is an attribute
-        elif (kept := _inner_kept(code, call, module)) is not None:
-            inner = kept
+        if (known := _inner_with_method(code, call, module) or _inner_kept(code, call, module)) is not None:
+            inner = known
         elif not (_is_inner(inner) and call.args):
             inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
@@ -59,17 +57,23 @@ def inner_called(code: Code) -> Iterator[Finding]:
             return
 
 
-def _is_method_of_inner(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether a call is `model.module.encode(x)`: of a method that the program's model has."""
+def _inner_with_method(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper if a call is one of a method that it has: `model.module.encode(x)`."""
     method = call.func
-    return (
-        isinstance(method, ast.Attribute)
-        and _is_inner(method.value)
-        and bool(call.args)
-        and method.attr in code.program.methods
-        and method.attr not in OWN_NAMES
-        and is_wrapped(code, method.value.value, module) is True  # type: ignore[attr-defined] # it is an attribute
-    )
+    if not isinstance(method, ast.Attribute) or not call.args or method.attr in OWN_NAMES:
+        return None
+    home, inner = _inner_read(code, method.value, module)
+    if inner is None or method.attr not in code.program.methods:
+        return None
+    return inner if is_wrapped(code, inner.value, home) is True else None
+
+
+def _inner_read(code: Code, node: ast.expr, module: Module) -> tuple[Module, ast.Attribute | None]:
+    """Return the model inside a wrapper that an expression is, itself or by a property that only returns it."""
+    if isinstance(node, ast.Attribute) and not _is_inner(node) and (found := code.program.property_of(node)):
+        returned = returned_values(found[1])
+        module, node = found[0], returned[0] if len(returned) == 1 else node
+    return module, node if isinstance(node, ast.Attribute) and _is_inner(node) else None
 
 
 def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

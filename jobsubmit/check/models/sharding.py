@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
+from jobsubmit.check.order import leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
 from jobsubmit.common.finding import Finding
@@ -16,7 +17,8 @@ _DEEPEST = 3
 def check_sharding(code: Code) -> Iterator[Finding]:
     """Yield a warning for an optimizer that has other parameters than the model, and for clipping by part."""
     if code.world_size != 1 and not code.has_framework:
-        yield from _optimizer_too_early(code)
+        found = list(_optimizer_too_early(code)) or list(_optimizer_made_first(code))
+        yield from found
         yield from _clipped_by_part(code)
 
 
@@ -40,6 +42,31 @@ def _optimizer_too_early(code: Code) -> Iterator[Finding]:
                     f"make the optimizer after {ast.unparse(call.func)}",
                 )
                 return
+
+
+def _optimizer_made_first(code: Code) -> Iterator[Finding]:
+    """Yield a warning for the only optimizer of a program, if functions make it before others shard the model."""
+    optimizers = [call for _, call, name in code.reached.calls if _is_optimizer(name)]
+    shards = [call for _, call, name in code.reached.calls if is_sharding(name)]
+    scopes: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+    for module, call, _ in code.reached.calls if len(optimizers) == 1 and shards else ():
+        scopes.setdefault(module.scope_of(call), []).append((module, call))
+    for calls in scopes.values():
+        made, sharded = leading_to(code, calls, optimizers), leading_to(code, calls, shards)
+        if made and sharded and position(made[0]) < position(sharded[0]) and made[0].call is not sharded[0].call:
+            yield Finding(
+                "warning",
+                "optimizer-too-early",
+                made[0].home.where(made[0].inner),
+                f"the optimizer gets the parameters of the model before {ast.unparse(sharded[0].inner.func)} "
+                f"({sharded[0].home.where(sharded[0].inner)}) replaces them: it would update others",
+                "shard the model first, then make the optimizer",
+            )
+            return
+
+
+def _is_optimizer(name: str) -> bool:
+    return name.startswith("torch.optim.") and "." not in name.removeprefix("torch.optim.")
 
 
 def _clipped_by_part(code: Code) -> Iterator[Finding]:

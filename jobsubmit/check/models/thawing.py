@@ -11,8 +11,10 @@ from jobsubmit.check.models.wrapper import Wrapped
 from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
+_COUNTER = re.compile(r"(?:current_|global_)?(?:epoch|step|iteration|it)")
 _FREEZES = re.compile(r"requires_grad = False|requires_grad_\(False\)")
 
 
@@ -73,7 +75,7 @@ def thawed_by_argument(code: Code) -> Iterator[Finding]:
         if isinstance(call.func, ast.Attribute) and call.func.attr in setters
     ]
     is_frozen = any(
-        getattr(module.function_of(call), "name", "") in ("__init__", "main")
+        getattr(module.function_of(call), "name", "") in ("__init__", "__post_init__", "main")
         and code.values.of(given, module) is not True
         for module, call, given in calls
     )
@@ -101,7 +103,10 @@ def _parameter_set(node: ast.AST, method: Function) -> str:
 
 
 def _is_at_a_step(call: ast.Call, module: Module) -> bool:
-    """Return whether a call is under a condition that a counter is a certain number."""
+    """Return whether a call depends on a counter: by a condition, or in a function that is given the epoch."""
+    function = module.function_of(call)
+    if function is not None and any(_COUNTER.fullmatch(name) for name in parameters(function)):
+        return True
     tests = [ast.walk(above.test) for above in module.above(call) if isinstance(above, ast.If)]
     compares = (part for test in tests for part in test if isinstance(part, ast.Compare))
     return any(isinstance(part.ops[0], (ast.Eq, ast.GtE)) for part in compares)

@@ -78,6 +78,15 @@ class Callees:
             return []
         return [*self._method(owner, "__enter__", level), *self._method(owner, "__exit__", level)]
 
+    def read(self, node: ast.Attribute, module: Module, level: Reach) -> list[Callee]:
+        """Return the properties that an attribute may be: surely one of the same object, perhaps one of another."""
+        own = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+        is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+        return [
+            Callee(function, home, level if is_self and owner is own else min(level, Reach.PERHAPS))
+            for home, owner, function in self.program.properties.get(node.attr, ())
+        ]
+
     def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that an expression may mean, which a call calls or is given."""
         found = self._by_name(name, level)

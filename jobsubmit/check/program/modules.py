@@ -292,6 +292,23 @@ class Program:
                         found.setdefault(item.name, []).append((module, owner, item))
         return found
 
+    @cached_property
+    def properties(self) -> Mapping[str, Sequence[tuple[Module, ast.ClassDef, Function]]]:
+        """Return the methods that are read like attributes, by their names."""
+        found = {name: [one for one in methods if is_property(one[2])] for name, methods in self.methods.items()}
+        return {name: methods for name, methods in found.items() if methods}
+
+    @cached_property
+    def with_properties(self) -> frozenset[ast.AST]:
+        """Return the expressions in which a property may be read."""
+        found: set[ast.AST] = set()
+        for module, read in self.of(ast.Attribute) if self.properties else ():
+            for node in itertools.chain([read], module.above(read)) if read.attr in self.properties else ():
+                if node in found or isinstance(node, ast.stmt):
+                    break
+                found.add(node)
+        return frozenset(found)
+
     def name_of(self, node: ast.AST, module: Module) -> str:
         """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
         if isinstance(node, ast.Attribute):
@@ -301,6 +318,8 @@ class Program:
             return ""
         if node.id in module.definitions:
             return f"{module.name}.{node.id}"
+        if node.id == "cls" and (owner := next((a for a in module.above(node) if isinstance(a, ast.ClassDef)), None)):
+            return f"{module.name}.{owner.name}"
         if node.id in module.aliases:
             return self._followed(module.aliases[node.id])
         for star in module.stars:

@@ -80,7 +80,7 @@ def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast
         for name, value in fields.items():
             if (default := _default_of_field(value)) is not None:
                 found.setdefault(name, []).append((home, default))
-        for at, call in (*program.calls_of.get(f"{home.name}.{owner.name}", ()), *_calls_of_cls(owner, home)):
+        for at, call in program.calls_of.get(f"{home.name}.{owner.name}", ()):
             for name, given in _given_by(call, list(fields)):
                 found.setdefault(name, []).append((at, given))
     return found
@@ -90,12 +90,6 @@ def _is_record(owner: ast.ClassDef) -> bool:
     decorators = [one.func if isinstance(one, ast.Call) else one for one in owner.decorator_list]
     names = [spelled(one).rpartition(".")[2] for one in (*decorators, *owner.bases)]
     return bool({"dataclass", "NamedTuple", "frozen", "define"} & set(names))
-
-
-def _calls_of_cls(owner: ast.ClassDef, module: Module) -> Iterator[tuple[Module, ast.Call]]:
-    for node in ast.walk(owner):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cls":
-            yield module, node
 
 
 def _given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:

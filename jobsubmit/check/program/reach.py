@@ -182,7 +182,7 @@ class _Walk:
         return max(flow, after)
 
     def _expression(self, node: ast.AST, module: Module, level: Reach) -> None:
-        if node not in module.with_calls:
+        if node not in module.with_calls and node not in self.program.with_properties:
             return
         if isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
             level = min(level, Reach.PERHAPS)
@@ -192,6 +192,8 @@ class _Walk:
         if isinstance(node, ast.Call):
             self._mark(node, level)
             self.waiting += self.callees.of(node, module, level)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            self.waiting += self.callees.read(node, module, level)
         for child in ast.iter_child_nodes(node):
             self._expression(child, module, level)
 

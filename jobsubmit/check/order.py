@@ -1,0 +1,68 @@
+"""In which order a scope comes to some calls, itself or by the functions that it calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from jobsubmit.check.code import Code
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
+
+_DEEPEST = 3
+
+
+class Place(NamedTuple):
+    """Where a scope comes to something: `call` is in the scope, `inner` is what it leads to."""
+
+    call: ast.Call
+    inner: ast.Call
+    home: Module
+
+
+def position(place: Place) -> tuple[int, int]:
+    """Return where a call ends: what stands in its arguments is called before it."""
+    return place.call.end_lineno or 0, place.call.end_col_offset or 0
+
+
+def leading_to(code: Code, calls: list[tuple[Module, ast.Call]], wanted: Collection[ast.Call]) -> list[Place]:
+    """Return the calls of a scope that surely lead to one of some calls, in their order."""
+    found = ((call, next(_reach(code, call, module, wanted, 0), None)) for module, call in calls)
+    return sorted((Place(call, *inner) for call, inner in found if inner), key=position)
+
+
+def _reach(
+    code: Code, call: ast.Call, module: Module, wanted: Collection[ast.Call], depth: int
+) -> Iterator[tuple[ast.Call, Module]]:
+    if call in wanted:
+        yield call, module
+    found = _function_of(code, call, module) if depth < _DEEPEST else None
+    if found is None:
+        return
+    home, function = found
+    for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if home.function_of(inner) is function and code.reached.is_sure(inner, home):
+            yield from _reach(code, inner, home, wanted, depth + 1)
+
+
+def _function_of(code: Code, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+    """Return the function that a call surely enters: of a class, what makes its objects; of an object, its method."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    if found is not None and not isinstance(found[1], ast.ClassDef):
+        return found[0], found[1]
+    if found is not None:
+        return _method(found[0], found[1], "__init__")  # type: ignore[arg-type] # it is a class
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return None
+    owner: tuple[Module, ast.AST] | None = None
+    if call.func.value.id == "self":
+        owner = next(((module, above) for above in module.above(call) if isinstance(above, ast.ClassDef)), None)
+    elif len(made := module.assigned_calls.get(call.func.value.id, ())) == 1:
+        owner = code.program.definition(code.program.name_of(made[0].func, module))
+    is_class = owner is not None and isinstance(owner[1], ast.ClassDef)
+    return _method(*owner, call.func.attr) if owner is not None and is_class else None  # type: ignore[arg-type]
+
+
+def _method(module: Module, owner: ast.ClassDef, name: str) -> tuple[Module, Function] | None:
+    own = (node for node in owner.body if isinstance(node, FUNCTIONS) and node.name == name)
+    return next(((module, node) for node in own), None)

@@ -1,0 +1,474 @@
+"""Mistakes that only show when fields, properties, decorators and settings of a program are followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import each_mistake, findings, found
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+BEGIN = """
+import argparse, functools, os, time, torch, torch.distributed as dist
+from dataclasses import dataclass, field
+from pathlib import Path
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, random_split
+"""
+
+OPTIONS = """
+import argparse
+SPEC = {{"steps": dict(type={kind}, default=100, help="how long"), "fast": dict(action="store_true")}}
+parser = argparse.ArgumentParser()
+for name, settings in SPEC.items():
+    parser.add_argument("--" + name, **settings)
+args = parser.parse_args()
+"""
+
+REPORTED = (
+    BEGIN
+    + """
+def chief_only(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        if dist.get_rank() == 0:
+            return function(*args, **kwargs)
+    return wrapper
+class Meter:
+    def merged(self):
+        pair = torch.ones(2)
+        dist.all_reduce(pair)
+        return pair[0].item()
+class Board:
+    def __init__(self):
+        self.meters = {{"loss": Meter()}}
+    def line(self):
+        return "  ".join(f"{{name}} {{meter.merged()}}" for name, meter in self.meters.items())
+class Trainer:
+    def __init__(self):
+        self.board = Board()
+    {decorator}
+    def report(self, step):
+        print(step, self.board.line())
+dist.init_process_group("gloo")
+Trainer().report(1)
+"""
+)
+
+TOTAL = (
+    BEGIN
+    + """
+class Matrix:
+    @property
+    def total(self):
+        total = torch.ones(2)
+        dist.all_reduce(total)
+        return total
+    def summary(self):
+        return self.total.sum().item()
+dist.init_process_group("gloo")
+matrix = Matrix()
+{lines}
+"""
+)
+
+PACED = (
+    BEGIN
+    + """
+class Watch:
+    def __init__(self):
+        self.zero = time.perf_counter()
+    @property
+    def minutes(self):
+        return (time.perf_counter() - self.zero) / 60
+class Allowance:
+    def __init__(self, minutes):
+        self.limit, self.watch, self.steps = minutes, Watch(), 0
+    def __bool__(self):
+        return {left}
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+allowance = Allowance(10)
+while allowance:
+    loss = model(torch.rand(4)).mean()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+GUARDED = (
+    BEGIN
+    + """
+class Guard:
+    def __call__(self, loss):
+        spike = torch.tensor(float(loss > 4.0))
+        {agree}
+        return spike.item() < 0.5
+class Trainer:
+    def __init__(self):
+        self.model = DDP(torch.nn.Linear(4, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.accept = Guard()
+    def run(self):
+        for step in range(10):
+            loss = self.model(torch.rand(4)).mean()
+            if not self.accept(loss):
+                continue
+            loss.backward()
+            self.optimizer.step()
+dist.init_process_group("gloo")
+Trainer().run()
+"""
+)
+
+SPLIT = (
+    BEGIN
+    + """
+def seed_all(opt, rank):
+    opt.seed += {added}
+    torch.manual_seed(opt.seed)
+def parts_of(data, opt):
+    generator = torch.Generator().manual_seed(opt.seed)
+    return random_split(data, [50, 14], generator=generator)
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=0)
+opt = parser.parse_args()
+dist.init_process_group("gloo")
+seed_all(opt, dist.get_rank())
+train, valid = parts_of(range(64), opt)
+loader = DataLoader(train, 8, sampler=DistributedSampler(train))
+model = DDP(torch.nn.Linear(4, 1))
+"""
+)
+
+SPAWNED = (
+    BEGIN
+    + """
+import torch.multiprocessing as mp
+@dataclass
+class Place:
+    slot: int
+    slots: int
+    node: int
+    @property
+    def rank(self):
+        return self.node * self.slots + self.slot
+def work(slot, args):
+    place = Place(slot, 2, args.{node})
+    dist.init_process_group("gloo", init_method=args.init_method, world_size=2 * args.world_size, rank=place.rank)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--init_method")
+    parser.add_argument("--world_size", type=int)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--node_rank", type=int, default=0)
+    args = parser.parse_args()
+    mp.spawn(work, args=(args,), nprocs=2)
+"""
+)
+
+RUNS = (
+    BEGIN
+    + """
+@dataclass
+class Folder:
+    base: Path
+    started: str = field(default_factory=lambda: {name})
+    @property
+    def snapshot(self):
+        return self.base / self.started / "last.pt"
+class Keeper:
+    def __init__(self, folder, net):
+        self.folder, self.net = folder, net
+    def restore(self):
+        if self.folder.snapshot.is_file():
+            self.net.load_state_dict(torch.load(self.folder.snapshot))
+    def store(self):
+        if dist.get_rank() == 0:
+            torch.save(self.net.state_dict(), self.folder.snapshot)
+parser = argparse.ArgumentParser()
+parser.add_argument("--checkpoint_dir", type=Path)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+net = torch.nn.Linear(4, 1)
+keeper = Keeper(Folder(args.checkpoint_dir), net)
+keeper.restore()
+model = DDP(net)
+for epoch in range(3):
+    model(torch.rand(4)).mean().backward()
+    keeper.store()
+"""
+)
+
+GROUPS = (
+    BEGIN
+    + """
+class Topology:
+    def __init__(self):
+        self.rank, self.size = dist.get_rank(), 2
+    @property
+    def first(self):
+        return self.rank // self.size * self.size
+    @property
+    def peers(self):
+        return {peers}
+    @functools.cached_property
+    def group(self):
+        return dist.new_group(self.peers)
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1), group=Topology().group)
+"""
+)
+
+SHARDED = (
+    BEGIN
+    + """
+from torch.distributed.fsdp import fully_shard
+@dataclass
+class Spec:
+    model: object
+    optimizer: object
+def model_of(): return torch.nn.Linear(4, 4).cuda()
+def optimizer_of(model):
+    return torch.optim.AdamW([{{"params": [p for p in model.parameters() if p.dim() > 1]}}], lr=0.1)
+def build():
+    model = model_of()
+    return Spec({early}, optimizer_of(model))
+def parallelize(model):
+    return fully_shard(model)
+class Trainer:
+    def __init__(self):
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        spec = build()
+        self.optimizer = spec.optimizer
+        self.model = {late}
+Trainer()
+"""
+)
+
+PREPARED = """
+import lightning as L
+class Data(L.LightningDataModule):
+    def __init__(self):
+        super().__init__()
+        self.speakers = {{}}
+    def tables(self):
+        self.speakers.update(enumerate(open("speakers.txt")))
+    def prepare_data(self):
+        {prepare}
+    def setup(self, stage):
+        {setup}
+L.Trainer(num_nodes=2, devices=2).fit(L.LightningModule(), datamodule=Data())
+"""
+
+ACCUMULATED = """
+import argparse
+from dataclasses import dataclass
+from accelerate import Accelerator
+@dataclass
+class Settings:
+    gradient_accumulation_steps: int
+    def of_accelerator(self):
+        return {{"gradient_accumulation_steps": {steps}, "mixed_precision": "no"}}
+parser = argparse.ArgumentParser()
+parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+settings = Settings(**vars(parser.parse_args()))
+accelerator = Accelerator(**settings.of_accelerator())
+"""
+
+INNER = (
+    BEGIN
+    + """
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return self.head(x)
+    def score(self, x):
+        return self(x).mean()
+class Learner:
+    def __init__(self):
+        self.policy = DDP(Policy())
+        self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=0.1)
+    @property
+    def net(self):
+        return self.policy.module
+    def loss(self, x):
+        return {scored}
+    def update(self):
+        loss = self.loss(torch.rand(4))
+        loss.backward()
+        self.optimizer.step()
+dist.init_process_group("gloo")
+Learner().update()
+"""
+)
+
+STAGED = (
+    BEGIN
+    + """
+@dataclass
+class Stages:
+    body: object
+    def __post_init__(self):
+        self.set_all(self.body, False)
+    @staticmethod
+    def set_all(module, value):
+        for parameter in module.parameters():
+            parameter.requires_grad = value
+    def enter(self, epoch):
+        {enter}
+class Job:
+    def __init__(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        self.stages = Stages(net[0])
+        self.model = DDP(net)
+    def run(self):
+        for epoch in range(3):
+            self.stages.enter(epoch)
+            self.model(torch.rand(4)).mean().backward()
+dist.init_process_group("gloo")
+Job().run()
+"""
+)
+
+SPAWN = {"mode": "spawn"}
+RESTARTED = {"checkpoint_dir": "checkpoints", "restarts": 2}
+AGREE = "dist.all_reduce(spike)"
+
+
+@each_mistake(
+    [
+        (
+            "argument-type",
+            OPTIONS.format(kind="int"),
+            OPTIONS.format(kind="float"),
+            {"hyperparameters": {"steps": "2e6"}},
+        ),
+        ("rank-0-collective", REPORTED.format(decorator="@chief_only"), REPORTED.format(decorator=""), {}),
+        (
+            "rank-0-collective",
+            TOTAL.format(lines="if dist.get_rank() == 0: print(matrix.summary())"),
+            TOTAL.format(lines="total = matrix.summary()"),
+            {},
+        ),
+        ("left-by-one", PACED.format(left="self.watch.minutes < self.limit"), PACED.format(left="self.steps < 9"), {}),
+        ("left-by-one", GUARDED.format(agree="pass"), GUARDED.format(agree=AGREE), {}),
+        ("split-by-rank", SPLIT.format(added="rank"), SPLIT.format(added="1"), {}),
+        ("same-ranks", SPAWNED.format(node="node_rank"), SPAWNED.format(node="rank"), SPAWN),
+        ("no-checkpoint", RUNS.format(name="time.strftime('%H')"), RUNS.format(name="'run'"), RESTARTED),
+        ("other-groups", GROUPS.format(peers="[self.first, self.first + 1]"), GROUPS.format(peers="[0, 1]"), {}),
+        (
+            "optimizer-too-early",
+            SHARDED.format(early="model", late="parallelize(spec.model)"),
+            SHARDED.format(early="parallelize(model)", late="spec.model"),
+            {"backend": SLURM},
+        ),
+        (
+            "prepared-by-one",
+            PREPARED.format(prepare="self.tables()", setup="pass"),
+            PREPARED.format(prepare="self.tables()", setup="self.tables()"),
+            {},
+        ),
+        (
+            "never-accumulated",
+            ACCUMULATED.format(steps="self.gradient_accumulation_steps"),
+            ACCUMULATED.format(steps="1"),
+            {},
+        ),
+        ("bypassed", INNER.format(scored="self.net.score(x)"), INNER.format(scored="self.policy(x).mean()"), {}),
+        ("thawed-later", STAGED.format(enter="self.set_all(self.body, True)"), STAGED.format(enter="pass"), {}),
+    ]
+)
+def test_a_mistake_is_found_where_it_is(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_file_that_a_class_method_opens_and_a_rule_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "resources").mkdir()
+    (tmp_path / "resources/labels.tsv").write_text("a\n")
+    (tmp_path / ".jobignore").write_text("*.tsv\n")
+    (tmp_path / "train.py").write_text(
+        """
+from pathlib import Path
+class Labels:
+    @classmethod
+    def bundled(cls, kind="labels"):
+        return cls.read(Path(__file__).parent / "resources" / f"{kind}.tsv")
+    @classmethod
+    def read(cls, path):
+        return open(path).readlines()
+Labels.bundled()
+"""
+    )
+    assert [finding.check for finding in findings(tmp_path)] == ["left-out"]
+
+
+WORLD = (
+    BEGIN
+    + """
+@dataclass
+class World:
+    rank: int
+    chief: bool
+    group: object
+    @classmethod
+    def join(cls):
+        dist.init_process_group("gloo")
+        groups = [dist.new_group([first, first + 1]) for first in (0, 2)]
+        rank = dist.get_rank()
+        return cls(rank, rank == 0, groups[rank // 2])
+    def any(self, flag):
+        flags = torch.tensor(float(flag))
+        dist.all_reduce(flags)
+        return bool(flags)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if world.rank == 0: print(os.path.join('a', 'b'), ', '.join('ab'))",
+        "for step in range(3):\n    loss = model(torch.rand(4)).mean()\n"
+        "    if world.any(not torch.isfinite(loss)): continue\n    loss.backward()",
+        "if world.chief: torch.save(model.state_dict(), 'last.pt')",
+    ],
+    ids=["a function of a library", "a decision of all ranks", "a field of rank 0"],
+)
+def test_what_only_looks_like_a_mistake(lines: str, tmp_path: Path) -> None:
+    text = f"{WORLD}world = World.join()\nmodel = DDP(torch.nn.Linear(4, 1))\n{lines}\n"
+    assert found(tmp_path, text) == set()
+
+
+def test_a_field_that_only_rank_0_has(tmp_path: Path) -> None:
+    text = """
+class Workspace:
+    def __init__(self):
+        self.active = dist.get_rank() == 0
+    def keep(self, model):
+        if self.active:
+            torch.save(model.state_dict(), "last.pt")
+dist.init_process_group("gloo")
+Workspace().keep(DDP(torch.nn.Linear(4, 1)))
+"""
+    assert found(tmp_path, BEGIN + text) == set()
+
+
+def test_a_split_is_named_once(tmp_path: Path) -> None:
+    text = """
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+train, valid = random_split(range(64), [50, 14])
+model = DDP(torch.nn.Linear(4, 1))
+loader = DataLoader(train, 8, sampler=DistributedSampler(train))
+"""
+    (tmp_path / "train.py").write_text(BEGIN + text)
+    assert [finding.check for finding in findings(tmp_path)].count("split-by-rank") == 1
