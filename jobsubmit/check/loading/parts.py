@@ -64,6 +64,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
             name in streams
             and not hides_arguments(call)
             and not _DIVIDES.search(spelled_with_target(call, module))
+            and not any(_RANK.search(words_of(code, given, module)) for given in call.args)
             and is_for_training(call, module)
         ):
             yield Finding(

@@ -462,6 +462,29 @@ Workspace().keep(DDP(torch.nn.Linear(4, 1)))
     assert found(tmp_path, BEGIN + text) == set()
 
 
+def test_a_stream_that_is_given_its_part(tmp_path: Path) -> None:
+    text = """
+@dataclass
+class Plan:
+    part: int
+    parts: int
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, plan):
+        self.plan = plan
+    def __iter__(self):
+        for shard in {shards}:
+            yield torch.full((4,), float(shard))
+dist.init_process_group("gloo")
+plan = Plan(dist.get_rank(), dist.get_world_size())
+model = DDP(torch.nn.Linear(4, 1))
+for x in DataLoader(Stream({plan}), 8):
+    model(x).mean().backward()
+"""
+    right = text.format(shards="self.plan.mine()", plan="plan")
+    assert "no-sampler" not in found(tmp_path, BEGIN + right)
+    assert "no-sampler" in found(tmp_path, BEGIN + text.format(shards="range(8)", plan="8"))
+
+
 def test_a_split_is_named_once(tmp_path: Path) -> None:
     text = """
 dist.init_process_group("gloo")
