@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
-from jobsubmit.check.origins import last_value, seen_through
+from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values, spelled
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
+_PATHS = ("Path", "PosixPath", "PurePath")
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
 
 
@@ -29,12 +30,12 @@ def check_pickled(code: Code, torch_version: str | None) -> Iterator[Finding]:
         if argument(call, "weights_only") is None and not hides_arguments(call) and not _is_of_data(call)
     ]
     for module, call in code.calls("torch.save") if loads else ():
-        for value, kind in _objects(code, argument(call, "obj", 0), module):
+        for home, value, kind in _objects(code, argument(call, "obj", 0), module):
             yield Finding(
                 "warning",
                 "pickled-object",
                 loads[0][0].where(loads[0][1]),
-                f"torch 2.6 and later refuse to load this checkpoint: {module.where(value)} puts {kind} into it",
+                f"torch 2.6 and later refuse to load this checkpoint: {home.where(value)} puts {kind} into it",
                 "save plain values instead, such as vars(args) or model.state_dict(), or load it with "
                 "weights_only=False",
             )
@@ -46,34 +47,64 @@ def _version(text: str | None) -> tuple[int, ...]:
     return tuple(parts) if parts else _FIRST_STRICT
 
 
-def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[ast.expr, str]]:
-    """Yield the objects in what is saved, with what they are."""
+def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[Module, ast.expr, str]]:
+    """Yield the objects in what is saved, with what they are and where."""
     made = seen_through(saved, module)
+    if isinstance(made, ast.Call) and (found := code.program.called(made, module)) is not None:
+        returned = returned_values(found[1]) if isinstance(found[1], FUNCTIONS) else []
+        if len(returned) == 1:
+            module, made = found[0], seen_through(returned[0], found[0])
     values: list[ast.expr] = []
     if isinstance(made, ast.Dict):
         values = made.values
     elif isinstance(made, ast.Call) and ast.unparse(made.func) == "dict":
         values = [keyword.value for keyword in made.keywords]
     elif isinstance(saved, ast.Name) and is_wrapped(code, saved, module) is not None:
-        yield saved, "the whole model"
+        yield module, saved, "the whole model"
     for value in values:
         kind = _kind(code, value, module)
         if kind:
-            yield value, kind
+            yield module, value, kind
 
 
 def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
     if spelled(value) in code.values.namespaces:
         return "an argparse.Namespace" if code.line.kind == "argparse" else ""
-    if not isinstance(value, ast.Name):
-        return ""
-    made = last_value(value, module)
+    if isinstance(value, ast.Call) and code.program.name_of(value.func, module) in ("dataclasses.asdict", "vars"):
+        return "a pathlib.Path" if value.args and _holds_path(code, value.args[0], module) else ""
+    made: ast.AST | None = None
+    if isinstance(value, ast.Name):
+        made = last_value(value, module)
+    elif isinstance(value, ast.Attribute) and spelled(value.value) == "self":
+        makers = [(home, part) for home, part in origins(code, value, module) if _class_of(code, part, home)]
+        if len(makers) == 1:
+            module, made = makers[0]
     found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
     if found is None or not isinstance(found[1], ast.ClassDef) or "torch" in ast.unparse(found[1]).partition(":")[0]:
         return ""
     is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in found[1].bases)
     return "" if is_plain or _is_model(found[1]) else f"an object of {found[1].name}"
+
+
+def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether settings that are saved as a dictionary have a path among them, as parsed or in a dataclass."""
+    if spelled(node) in code.values.namespaces:
+        return any(option.type.rpartition(".")[2] in _PATHS for option in code.line.options)
+    owners = {found.name for home, part in origins(code, node, module) if (found := _class_of(code, part, home))}
+    fields = [
+        statement
+        for _, owner in code.program.of(ast.ClassDef)
+        for statement in (owner.body if owner.name in owners else ())
+        if isinstance(statement, ast.AnnAssign)
+    ]
+    return any(spelled(field.annotation).rpartition(".")[2] in _PATHS for field in fields)
+
+
+def _class_of(code: Code, node: ast.AST, module: Module) -> ast.ClassDef | None:
+    """Return the class of the program that a call makes an object of."""
+    found = code.program.definition(code.program.name_of(node.func, module)) if isinstance(node, ast.Call) else None
+    return found[1] if found is not None and isinstance(found[1], ast.ClassDef) else None
 
 
 def _is_model(definition: ast.ClassDef) -> bool:

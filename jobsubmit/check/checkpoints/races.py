@@ -13,8 +13,9 @@ from jobsubmit.check.collectives.calls import CollectiveFinder
 from jobsubmit.check.collectives.rank_conditions import mentions_rank
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.origins import origins
-from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.calls import argument, given_for, hides_arguments
+from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _MAKES = ("os.makedirs", "os.mkdir")
@@ -107,6 +108,9 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)
                     return
+                for home, caller, place in _given_to_do(code, call, module):
+                    yield _staged(home, caller, place)
+                    return
                 continue
             places = [code.values.of(given, module) for given in (*call.args, *(one.value for one in call.keywords))]
             on_node = [str(one) for one in places if str(one).startswith(LOCAL_FOLDERS)]
@@ -114,6 +118,30 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
             if place is not None:
                 yield _staged(module, call, place)
                 return
+
+
+def _given_to_do(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Yield the calls that give away a function which puts data on the disk of a node: `run_on_main(prepare)`."""
+    function = module.function_of(call)
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if function is None or name not in parameters(function):
+        return
+    for home, caller in code.program.calls_of.get(module.called_as(function), ()):
+        given = given_for(caller, function, name)
+        if given is None or not _STAGES.search(spelled(given)) or not code.reached.of(caller, home):
+            continue
+        parts = [part for arg in (*caller.args, *(one.value for one in caller.keywords)) for part in _items(arg)]
+        places = [str(code.values.of(part, home)) for part in parts]
+        place = next((one for one in places if one.startswith(LOCAL_FOLDERS)), None)
+        if place is not None:
+            yield home, caller, place
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    """Return what a literal mapping or sequence holds; any other expression is itself."""
+    if isinstance(node, ast.Dict):
+        return node.values
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
 def _staged(module: Module, call: ast.Call, place: str) -> Finding:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from jobsubmit.check.code import Code, trains
+from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.state import OWN_NAMES
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, seen_through
-from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.objects import class_around
 from jobsubmit.check.program.variables import parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
@@ -55,6 +56,55 @@ def inner_called(code: Code) -> Iterator[Finding]:
                 f"call {ast.unparse(inner.value)}",
             )
             return
+
+
+def never_called(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a wrapper in a field of which only parameters are used, while another object calls its model.
+
+    `self.model = DDP(diffusion.model)`, and the loss is what `diffusion` computes.
+    """
+    for module, call, name in code.reached.calls:
+        statement = module.parents.get(call)
+        field = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        inner = argument(call, "module", 0)
+        if not is_ddp(name) or not isinstance(field, ast.Attribute) or not isinstance(inner, ast.Attribute):
+            continue
+        owner = class_around(field, module)
+        if owner is None or spelled(field.value) != "self" or spelled(inner.value) == "self":
+            continue
+        raw = [
+            (home, one)
+            for home, one, _ in code.reached.calls
+            if isinstance(one.func, ast.Attribute) and one.func.attr == inner.attr and class_around(one, home) != owner
+        ]
+        if raw and not any(_may_call(home, node, owner, inner) for home, node in _loads(code, field.attr)):
+            yield Finding(
+                "warning",
+                "bypassed",
+                raw[0][0].where(raw[0][1]),
+                f"this calls {ast.unparse(inner)}, and nothing calls the wrapper around it ({module.where(call)}): the "
+                "gradients are not averaged, and each process trains a model of its own",
+                "let it call the wrapper",
+            )
+            return
+
+
+def _loads(code: Code, attribute: str) -> Iterator[tuple[Module, ast.Attribute]]:
+    for module, node in code.program.of(ast.Attribute):
+        if node.attr == attribute and isinstance(node.ctx, ast.Load):
+            yield module, node
+
+
+def _may_call(module: Module, node: ast.Attribute, owner: ast.ClassDef, inner: ast.Attribute) -> bool:
+    """Return whether a use of a field may be one of the wrapper that trains: not where only its parts are used."""
+    if node is inner:
+        return False
+    around = class_around(node, module)
+    is_other = spelled(node.value) == "self" and around is not None and around is not owner
+    above = module.parents.get(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("forward", "__call__", "join", "no_sync")
+    return not is_other
 
 
 def _inner_with_method(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:

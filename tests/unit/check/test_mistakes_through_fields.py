@@ -336,6 +336,112 @@ Job().run()
 """
 )
 
+EXTRACTED = (
+    BEGIN
+    + """
+def prepare(archive, folder):
+    Path(folder).mkdir(exist_ok=True)
+    Path(folder, "train.csv").write_text(archive)
+def run_on_main(function, kwargs):
+    if dist.get_rank() == 0:
+        function(**kwargs)
+    dist.barrier()
+dist.init_process_group("gloo")
+run_on_main(prepare, kwargs={{"archive": "a.tar", "folder": "{folder}"}})
+rows = open("{folder}/train.csv").readlines()
+"""
+)
+
+RECIPE = (
+    BEGIN
+    + """
+from dataclasses import asdict
+@dataclass
+class Recipe:
+    folder: {kind}
+    epochs: int = 3
+class Saver:
+    def __init__(self, recipe):
+        self.recipe = recipe
+    def state(self, net):
+        return {{"net": net.state_dict(), "recipe": asdict(self.recipe)}}
+    def save(self, net):
+        torch.save(self.state(net), "last.pt")
+    def load(self, net):
+        net.load_state_dict(torch.load("last.pt")["net"])
+saver = Saver(Recipe(Path("a")))
+saver.save(torch.nn.Linear(4, 1))
+saver.load(torch.nn.Linear(4, 1))
+"""
+)
+
+KEPT = (
+    BEGIN
+    + """
+@dataclass
+class Config:
+    width: int = 4
+class Other:
+    def __init__(self, config):
+        self.config = config
+class Run:
+    def __init__(self):
+        self.config = Config()
+        self.net = torch.nn.Linear(4, 1)
+    def state(self):
+        return {{"net": self.net.state_dict(), "config": {config}}}
+    def save(self):
+        torch.save(self.state(), "last.pt")
+    def load(self):
+        self.net.load_state_dict(torch.load("last.pt")["net"])
+run = Run()
+run.save()
+run.load()
+"""
+)
+
+DIFFUSION = (
+    BEGIN
+    + """
+class Diffusion:
+    def __init__(self, model):
+        self.model = model
+    def loss(self, x):
+        return self.model(x).mean()
+class Trainer:
+    def __init__(self, diffusion):
+        self.diffusion = diffusion
+        self.model = DDP(diffusion.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        {given}
+    def train(self):
+        for step in range(3):
+            loss = self.diffusion.loss(torch.rand(4))
+            loss.backward()
+            self.optimizer.step()
+dist.init_process_group("gloo")
+Trainer(Diffusion(torch.nn.Linear(4, 1))).train()
+"""
+)
+
+PLACED = (
+    BEGIN
+    + """
+from typing import NamedTuple
+class World(NamedTuple):
+    rank: int
+    local_rank: int
+    @classmethod
+    def of_environment(cls):
+        return cls(*(int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK")))
+    @property
+    def device(self):
+        return torch.device("cuda", self.{number})
+torch.cuda.set_device(World.of_environment().device)
+dist.init_process_group("nccl")
+"""
+)
+
 SPAWN = {"mode": "spawn"}
 RESTARTED = {"checkpoint_dir": "checkpoints", "restarts": 2}
 AGREE = "dist.all_reduce(spike)"
@@ -381,6 +487,11 @@ AGREE = "dist.all_reduce(spike)"
             {},
         ),
         ("bypassed", INNER.format(scored="self.net.score(x)"), INNER.format(scored="self.policy(x).mean()"), {}),
+        ("bypassed", DIFFUSION.format(given="pass"), DIFFUSION.format(given="diffusion.model = self.model"), {}),
+        ("staged-by-one", EXTRACTED.format(folder="/tmp/data"), EXTRACTED.format(folder="/shared/data"), {}),
+        ("pickled-object", RECIPE.format(kind="Path"), RECIPE.format(kind="str"), {}),
+        ("pickled-object", KEPT.format(config="self.config"), KEPT.format(config="vars(self.config)"), {}),
+        ("rank-as-device", PLACED.format(number="rank"), PLACED.format(number="local_rank"), {"backend": SLURM}),
         ("thawed-later", STAGED.format(enter="self.set_all(self.body, True)"), STAGED.format(enter="pass"), {}),
     ]
 )
