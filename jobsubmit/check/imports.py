@@ -13,6 +13,7 @@ from typing import TypeAlias
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
+from jobsubmit.check.program.calls import Reach
 from jobsubmit.check.program.modules import MAIN, Module, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders
 from jobsubmit.common.finding import Finding
@@ -79,26 +80,29 @@ def check_packages(
 ) -> Iterator[Finding]:
     """Yield an error for each third-party package that is surely imported and that the nodes' Python lacks.
 
-    Where that Python is not known, yield a warning for one that the requirements do not name, if they name others.
+    For one that a function imports which is perhaps called, yield a warning. Where that Python is not known, yield a
+    warning for one that the requirements do not name, if they name others.
     """
     search = _Search(code, bundle)
-    places: dict[str, str] = {}
+    places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
     for module in code.program.modules.values():
         for node in module.of(ast.Import, ast.ImportFrom):
-            if not _is_optional(node, module):
-                if code.reached.is_sure(node, module):
-                    for top in search.packages(node):
-                        places.setdefault(top, module.where(node))
+            reach = Reach.NEVER if _is_optional(node, module) else code.reached.of(node, module)
+            for top in search.packages(node) if reach else ():
+                places[reach].setdefault(top, module.where(node))
+    sure = places[Reach.SURELY]
     if find_missing is None:
-        yield from _not_named(search, places, requirements)
+        yield from _not_named(search, sure, requirements)
         return
-    for top in sorted(find_missing(places)) if places else ():
+    all_places = {**places[Reach.PERHAPS], **sure}
+    for top in sorted(find_missing(all_places)) if all_places else ():
         if not search.is_in_file(requirements, top):
             hint = (
                 "put a module of your own into code_dir; name a package in a `requirements` file, which each node "
                 "installs, or install it for that Python (it may have another name than its module: opencv-python)"
             )
-            yield Finding("error", "packages", places[top], f"the nodes' Python has no module {top}", hint)
+            text = f"the nodes' Python has no module {top}"
+            yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
 
 
 def _not_named(search: _Search, places: Mapping[str, str], requirements: str | None) -> Iterator[Finding]:
@@ -324,12 +328,12 @@ def _installed(top: str) -> bool:
 
 
 def _is_optional(node: ast.AST, module: Module) -> bool:
-    """Return whether an import may fail, or is for type checkers, or is not executed as the file is."""
+    """Return whether an import may fail, or is for type checkers, or depends on a condition."""
     inside: ast.AST = node
     for above in module.above(node):
         if isinstance(above, ast.Try) and inside not in above.orelse:
             return True
-        if isinstance(above, (ast.If, ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(above, ast.If):
             return True
         inside = above
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from jobsubmit.spec.loader import load_mapping
 TWO = {"nodes": 2, "nproc_per_node": 2}
 
 
-def findings(folder: Path, **fields: Any) -> list[Finding]:
-    """Check the `train.py` of a folder."""
+def findings(folder: Path, missing: Collection[str] | None = None, **fields: Any) -> list[Finding]:
+    """Check the `train.py` of a folder; `missing` are the modules that the nodes' Python lacks, if that is known."""
     spec: dict[str, Any] = {"name": "checked", "mode": "torchrun", "code_dir": str(folder), "resources": TWO}
     spec |= {} if "command" in fields else {"boot_file": "train.py"}
     spec |= fields
     if "command" in fields:
         del spec["mode"]
-    return list(check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder)))
+    find_missing = None if missing is None else set(missing).intersection
+    return list(check_code(planning.build_plan(load_mapping(spec).spec, BUILT_IN), scan(folder), find_missing))
 
 
 def found(folder: Path, text: str, **fields: Any) -> set[str]:

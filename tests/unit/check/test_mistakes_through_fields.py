@@ -596,6 +596,31 @@ for x in DataLoader(Stream({plan}), 8):
     assert "no-sampler" in found(tmp_path, BEGIN + text.format(shards="range(8)", plan="8"))
 
 
+def test_a_module_that_a_function_imports(tmp_path: Path) -> None:
+    text = """
+import os
+def report():
+    import perhaps_used
+def save():
+    import surely_used
+def plot():
+    import never_used
+def show():
+    try:
+        import not_needed
+    except ImportError:
+        pass
+save()
+show()
+if os.environ.get("RANK") == "0" and len(os.listdir()) > 2:
+    report()
+"""
+    (tmp_path / "train.py").write_text(text)
+    names = ("perhaps_used", "surely_used", "never_used", "not_needed")
+    told = {(one.level, one.where, one.text.rpartition(" ")[2]) for one in findings(tmp_path, missing=names)}
+    assert told == {("warning", "train.py:4", "perhaps_used"), ("error", "train.py:6", "surely_used")}
+
+
 def test_a_split_is_named_once(tmp_path: Path) -> None:
     text = """
 dist.init_process_group("gloo")
