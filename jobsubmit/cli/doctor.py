@@ -11,7 +11,7 @@ from jobsubmit.cli.console import out
 from jobsubmit.cli.job_file_options import DEFAULT_JOB_FILE, BackendKind, Set, StoreUri
 from jobsubmit.common.language import translate
 from jobsubmit.config import load_settings
-from jobsubmit.errors import CheckError
+from jobsubmit.errors import CheckError, UsageError
 
 
 def doctor(
@@ -31,7 +31,7 @@ def doctor(
 
     Tests Python and torch, shell tools, ports, the store (writes, reads and
     deletes one object), the clock, and the backend with your credentials.
-    Starts no job.
+    Starts no job. The options change the job file, and need one.
 
     Exit codes: 0 no test failed (warnings are allowed), 3 a test failed.
     """
@@ -39,7 +39,13 @@ def doctor(
     from jobsubmit.cli.job_file import overrides, read_job
 
     file = job or (DEFAULT_JOB_FILE if DEFAULT_JOB_FILE.exists() else None)
-    loaded = read_job(file, None, overrides(assignments=set_, backend=backend, store=store)) if file else None
+    changes = overrides(assignments=set_, backend=backend, store=store)
+    if changes and file is None:
+        raise UsageError(
+            f"{changes[0].source} changes a job file, and there is no {DEFAULT_JOB_FILE} here",
+            "name a job file: jobsubmit doctor JOB_FILE, then the options",
+        )
+    loaded = read_job(file, None, changes) if file else None
     lines = []
     for line in examination.examine(load_settings(), loaded):
         lines.append(line)

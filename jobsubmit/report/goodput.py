@@ -15,6 +15,7 @@ from typing import NamedTuple
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING, Phase
 
 STEPS, AGAIN, HANG, RESTART, OTHER = "training steps", "steps done again", "hang", "restart", "other"
+BEFORE_STEPS = "before first step"
 _SHORTEST_HANG = 1.0  # seconds
 
 
@@ -131,7 +132,7 @@ def _before_first_step(training: _Training) -> list[_Span]:
         return []
     every = own[1].step - own[0].step
     start = own[0].time - pace * min(max(1.0, own[0].step), every)
-    return [_Span(span.start, start, "first output", 3)] if span.start < start < span.end else []
+    return [_Span(span.start, start, BEFORE_STEPS, 3)] if span.start < start < span.end else []
 
 
 def _hang(training: _Training, hung: Iterable[float]) -> list[_Span]:

@@ -401,6 +401,13 @@ def test_help_explains_topics_fields_and_exit_codes(jobsubmit: Command) -> None:
     assert "did you mean `restarts`?" in jobsubmit("help", "restart", code=2).stderr
 
 
+@pytest.mark.parametrize("option", [("--backend", "slurm"), ("--store", "s3://a/b"), ("--set", "name=a")])
+def test_options_of_doctor_need_a_job_file(option: tuple[str, str], jobsubmit: Command) -> None:
+    refused = jobsubmit("doctor", *option, code=2).stderr
+    assert refused.startswith(f"error: {option[0]}")
+    assert "changes a job file, and there is no job.yaml here" in refused
+
+
 def test_only_what_a_dry_run_showed_is_submitted(jobsubmit: Command, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("print('hello')\n")

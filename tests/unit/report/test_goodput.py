@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsubmit.report.goodput import AGAIN, HANG, RESTART, STEPS, Position, measure_goodput
+from jobsubmit.report.goodput import AGAIN, BEFORE_STEPS, HANG, RESTART, STEPS, Position, measure_goodput
 from jobsubmit.report.job_phases import CHECKPOINT, TRAINING, Phase
 
 
@@ -33,7 +33,8 @@ def test_a_job_without_trouble() -> None:
     assert found.seconds[STEPS] == pytest.approx(800, abs=20)
     assert found.seconds["queue"] == pytest.approx(100)
     assert found.seconds["fetch"] == pytest.approx(30)
-    assert found.seconds["first output"] == pytest.approx(70, abs=20)  # it prints its settings, and loads its data
+    assert found.seconds["first output"] == pytest.approx(20)
+    assert found.seconds[BEFORE_STEPS] == pytest.approx(50, abs=20)  # it prints its settings, and loads its data
     assert found.total == pytest.approx(1010)
     assert found.share == pytest.approx(800 / 1010, abs=0.02)
 
