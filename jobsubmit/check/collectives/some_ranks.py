@@ -19,7 +19,7 @@ from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
-_LOSS = re.compile(r"loss$|^kl$", re.IGNORECASE)
+_LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _DEEPEST = 3
 
@@ -206,7 +206,7 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
 def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bool:
     """Return whether a condition is what a function or an object makes of a rank's own loss: `accept(loss)`."""
     call = test.operand if isinstance(test, ast.UnaryOp) else test
-    if not isinstance(call, ast.Call) or not any(_LOSS.search(spelled(given)) for given in call.args):
+    if not isinstance(call, ast.Call) or not any(_LOSS_OF_STEP.fullmatch(ast.unparse(given)) for given in call.args):
         return False
     found = finder.code.program.called(call, module) or _method_of(finder.code, call.func, "__call__", module)
     if found is None or not isinstance(found[1], FUNCTIONS):

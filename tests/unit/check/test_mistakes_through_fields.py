@@ -573,6 +573,26 @@ Workspace().keep(DDP(torch.nn.Linear(4, 1)))
     assert found(tmp_path, BEGIN + text) == set()
 
 
+def test_all_ranks_stop_by_the_loss_of_the_validation(tmp_path: Path) -> None:
+    text = """
+class Stopper:
+    def __init__(self):
+        self.best = 9.0
+    def __call__(self, loss):
+        return loss > self.best
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+stopper = Stopper()
+for epoch in range(3):
+    model(torch.rand(4)).mean().backward()
+    val_loss = figures()["loss"]
+    if stopper(val_loss):
+        break
+    dist.barrier()
+"""
+    assert found(tmp_path, BEGIN + text) == set()
+
+
 def test_a_stream_that_is_given_its_part(tmp_path: Path) -> None:
     text = """
 @dataclass
