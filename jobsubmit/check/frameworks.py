@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
-from jobsubmit.check.origins import last_value, origins
+from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.program.modules import Module, spelled
@@ -286,7 +286,7 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if name != "accelerate.Accelerator":
             continue
-        home, given = _given_by_mapping(code, call, "gradient_accumulation_steps", module)
+        home, given = keywords_of(code, call, module).get("gradient_accumulation_steps", (module, None))
         if given is not None and code.values.of(given, home) != 1:
             yield Finding(
                 "warning",
@@ -297,19 +297,6 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
                 "put the step into `with accelerator.accumulate(model):`",
             )
             return
-
-
-def _given_by_mapping(code: Code, call: ast.Call, name: str, module: Module) -> tuple[Module, ast.expr | None]:
-    """Return what a call gives by a name, itself or in the mapping of `**settings`, and where that is written."""
-    given = argument(call, name)
-    for keyword in call.keywords if given is None else ():
-        for home, part in origins(code, keyword.value, module) if keyword.arg is None else ():
-            items = zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ()
-            if (
-                found := next((value for key, value in items if getattr(key, "value", None) == name), None)
-            ) is not None:
-                return home, found
-    return module, given
 
 
 def _is_prepare(call: ast.Call) -> bool:

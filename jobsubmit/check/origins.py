@@ -25,6 +25,20 @@ def words_of(code: Code, node: ast.AST, module: Module) -> str:
     return "\n".join(ast.unparse(part) for _, part in origins(code, node, module))
 
 
+def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[Module, ast.expr]]:
+    """Return what a call gives by name, itself or in a mapping that is written down (`**settings`), and where."""
+    found: dict[str, tuple[Module, ast.expr]] = {}
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            found[keyword.arg] = module, keyword.value
+            continue
+        for home, part in origins(code, keyword.value, module):
+            for key, value in zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ():
+                if isinstance(key, ast.Constant):
+                    found.setdefault(str(key.value), (home, value))
+    return found
+
+
 def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a seed is another number on each rank: `args.seed + rank`, whatever args.seed is."""
     words = words_of(code, node, module).lower()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import keywords_of, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
@@ -123,14 +123,15 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
     """Yield a warning where data is divided among the processes of one node: then each node has the same parts."""
     if code.facts.nodes == 1 or code.processes == 1:
         return
-    for module, call, name in code.reached.calls:
+    for calling, call, name in code.reached.calls:
         if name in (INIT, INIT_RPC):
             continue
-        keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-        part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
-        count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
-        if part is None or count is None:
+        keywords = keywords_of(code, call, calling)
+        own_part = next((keywords[name] for name in _PART_NUMBERS if name in keywords), None)
+        own_count = next((keywords[name] for name in _PART_COUNTS if name in keywords), None)
+        if own_part is None or own_count is None:
             continue
+        (module, part), (_, count) = own_part, own_count
         is_by_node = all(_NODES.search(ast.unparse(node)) for node in (part, count))
         is_by_node = is_by_node or (not code.facts.has_launcher and code.values.of(count, module) == code.facts.nodes)
         if code.processes != 1 and is_by_node:

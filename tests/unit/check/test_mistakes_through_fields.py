@@ -442,6 +442,30 @@ dist.init_process_group("nccl")
 """
 )
 
+SHARED_OUT = (
+    BEGIN
+    + """
+def number(name):
+    return int(os.environ[name])
+@dataclass
+class Topology:
+    rank: int
+    world: int
+    slot: int
+    slots: int
+    @classmethod
+    def detect(cls):
+        return cls(number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE"))
+    @property
+    def sharding(self):
+        return {{"num_replicas": self.{count}, "rank": self.{part}}}
+dist.init_process_group("gloo")
+sampler_of = functools.partial(DistributedSampler, **Topology.detect().sharding)
+loader = DataLoader(range(64), 8, sampler=sampler_of(range(64)))
+model = DDP(torch.nn.Linear(4, 1))
+"""
+)
+
 SPAWN = {"mode": "spawn"}
 RESTARTED = {"checkpoint_dir": "checkpoints", "restarts": 2}
 AGREE = "dist.all_reduce(spike)"
@@ -487,6 +511,12 @@ AGREE = "dist.all_reduce(spike)"
             {},
         ),
         ("bypassed", INNER.format(scored="self.net.score(x)"), INNER.format(scored="self.policy(x).mean()"), {}),
+        (
+            "part-of-node",
+            SHARED_OUT.format(count="slots", part="slot"),
+            SHARED_OUT.format(count="world", part="rank"),
+            {},
+        ),
         ("bypassed", DIFFUSION.format(given="pass"), DIFFUSION.format(given="diffusion.model = self.model"), {}),
         ("staged-by-one", EXTRACTED.format(folder="/tmp/data"), EXTRACTED.format(folder="/shared/data"), {}),
         ("pickled-object", RECIPE.format(kind="Path"), RECIPE.format(kind="str"), {}),
