@@ -12,7 +12,7 @@ _OPTIONS = {
     "--version": "Print the version.",
     "-h, --help": "Show this help, or the help of a command.",
     "--debug": "Show the traceback of an error.",
-    "-o, --output": "text for people, json for programs (with a command).",
+    "-o, --output": "text for people, json for programs (after the command).",
 }
 _NEXT = "Options and examples: jobsubmit COMMAND --help · Topics: jobsubmit help"
 
