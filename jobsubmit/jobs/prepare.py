@@ -166,7 +166,7 @@ def _certain(plan: LaunchPlan, bundle: Bundle | None, settings: Settings) -> Ite
 
 
 def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backend, python: str) -> list[Finding]:
-    """Return what is found in the code, now or when it was last checked."""
+    """Return what is found in the code, now or when it was submitted before."""
     known = load_findings(settings.transfer_dir, cache_key(plan, bundle, python))
     if known is not None:
         return known
@@ -177,7 +177,7 @@ def _judged(plan: LaunchPlan, bundle: Bundle, settings: Settings, backend: Backe
 
 
 def remember_findings(prepared: Prepared, settings: Settings) -> None:
-    """Cache the findings about the code of a job: until it changes, nothing need even load the checks."""
+    """Cache the findings about submitted code: the next submission need not even load the checks."""
     if prepared.bundle is not None and prepared.judged is not None:
         key = cache_key(prepared.plan, prepared.bundle, prepared.python)
         save_findings(settings.transfer_dir, key, prepared.judged)

@@ -320,14 +320,6 @@ def test_a_job_is_shown_without_pydantic(words: list[str], tmp_path: Path) -> No
     assert "pydantic" not in modules_of(*words, *which, state=state)
 
 
-@pytest.mark.parametrize("words", [("validate",), ("create", "--dry-run")])
-def test_what_was_validated_is_not_checked_again(words: tuple[str, ...], tmp_path: Path) -> None:
-    command, *options = words
-    job = str(Path(__file__).parents[3] / "templates/jobs/torchrun.yaml")
-    assert "jobsubmit.check.run" in modules_of("validate", job, state=tmp_path / "state")
-    assert "jobsubmit.check.run" not in modules_of(command, job, *options, state=tmp_path / "state")
-
-
 def test_what_is_no_plain_text_is_still_checked(jobsubmit: Command) -> None:
     for words, problem in (
         (("list", "-n", "-1"), "greater than or equal to 0"),
