@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module
+from jobsubmit.check.program.modules import Function, Module, class_around, own_method
 
 _DEEPEST = 3
 
@@ -56,7 +56,8 @@ def _function_of(code: Code, call: ast.Call, module: Module) -> tuple[Module, Fu
         return None
     owner: tuple[Module, ast.AST] | None = None
     if call.func.value.id == "self":
-        owner = next(((module, above) for above in module.above(call) if isinstance(above, ast.ClassDef)), None)
+        around = class_around(call, module)
+        owner = (module, around) if around is not None else None
     elif len(made := module.assigned_calls.get(call.func.value.id, ())) == 1:
         owner = code.program.definition(code.program.name_of(made[0].func, module))
     is_class = owner is not None and isinstance(owner[1], ast.ClassDef)
@@ -64,5 +65,5 @@ def _function_of(code: Code, call: ast.Call, module: Module) -> tuple[Module, Fu
 
 
 def _method(module: Module, owner: ast.ClassDef, name: str) -> tuple[Module, Function] | None:
-    own = (node for node in owner.body if isinstance(node, FUNCTIONS) and node.name == name)
-    return next(((module, node) for node in own), None)
+    found = own_method(owner, name)
+    return None if found is None else (module, found)

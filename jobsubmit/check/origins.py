@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Module, is_property, returned_values, spelled
-from jobsubmit.check.program.objects import class_around, given_to_fields
+from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around, is_property, returned_values, spelled
+from jobsubmit.check.program.objects import given_to_fields
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 
 _Node = TypeVar("_Node", bound=ast.AST)

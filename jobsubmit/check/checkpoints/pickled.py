@@ -10,6 +10,7 @@ from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values, spelled
+from jobsubmit.check.program.objects import fields_of
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
@@ -80,28 +81,23 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         makers = [(home, part) for home, part in origins(code, value, module) if _class_of(code, part, home)]
         if len(makers) == 1:
             module, made = makers[0]
-    found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
-    if found is None or not isinstance(found[1], ast.ClassDef) or "torch" in ast.unparse(found[1]).partition(":")[0]:
+    owner = _class_of(code, made, module)
+    if owner is None or "torch" in ast.unparse(owner).partition(":")[0]:
         return ""
-    is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in found[1].bases)
-    return "" if is_plain or _is_model(found[1]) else f"an object of {found[1].name}"
+    is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)
+    return "" if is_plain or _is_model(owner) else f"an object of {owner.name}"
 
 
 def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether settings that are saved as a dictionary have a path among them, as parsed or in a dataclass."""
     if spelled(node) in code.values.namespaces:
         return any(option.type.rpartition(".")[2] in _PATHS for option in code.line.options)
-    owners = {found.name for home, part in origins(code, node, module) if (found := _class_of(code, part, home))}
-    fields = [
-        statement
-        for _, owner in code.program.of(ast.ClassDef)
-        for statement in (owner.body if owner.name in owners else ())
-        if isinstance(statement, ast.AnnAssign)
-    ]
+    owners = {found for home, part in origins(code, node, module) if (found := _class_of(code, part, home))}
+    fields = [field for owner in owners for field in fields_of(owner).values()]
     return any(spelled(field.annotation).rpartition(".")[2] in _PATHS for field in fields)
 
 
-def _class_of(code: Code, node: ast.AST, module: Module) -> ast.ClassDef | None:
+def _class_of(code: Code, node: ast.AST | None, module: Module) -> ast.ClassDef | None:
     """Return the class of the program that a call makes an object of."""
     found = code.program.definition(code.program.name_of(node.func, module)) if isinstance(node, ast.Call) else None
     return found[1] if found is not None and isinstance(found[1], ast.ClassDef) else None

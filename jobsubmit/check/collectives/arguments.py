@@ -13,8 +13,8 @@ from jobsubmit.check.collectives.all_ranks import is_for_all
 from jobsubmit.check.collectives.rank_conditions import is_rank
 from jobsubmit.check.origins import origins, seen_through, set_to, words_of
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
-from jobsubmit.check.program.objects import class_around
+from jobsubmit.check.program.modules import Module, class_around, spelled
+from jobsubmit.check.program.objects import fields_of
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to, is_load, parameters
 from jobsubmit.common.finding import Finding
@@ -266,7 +266,7 @@ def _field_given(code: Code, field: ast.Attribute, module: Module) -> Iterator[t
         found = code.program.definition(code.program.name_of(part.func, home)) if isinstance(part, ast.Call) else None
         if found is None or not isinstance(part, ast.Call) or not isinstance(found[1], ast.ClassDef):
             continue
-        fields = [spelled(one.target) for one in found[1].body if isinstance(one, ast.AnnAssign)]
+        fields = list(fields_of(found[1]))
         position = fields.index(field.attr) if field.attr in fields else None
         if position is not None and (given := argument(part, field.attr, position)) is not None:
             yield home, given

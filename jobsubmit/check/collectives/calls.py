@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.collectives.rank_conditions import mentions_rank, zero_side
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.modules import Function, Module, own_method
 from jobsubmit.check.program.variables import parameters
 
 _NAMES = frozenset(
@@ -157,8 +157,8 @@ class CollectiveFinder:
         )
         if found is None or not isinstance(found[1], ast.ClassDef):
             return None
-        own = (node for node in found[1].body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        return next(((found[0], node) for node in own if node.name == target.attr), None)
+        method = own_method(found[1], target.attr)
+        return None if method is None else (found[0], method)
 
 
 def has_counterpart(

@@ -13,7 +13,7 @@ from jobsubmit.check.collectives.rank_conditions import after, is_empty_for_othe
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
@@ -218,10 +218,8 @@ def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bo
 def _method_of(code: Code, node: ast.expr, name: str, module: Module) -> tuple[Module, Function] | None:
     """Return a method of the object that an expression is, if its class is known."""
     found = objects.made(code.program, node, module) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    for method in found.owner.body if found is not None else ():
-        if isinstance(method, ast.FunctionDef) and method.name == name and found is not None:
-            return found.home, method
-    return None
+    method = own_method(found.owner, name) if found is not None else None
+    return (found.home, method) if found is not None and method is not None else None
 
 
 def _left_by_clock(finder: CollectiveFinder) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from jobsubmit.check.program.modules import Function, Module, Program
+from jobsubmit.check.program.modules import Function, Module, Program, class_around
 
 _DEEPEST_CLASS = 20
 SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
@@ -80,7 +80,7 @@ class Callees:
 
     def read(self, node: ast.Attribute, module: Module, level: Reach) -> list[Callee]:
         """Return the properties that an attribute may be: surely one of the same object, perhaps one of another."""
-        own = next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+        own = class_around(node, module)
         is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
         return [
             Callee(function, home, level if is_self and owner is own else min(level, Reach.PERHAPS))

@@ -318,7 +318,7 @@ class Program:
             return ""
         if node.id in module.definitions:
             return f"{module.name}.{node.id}"
-        if node.id == "cls" and (owner := next((a for a in module.above(node) if isinstance(a, ast.ClassDef)), None)):
+        if node.id == "cls" and (owner := class_around(node, module)) is not None:
             return f"{module.name}.{owner.name}"
         if node.id in module.aliases:
             return self._followed(module.aliases[node.id])
@@ -373,6 +373,16 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
+    """Return the innermost class that a node is in."""
+    return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
+
+
+def own_method(owner: ast.ClassDef, name: str) -> Function | None:
+    """Return the method of a name that a class defines itself."""
+    return next((one for one in owner.body if isinstance(one, FUNCTIONS) and one.name == name), None)
 
 
 def imported_names(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from jobsubmit.check.program.calls import argument, given_for, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, is_property, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Module, Program, class_around, is_property, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _DEEPEST = 5
@@ -54,7 +54,7 @@ def field_of(program: Program, node: ast.Attribute, module: Module) -> tuple[Mod
     if found is None:
         return None
     if found.call is not None:
-        fields = [statement.target.id for statement in found.owner.body if _is_field(statement)]  # type: ignore[attr-defined] # it is one
+        fields = list(fields_of(found.owner))
         position = fields.index(node.attr) if node.attr in fields else None
         if (given := argument(found.call, node.attr, position)) is not None:
             return found.at, given
@@ -76,14 +76,20 @@ def given_to_fields(program: Program) -> Mapping[str, Sequence[tuple[Module, ast
     for home, owner in program.of(ast.ClassDef):
         if not _is_record(owner):
             continue
-        fields = {statement.target.id: statement.value for statement in owner.body if _is_field(statement)}
-        for name, value in fields.items():
-            if (default := _default_of_field(value)) is not None:
+        fields = fields_of(owner)
+        for name, field in fields.items():
+            if (default := _default_of_field(field.value)) is not None:
                 found.setdefault(name, []).append((home, default))
         for at, call in program.calls_of.get(f"{home.name}.{owner.name}", ()):
             for name, given in _given_by(call, list(fields)):
                 found.setdefault(name, []).append((at, given))
     return found
+
+
+def fields_of(owner: ast.ClassDef) -> dict[str, ast.AnnAssign]:
+    """Return the fields that a dataclass or a named tuple declares, by name, in their order."""
+    declared = (one for one in owner.body if isinstance(one, ast.AnnAssign))
+    return {one.target.id: one for one in declared if isinstance(one.target, ast.Name)}
 
 
 def _is_record(owner: ast.ClassDef) -> bool:
@@ -99,11 +105,6 @@ def _given_by(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.e
             break
         yield name, given
     yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg and keyword.arg in names)
-
-
-def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:
-    """Return the innermost class that a node is in."""
-    return next((above for above in module.above(node) if isinstance(above, ast.ClassDef)), None)
 
 
 def is_torch_module(program: Program, owner: ast.ClassDef, module: Module) -> bool:
@@ -130,10 +131,6 @@ def _sources(program: Program, node: ast.Name | ast.Attribute, module: Module) -
                 if (given := given_for(call, scope, node.id)) is not None:
                     yield home, given
             return
-
-
-def _is_field(node: ast.stmt) -> bool:
-    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
 
 
 def _sets_field(node: ast.Assign | ast.AnnAssign, name: str) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 from jobsubmit.check.program.calls import PROCESSES, SPAWNS, argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.hydra import MISSING, Composed
 from jobsubmit.check.program.library_calls import value_of_call
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, spelled
-from jobsubmit.check.program.objects import class_around, field_of
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program, class_around, spelled
+from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import (
     BINARY,
     COMPARE,

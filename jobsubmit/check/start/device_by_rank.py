@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import given_for
-from jobsubmit.check.program.modules import Module, spelled
-from jobsubmit.check.program.objects import class_around, given_to_fields
+from jobsubmit.check.program.modules import Module, class_around, spelled
+from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
@@ -115,7 +115,7 @@ def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -
 def _is_named_like_global(field: ast.Attribute, module: Module) -> bool:
     """Return whether a field is called `rank` in a record that has a `local_rank`, too."""
     owner = class_around(field, module)
-    names = {spelled(one.target) for one in owner.body if isinstance(one, ast.AnnAssign)} if owner else set()
+    names = set(fields_of(owner)) if owner is not None else set()
     return field.attr == "rank" and spelled(field.value) == "self" and {"rank", "local_rank"} <= names
 
 
