@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code
@@ -23,6 +23,14 @@ class Place(NamedTuple):
 def position(place: Place) -> tuple[int, int]:
     """Return where a call ends: what stands in its arguments is called before it."""
     return place.call.end_lineno or 0, place.call.end_col_offset or 0
+
+
+def by_scope(calls: Iterable[tuple[Module, ast.Call]]) -> Collection[list[tuple[Module, ast.Call]]]:
+    """Return the calls of each function, and of each module outside of its functions."""
+    scopes: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+    for module, call in calls:
+        scopes.setdefault(module.scope_of(call), []).append((module, call))
+    return scopes.values()
 
 
 def leading_to(code: Code, calls: list[tuple[Module, ast.Call]], wanted: Collection[ast.Call]) -> list[Place]:

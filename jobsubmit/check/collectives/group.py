@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from jobsubmit.check.code import INIT, Code, is_ddp
-from jobsubmit.check.order import Place, leading_to, position
+from jobsubmit.check.order import Place, by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -28,11 +28,8 @@ def check_group(code: Code) -> Iterator[Finding]:
     if code.has_framework or not inits or set(_ASKS) & code.names:
         return
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
-    scopes: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
-    for module, call, _ in code.reached.calls:
-        if code.reached.is_sure(call, module):
-            scopes.setdefault(module.scope_of(call), []).append((module, call))
-    for calls in scopes.values():
+    sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]
+    for calls in by_scope(sure):
         made = leading_to(code, calls, inits)
         if made:
             yield from _used_before(made[0], leading_to(code, calls, needing))

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
-from jobsubmit.check.order import leading_to, position
+from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
 from jobsubmit.common.finding import Finding
@@ -48,10 +48,9 @@ def _optimizer_made_first(code: Code) -> Iterator[Finding]:
     """Yield a warning for the only optimizer of a program, if functions make it before others shard the model."""
     optimizers = [call for _, call, name in code.reached.calls if _is_optimizer(name)]
     shards = [call for _, call, name in code.reached.calls if is_sharding(name)]
-    scopes: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
-    for module, call, _ in code.reached.calls if len(optimizers) == 1 and shards else ():
-        scopes.setdefault(module.scope_of(call), []).append((module, call))
-    for calls in scopes.values():
+    if len(optimizers) != 1 or not shards:
+        return
+    for calls in by_scope((module, call) for module, call, _ in code.reached.calls):
         made, sharded = leading_to(code, calls, optimizers), leading_to(code, calls, shards)
         if made and sharded and position(made[0]) < position(sharded[0]) and made[0].call is not sharded[0].call:
             yield Finding(
