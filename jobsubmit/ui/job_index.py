@@ -7,11 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 from jobsubmit.backends.models import State
+from jobsubmit.common.waiting import rest_after
 from jobsubmit.config import Settings
 from jobsubmit.jobs.listing import Summary, summarize_jobs
 from jobsubmit.jobs.progress import NOTHING_SHOWN, TrainingState, read_trainings
 
 _LOOK_SECONDS, _OFTEN_SECONDS, _PLATFORM_SECONDS = 2.0, 1.0, 5.0
+_COST_SHARE, _SLOWEST_SECONDS = 0.004, 3.0  # looks take this share of a core, unless they would be rarer
 _REST_SECONDS = 30.0  # without a reader
 _TRAININGS = 100  # of the newest jobs
 _RUNNING_LOOKS = 2  # a running job's training is read at every such look
@@ -55,14 +57,18 @@ class JobIndex:
         return self.trainings.get(job_id, NOTHING_SHOWN)
 
     def _run(self) -> None:
+        self._read_trainings()
+        pause = self._pause()
         while True:
-            self._read_trainings()
-            time.sleep(self._pause())
+            time.sleep(pause)
             with self._changed:
                 if time.monotonic() - self._wanted > _REST_SECONDS:
                     self._is_running = False
                     return
+            began = time.thread_time()
             self._look()
+            self._read_trainings()
+            pause = max(self._pause(), min(rest_after(began, _COST_SHARE), _SLOWEST_SECONDS))
 
     def _pause(self) -> float:
         """Return how long to wait: a platform is asked less often than this machine."""

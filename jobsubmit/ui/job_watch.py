@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
+from jobsubmit.common.waiting import rest_after
 from jobsubmit.config import Settings
 from jobsubmit.errors import JobSubmitError
 from jobsubmit.jobs import monitor
@@ -18,7 +19,7 @@ from jobsubmit.ui.log_spool import LogSpool
 
 _REPORT_SECONDS, _SLOWEST_SECONDS = 2.0, 30.0
 _PLATFORM_SECONDS, _WAIT_TIMES = 5.0, 4.0
-_COST_SHARE = 0.02  # of the time may be spent on reports
+_COST_SHARE = 0.01  # of a core may be spent on reports
 _REST_SECONDS = 60.0  # without a reader
 _FIRST_SECONDS, _FIRST_LINES_SECONDS = 2.0, 0.25
 _TIDY_SECONDS = 15.0
@@ -124,10 +125,10 @@ class JobWatch:
                 self._notify()
                 return
             lines = self.spool.count
-            cost = time.thread_time() - begun
             usual = _REPORT_SECONDS if self.record.backend == "local" else _PLATFORM_SECONDS
             waited = _WAIT_TIMES * (time.monotonic() - began)  # for a platform, or a bucket
-            pause = min(_SLOWEST_SECONDS, max(usual if self.version > 1 else 0.3, cost / _COST_SHARE, waited))
+            least = usual if self.version > 1 else 0.3
+            pause = min(_SLOWEST_SECONDS, max(least, rest_after(begun, _COST_SHARE), waited))
             if not may_change:
                 pause = min(pause, 0.3)
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, cast
 
 from jobsubmit.agent.logs.reading import LineReader
 from jobsubmit.backends.models import LogLine, LogQuery, Stream
+from jobsubmit.common.waiting import rest_after
 
 if TYPE_CHECKING:
     from jobsubmit.agent.logs.index import Line
 
 _FOLLOW_SECONDS, _READERS_AT_FULL_PACE = 0.1, 16
-_SLOW_FOLLOW_SECONDS, _SILENT_SECONDS = 0.25, 5.0  # of a job that prints nothing
+_SLOW_FOLLOW_SECONDS, _SILENT_SECONDS = 0.5, 5.0  # of a job that prints nothing
+_SILENT_SHARE, _SLOWEST_SECONDS = 0.004, 1.0  # looks take this share of a core, unless they would be rarer
 _FIRST_LOOK_BACK = 1 << 16
 _FURTHER = 16
 
@@ -36,14 +38,17 @@ def read_lines(
             yield from readers.tail(query.tail, is_all=not goes_on())
         else:
             yield from readers.from_the_start()
-        asked, last = 0.0, time.monotonic()
+        asked, last, began = 0.0, time.monotonic(), time.thread_time()
         while time.monotonic() - asked < ask_every or goes_on():
             asked = asked if time.monotonic() - asked < ask_every else time.monotonic()
             for line in readers.new():
                 last = time.monotonic()
                 yield line
-            pause = _FOLLOW_SECONDS if time.monotonic() - last < _SILENT_SECONDS else _SLOW_FOLLOW_SECONDS
-            time.sleep(pause * max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE))
+            is_silent = time.monotonic() - last >= _SILENT_SECONDS
+            pause = _SLOW_FOLLOW_SECONDS if is_silent else _FOLLOW_SECONDS
+            pause *= max(1.0, len(readers.readers) / _READERS_AT_FULL_PACE)
+            time.sleep(max(pause, min(rest_after(began, _SILENT_SHARE), _SLOWEST_SECONDS)) if is_silent else pause)
+            began = time.thread_time()
         yield from readers.rest()
     finally:
         readers.close()
