@@ -14,7 +14,7 @@ from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import Reach
-from jobsubmit.check.program.modules import MAIN, Module, origin, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, MAIN, Module, origin, spelled
 from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders
 from jobsubmit.common.finding import Finding
 
@@ -128,9 +128,19 @@ class _Search:
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
         self.has_more_places = "path" in code.names and any(
-            code.program.name_of(node, module) == "sys.path" and not self._is_among_ours(node, module)
+            code.program.name_of(node, module) == "sys.path"
+            and not self._is_among_ours(node, module)
+            and self._is_before_imports(node, module)
             for module, node in code.program.of(ast.Attribute, ast.Name)
         )
+
+    def _is_before_imports(self, node: ast.AST, module: Module) -> bool:
+        """Return whether a use of sys.path may come before imports at the top: not in a function that `main` calls."""
+        function = module.function_of(node)
+        if function is None or module.definitions.get(function.name) is not function:
+            return True
+        calls = self.program.calls_of.get(module.called_as(function), ())
+        return not calls or any(_is_at_import(call, home) for home, call in calls)
 
     def _is_among_ours(self, node: ast.AST, module: Module) -> bool:
         """Return whether a use of sys.path adds a folder that is uploaded, by its name."""
@@ -314,6 +324,13 @@ class _Search:
             hint = "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
             yield Finding("warning", "imports", where, f"module {top} is at {path}, not {place}", hint)
             return
+
+
+def _is_at_import(node: ast.AST, module: Module) -> bool:
+    """Return whether something is executed while its module is imported."""
+    above = list(module.above(node))
+    is_in_main = any(isinstance(one, ast.If) and "__name__" in ast.unparse(one.test) for one in above)
+    return not is_in_main and not any(isinstance(one, FUNCTIONS) for one in above)
 
 
 def _is_own(root: Path, path: Path, top: str) -> bool:

@@ -123,7 +123,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         ("overrides", lambda: check_overrides(code(), words)),
         ("gpu-request", lambda: check_gpu_request(code(), job.backend.missing_gpu_request())),
         ("frameworks", lambda: check_frameworks(code(), read)),
-        ("pickled", lambda: check_pickled(code(), job.torch_version)),
+        ("pickled", lambda: check_pickled(code(), job.torch_version, read(job.requirements or ""))),
         ("recovery", lambda: check_recovery(code(), job)),
     ]
     checks += [(check.__name__.removeprefix("check_"), partial(_judge, check, code)) for check in _OF_CODE]

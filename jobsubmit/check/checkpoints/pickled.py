@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -18,12 +19,13 @@ _PATHS = ("Path", "PosixPath", "PurePath")
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
 
 
-def check_pickled(code: Code, torch_version: str | None) -> Iterator[Finding]:
+def check_pickled(code: Code, torch_version: str | None, requirements: str) -> Iterator[Finding]:
     """Yield a warning where a checkpoint holds an object, and it is loaded as if it held none.
 
-    Of an unknown version of torch it is assumed that it refuses objects.
+    Of an unknown version of torch it is assumed that it refuses objects; `requirements` is a text that may say more.
     """
-    if _version(torch_version) < _FIRST_STRICT or _ALLOWS & code.names:
+    is_old = _version(torch_version) < _FIRST_STRICT or (torch_version is None and _is_pinned(requirements))
+    if is_old or _ALLOWS & code.names:
         return
     loads = [
         (module, call)
@@ -46,6 +48,15 @@ def check_pickled(code: Code, torch_version: str | None) -> Iterator[Finding]:
 def _version(text: str | None) -> tuple[int, ...]:
     parts = [int(part) for part in (text or "").split(".")[:2] if part.isdigit()]
     return tuple(parts) if parts else _FIRST_STRICT
+
+
+def _is_pinned(requirements: str) -> bool:
+    """Return whether requirements ask for a torch that loads objects: `torch==1.13`, `torch<2.6`."""
+    for pinned in re.finditer(r"^torch\s*[^#\n]*?(==|<=|<|~=)\s*(\d+)\.(\d+)", requirements, re.MULTILINE):
+        version = (int(pinned[2]), int(pinned[3]))
+        if version < _FIRST_STRICT or (pinned[1] == "<" and version == _FIRST_STRICT):
+            return True
+    return False
 
 
 def _objects(code: Code, saved: ast.expr | None, module: Module) -> Iterator[tuple[Module, ast.expr, str]]:

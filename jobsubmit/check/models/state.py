@@ -6,14 +6,15 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
-# Code that changes the keys, or does not insist on them.
-_CHANGES = frozenset(["consume_prefix_in_state_dict_if_present", "removeprefix", "module.", "_orig_mod.", "strict"])
+# Code that changes the keys.
+_CHANGES = frozenset(["consume_prefix_in_state_dict_if_present", "removeprefix", "module.", "_orig_mod."])
 # What DistributedDataParallel has itself or by torch.nn.Module, beside its methods.
 OWN_NAMES = frozenset(
     [
@@ -40,6 +41,10 @@ OWN_NAMES = frozenset(
         *("set_extra_state", "get_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty"),
         *("to_kwargs", "train", "type", "will_sync_module_buffers", "xpu", "zero_grad", "dump_patches"),
         *("call_super_init", "broadcast_buffers", "find_unused_parameters", "require_backward_grad_sync"),
+        *("T_destination", "bucket_bytes_cap", "device_type", "gradient_as_bucket_view", "is_multi_device_module"),
+        *("join_device", "join_process_group", "lazy_bucket_allocation", "mixed_precision", "parameters_to_ignore"),
+        *("require_forward_param_sync", "skip_all_reduce_unused_params", "static_graph", "broadcast_bucket_size"),
+        *("use_side_stream_for_tensor_copies", "modules_buffers", "named_module_buffers", "forward_sync_buffers"),
     ]
 )
 
@@ -112,7 +117,7 @@ def _loaded(code: Code) -> Iterator[_State]:
     for module, call, _ in code.reached.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict" or len(call.args) != 1:
             continue
-        key = _key_read(call.args[0], module)
+        key = _key_read(call.args[0], module) if argument(call, "strict") is None else None
         found = is_wrapped(code, call.func.value, module) if key is not None else None
         if key is not None and found is not None:
             yield _State(key, found, call, module)
@@ -131,27 +136,55 @@ def _key_read(given: ast.expr, module: Module) -> str | None:
 
 def _attributes_inside(code: Code) -> Iterator[Finding]:
     """Yield an error for an attribute of the model that is asked of the wrapper, which has none of that name."""
-    members = set(code.program.methods) | {
-        store.attr
-        for stores in code.program.attribute_stores.values()
-        for _, store in stores
-        if isinstance(store.value, ast.Name) and store.value.id == "self"
-    }
     given = {
         store.attr
         for stores in code.program.attribute_stores.values()
         for _, store in stores
         if not isinstance(store.value, ast.Name) or store.value.id != "self"
     }
+    may_exist = given | OWN_NAMES | _looked_up(code)
+    is_sure = all(code.reached.is_sure(call, module) for module, call, name in code.reached.calls if is_ddp(name))
     for module, node in code.program.of(ast.Attribute):
-        is_candidate = isinstance(node.ctx, ast.Load) and node.attr in members - given - OWN_NAMES - code.texts
-        if is_candidate and code.reached.of(node, module) and is_wrapped(code, node.value, module):
+        is_candidate = isinstance(node.ctx, ast.Load) and node.attr not in may_exist and not node.attr.startswith("_")
+        if not is_candidate or not code.reached.of(node, module) or _is_guarded(node, module):
+            continue
+        if is_wrapped(code, node.value, module):
             yield Finding(
-                code.level_of(node, module),
+                code.level_of(node, module) if is_sure else "warning",
                 "wrapped-attribute",
                 module.where(node),
                 f"{ast.unparse(node.value)} is the wrapper DistributedDataParallel here, which has no attribute "
-                f"{node.attr}: the model inside has",
+                f"{node.attr}: only the model inside may have it",
                 f"use {ast.unparse(node.value)}.module.{node.attr}",
             )
             return
+
+
+def _looked_up(code: Code) -> frozenset[str]:
+    """Return the attributes that the code may set or look for by names; all texts, if those of a wrapper are computed."""
+    found: set[str] = set()
+    for module, call, name in code.program.calls:
+        if name not in ("hasattr", "getattr", "setattr") or len(call.args) < 2:  # noqa: PLR2004 - object and name
+            continue
+        attribute = call.args[1]
+        if isinstance(attribute, ast.Constant):
+            found.add(str(attribute.value))
+        elif name == "setattr" and is_wrapped(code, call.args[0], module):
+            return code.texts
+    return frozenset(found)
+
+
+def _is_guarded(node: ast.Attribute, module: Module) -> bool:
+    """Return whether a condition decides whether an attribute is read, and seems to ask whether the object is wrapped.
+
+    It names the object, or one of its branches reads the model inside.
+    """
+    owner = spelled(node.value)
+    for above in module.above(node):
+        if isinstance(above, ast.Try):
+            return True
+        if isinstance(above, (ast.If, ast.IfExp)):
+            asked = any(spelled(one) == owner for one in ast.walk(above.test))
+            if asked or any(spelled(one) == f"{owner}.module" for one in ast.walk(above)):
+                return True
+    return False

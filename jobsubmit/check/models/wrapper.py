@@ -78,7 +78,7 @@ def _variable(code: Code, name: ast.Name, module: Module, depth: int) -> bool | 
 
 def _given(code: Code, function: Function, parameter: str, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     """Yield what each call of a function gives for a parameter."""
-    for home, call in code.program.calls_of.get(f"{module.name}.{function.name}", ()):
+    for home, call in code.program.calls_of.get(module.called_as(function), ()):
         if code.reached.of(call, home):
             yield home, given_for(call, function, parameter) or ast.Constant(None)
 
@@ -114,6 +114,8 @@ def _last_set(code: Code, stores: Iterable[ast.expr], module: Module, depth: int
     found = is_wrapped(code, value, module, depth)
     if code.reached.of(last, module) is Reach.SURELY or _is_unconditional(last, module):
         return found
+    if found and code.is_parallel and isinstance(value, ast.Call) and is_ddp(code.program.name_of(value.func, module)):
+        return True  # what may wrap a model does it where there are several processes
     earlier = _last_set(code, [store for store in reached if store is not last], module, depth)
     return found if found == earlier else None
 

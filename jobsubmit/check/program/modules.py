@@ -273,7 +273,20 @@ class Program:
     @cached_property
     def is_dynamic(self) -> bool:
         """Return whether variables of modules may be set indirectly."""
-        return any(name in ("exec", "globals", "setattr") for _, _, name in self.calls)
+        return any(self._sets_variables(call, name, module) for module, call, name in self.calls)
+
+    def _sets_variables(self, call: ast.Call, name: str, module: Module) -> bool:
+        """Return whether a call may set variables of a module; `setattr` sets those of other objects, too."""
+        if name == "setattr" and call.args:
+            owner = call.args[0]
+            is_ours = self.name_of(owner, module) in self.modules
+            return is_ours or any(word in ast.unparse(owner) for word in ("modules", "import_module", "__import__"))
+        if name != "globals":
+            return name == "exec"
+        use = module.parents.get(call)
+        if isinstance(use, ast.Subscript):
+            return not isinstance(use.ctx, ast.Load)
+        return not (isinstance(use, ast.Compare) or (isinstance(use, ast.Attribute) and use.attr in _READS))
 
     @cached_property
     def inherited(self) -> frozenset[str]:

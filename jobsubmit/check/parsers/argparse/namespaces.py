@@ -7,23 +7,16 @@ from collections.abc import Iterator
 
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.modules import Function, Module
+from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.check.program.variables import assigned_to, parameters
 
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
-_CHANGERS = ("set_defaults", "__dict__")
 
 
 def namespaces(search: Search) -> Iterator[str]:
     """Yield the variables that hold the parsed arguments, unless the program changes them indirectly."""
-    if any(_may_change(node, module) for module, node in search.program.of(ast.Attribute)):
+    if any(_sets_defaults(node, module) for module, node in search.program.of(ast.Attribute)):
         return
-    for module, call, name in search.calls:
-        parent = module.parents.get(call)
-        is_updated = isinstance(parent, ast.Attribute) and parent.attr == "update"
-        sets_own = bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "self"
-        if (name == "setattr" and not sets_own) or (name == "vars" and is_updated):
-            return
     returning = {
         f"{module.name}.{scope.name}"
         for module, call, _ in search.parses
@@ -38,15 +31,17 @@ def namespaces(search: Search) -> Iterator[str]:
         if id(call) in parsing or name in returning or (not name and _last_name(call) in methods)
     }
     kept, others = set[str](), set[str]()
-    for _, node in search.program.of(ast.Assign):
-        if not isinstance(node.value, ast.Call):
+    for home, node in search.program.of(ast.Assign):
+        if not isinstance(node.value, ast.Call) or not search.reached.of(node, home):
             continue
         for target in node.targets:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
-            if isinstance(first, ast.Name):
+            if isinstance(first, ast.Name) and not _is_of_resumed(node, first.id, search, home):
                 (kept if node.value in parsed else others).add(first.id)
     for _ in range(_LONGEST_WAY):
         kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
+    if any(_holds(node, kept, search, module) for module, node in _changed(search)):
+        return
     yield from kept - others
     for name, stores in search.program.attribute_stores.items():
         values = [assigned_to(store, module) for module, store in stores]
@@ -99,7 +94,47 @@ def _called(search: Search, name: str) -> Function | None:
     return next(made, None)
 
 
-def _may_change(node: ast.Attribute, module: Module) -> bool:
-    """Return whether an attribute may set parsed arguments: not where it is one of an imported module."""
+def _sets_defaults(node: ast.Attribute, module: Module) -> bool:
+    """Return whether a method may set defaults of the parser: not where it is a function of an imported module."""
     is_of_import = isinstance(node.value, ast.Name) and node.value.id in module.aliases
-    return node.attr in _CHANGERS and not is_of_import
+    return node.attr == "set_defaults" and not is_of_import
+
+
+def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the objects whose attributes are set by computed names."""
+    for module, node in search.program.of(ast.Attribute):
+        if node.attr == "__dict__":
+            yield module, node.value
+    for module, call, name in search.calls:
+        parent = module.parents.get(call)
+        is_updated = isinstance(parent, ast.Attribute) and parent.attr == "update"
+        if call.args and (name == "setattr" or (name == "vars" and is_updated)):
+            yield module, call.args[0]
+
+
+def _holds(node: ast.expr, kept: set[str], search: Search, module: Module) -> bool:
+    """Return whether an object may be the parsed arguments: by its variable, or by what calls give for a parameter."""
+    if not isinstance(node, ast.Name):
+        return isinstance(node, ast.Attribute) and any(name in ast.unparse(node) for name in kept)
+    if node.id in kept:
+        return True
+    function = module.function_of(node)
+    if function is None or node.id not in parameters(function):
+        return False
+    calls = search.program.calls_of.get(module.called_as(function), ())
+    given = [given_for(call, function, node.id) for _, call in calls]
+    return any(isinstance(one, ast.Name) and one.id in kept for one in given)
+
+
+def _is_of_resumed(node: ast.Assign, variable: str, search: Search, module: Module) -> bool:
+    """Return whether arguments are set again only if one of them is given, such as --resume, and it is not."""
+    inner: ast.AST = node
+    for above in module.above(node):
+        if isinstance(above, ast.If) and inner in above.body:
+            tests = above.test.values if isinstance(above.test, ast.BoolOp) else [above.test]
+            test = tests[0] if not isinstance(above.test, ast.BoolOp) or isinstance(above.test.op, ast.And) else None
+            if isinstance(test, ast.Attribute) and spelled(test.value) == variable:
+                option = f"--{test.attr}"
+                return not any(word.replace("_", "-").startswith(option.replace("_", "-")) for word in search.values.facts.argv)
+        inner = above
+    return False
