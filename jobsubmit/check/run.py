@@ -43,7 +43,7 @@ from jobsubmit.check.models.unused_parameters import check_unused_parameters
 from jobsubmit.check.models.wrapping import check_wrapping
 from jobsubmit.check.overrides import check_overrides
 from jobsubmit.check.program.operations import UNKNOWN, Several, several
-from jobsubmit.check.program.reading import load_program
+from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.program.values import Facts
 from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import check_fixed
@@ -77,6 +77,8 @@ _OF_CODE = (
 )
 _COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+# `pip install -e .` in the setup, or a line `-e .` of the requirements.
+_INSTALLS_CODE = re.compile(r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M)
 
 
 def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
@@ -101,6 +103,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
     python_path = dict(plan.env).get("PYTHONPATH")
     places = [] if python_path is None else python_path.split(":")
     roots = tuple("" if path in ("", ".") else f"{path.strip('./')}/" for path in places)
+    if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
+        roots += INSTALLED_FROM
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
     if program is None:
         return

@@ -25,15 +25,16 @@ def check_group(code: Code) -> Iterator[Finding]:
     """Yield an error where a process group is used before it is made, or made again; a hint if none destroys it."""
     yield from _destroy(code)
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
-    if code.has_framework or not inits or set(_ASKS) & code.names:
+    if code.has_framework or not inits:
         return
+    asks = bool(set(_ASKS) & code.names)
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
     sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]
     for calls in by_scope(sure):
         made = leading_to(code, calls, inits)
         if made:
-            yield from _used_before(made[0], leading_to(code, calls, needing))
-            yield from _made_again(calls[0][0], made)
+            yield from _used_before(made[0], [one for one in leading_to(code, calls, needing) if not _is_asked(one)])
+            yield from () if asks else _made_again(calls[0][0], made)
 
 
 def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
@@ -48,6 +49,12 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
                 f"({made.home.where(made.inner)}), and needs the process group",
                 "make the process group first",
             )
+
+
+def _is_asked(place: Place) -> bool:
+    """Return whether the function of a use asks first whether there is a process group."""
+    scope = place.home.scope_of(place.inner)
+    return any(isinstance(node, ast.Attribute) and node.attr in _ASKS for node in ast.walk(scope))
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:

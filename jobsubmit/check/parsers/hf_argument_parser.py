@@ -51,7 +51,17 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
     is_strict = bool(parses) and (rest is None or values.of(rest, place[0]) is False)
     is_partial = any(known in _names(classes, program, module) for known in KNOWN_CLASSES)
     line = CommandLine("HfArgumentParser", tuple(options), is_strict, place[0].where(place[1]), tuple(gaps))
-    return replace(line, may_have_more=is_partial)
+    kept = frozenset(name for home, parse in parses for name in _kept(parse, home))
+    return replace(line, may_have_more=is_partial, namespaces=kept)
+
+
+def _kept(parse: ast.Call, module: Module) -> Iterator[str]:
+    """Yield the variables that hold the parsed dataclasses: each field is in one of them only."""
+    statement = module.parents.get(parse)
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        for item in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(item, ast.Name) and len(module.stores.get((module.scope_of(item), item.id), ())) == 1:
+                yield item.id
 
 
 def _names(classes: Iterable[ast.expr], program: Program, module: Module) -> set[str]:
@@ -129,6 +139,9 @@ def _option(item: ast.AnnAssign, name: str, home: Module, values: Values) -> Opt
     if choices:
         settings["choices"] = choices
         return Option(names, home.where(item), settings, "", default)
+    if kind == "bool":
+        settings |= {"nargs": "?", "const": True}
+        return Option(names, home.where(item), settings, "yes_no", default)
     if kind not in ("int", "float", "str"):
         settings["nargs"], kind = "*" if "ist" in kind else "?", ""
     return Option(names, home.where(item), settings, kind, default)

@@ -30,7 +30,7 @@ _LARGEST = 4 << 20
 _CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _IMPORTS_BY_NAME = re.compile(rb"^\s*(?:import|from)\s+(?:hydra|jsonargparse)\b|LightningCLI", re.MULTILINE)
 _CLASS_NAME = re.compile(rb"^[\s-]*(?:_target_|class_path):\s*['\"]?([A-Za-z_][\w.]*)\.\w+", re.MULTILINE)
-_INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
+INSTALLED_FROM = ("", "src/")  # packages of the code that the nodes may have installed (pip install -e .)
 ADDS_TO_PATH = ("sys.path.insert", "sys.path.append")
 
 
@@ -102,7 +102,7 @@ def load_program(
             imports += _named_in(configurations)
         for imported in dict.fromkeys(imports):
             found = find_module(imported, roots, paths)
-            if not found and find_module(imported, _INSTALLED_FROM, paths):
+            if not found and find_module(imported, INSTALLED_FROM, paths):
                 unread.add(imported)
             if found and found != boot_file and imported not in modules:
                 waiting.append((imported, found))

@@ -297,6 +297,54 @@ def _reads_a_schedulers_words(code: Code, reads: Sequence[tuple[str, str]]) -> I
             hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
             yield Finding("warning", "rank-env", where, text, hint)
             return
+    yield from _falls_back(code)
+
+
+def _falls_back(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a rank of srun or mpirun that is read with a default, and is the same in all processes."""
+    if not code.facts.has_launcher or code.facts.nproc == 1:
+        return
+    for module, node in code.program.of(ast.Subscript, ast.Call):
+        name, default = _asked_variable(code, module, node)
+        if not name or not code.reached.of(node, module) or _is_default_of_set(code, module, node):
+            continue
+        value = code.facts.environment.get(name, UNKNOWN)
+        if name in _OF_TASK[:2] and value is UNKNOWN and _is_tried(node, module):
+            text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
+        elif value is None and default is not None and code.values.of(default, module) in (0, "0"):
+            text = f"neither srun nor mpirun starts this job's processes: without {name}, all of them get 0"
+        else:
+            continue
+        hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"
+        yield Finding("warning", "rank-env", module.where(node), text, hint)
+        return
+
+
+def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast.expr | None]:
+    """Return the variable that is read, and the default of `environ.get(X, default)`; nothing for one of no scheduler."""
+    if isinstance(node, ast.Subscript):
+        is_read = isinstance(node.ctx, ast.Load) and code.program.name_of(node.value, module) == "os.environ"
+        name, default = (code.values.of(node.slice, module) if is_read else ""), None
+    else:
+        is_read = code.program.name_of(node.func, module) in ("os.environ.get", "os.getenv") and len(node.args) > 1  # type: ignore[attr-defined] # it is a call
+        name, default = (code.values.of(node.args[0], module), node.args[1]) if is_read else ("", None)  # type: ignore[attr-defined]
+    return (name, default) if name in OF_SCHEDULERS and "RANK" in name + "_RANK" * (name in _OF_TASK) else ("", None)
+
+
+def _is_tried(node: ast.AST, module: Module) -> bool:
+    """Return whether it does not matter to a read that its variable may not be set."""
+    return isinstance(node, ast.Call) or _is_guarded(node, module)
+
+
+def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
+    """Return whether a variable is only asked for in place of another one that is set: `get("RANK", get("PMI_RANK"))`."""
+    for above in module.above(node):
+        if isinstance(above, ast.stmt):
+            return False
+        is_get = isinstance(above, ast.Call) and code.program.name_of(above.func, module) in ("os.environ.get", "os.getenv")
+        if is_get and code.facts.environment.get(code.values.of(above.args[0], module)) is not None:  # type: ignore[attr-defined]
+            return True
+    return False
 
 
 def _unset(code: Code, where: str, name: str) -> Finding:
