@@ -8,6 +8,7 @@ from pathlib import Path
 from jobsubmit.common.finding import Finding
 from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.plan.launch_plan import LaunchPlan
+from jobsubmit.plan.mounts import Mount
 
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:
@@ -25,8 +26,11 @@ def check_data(plan: LaunchPlan) -> Iterator[Finding]:
             )
         if mount.kind != "input":
             written.add(mount.uri)
-        if mount.uri.startswith(REMOTE_SCHEMES) or not plan.backend.is_this_machine:
-            continue  # only the nodes can see it
+        if mount.uri.startswith(REMOTE_SCHEMES):
+            continue
+        if not plan.backend.is_this_machine:
+            yield from _seems_missing(mount, plan)
+            continue
         if mount.kind == "input" and not Path(mount.uri).is_dir():
             yield Finding(
                 "error",
@@ -43,3 +47,12 @@ def check_data(plan: LaunchPlan) -> Iterator[Finding]:
                 f"{mount.uri} is a file, not a folder",
                 "correct the path (relative to the job file)",
             )
+
+
+def _seems_missing(mount: Mount, plan: LaunchPlan) -> Iterator[Finding]:
+    """Yield a warning for an input beside the code that is not there; another one only the nodes may see."""
+    beside_code = Path(plan.code_dir).resolve().parent
+    path = Path(mount.uri)
+    if mount.kind == "input" and not path.exists() and path.is_relative_to(beside_code) and beside_code.is_dir():
+        text = f"{mount.uri} does not exist on this machine"
+        yield Finding("warning", "data", mount.field, text, "correct the path (relative to the job file)")

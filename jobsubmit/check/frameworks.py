@@ -23,6 +23,7 @@ _TRAINERS = tuple(
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
 )
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
+_STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
@@ -282,6 +283,7 @@ def _spread_over_all(code: Code) -> Iterator[Finding]:
 def _never_accumulated(code: Code) -> Iterator[Finding]:
     """Yield a warning where Accelerate is to accumulate gradients, but no step uses `accumulate`."""
     if {"accumulate", "no_sync"} & code.names:
+        yield from _accumulates_nothing(code)
         return
     for module, call, name in code.reached.calls:
         if name != "accelerate.Accelerator":
@@ -301,3 +303,23 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
 
 def _is_prepare(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("prepare", "prepare_data_loader")
+
+
+def _accumulates_nothing(code: Code) -> Iterator[Finding]:
+    """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
+    wanted = [code.values.arguments.get("gradient_accumulation_steps")]
+    uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
+    if not uses or code.facts.mode == "command" or not any(is_count(number) and number > 1 for number in wanted):
+        return
+    for module, call, name in code.reached.calls:
+        given = {keyword.arg for keyword in call.keywords}
+        if name == "accelerate.Accelerator" and not given & {*_STEPS, None}:
+            yield Finding(
+                "warning",
+                "never-accumulated",
+                module.where(call),
+                "accelerator.accumulate() saves up nothing here: the Accelerator is not given "
+                "gradient_accumulation_steps, which are 1 by default",
+                "pass it: Accelerator(gradient_accumulation_steps=…)",
+            )
+            return

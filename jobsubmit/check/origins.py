@@ -42,7 +42,7 @@ def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[M
 def is_seed_of_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether a seed is another number on each rank: `args.seed + rank`, whatever args.seed is."""
     words = words_of(code, node, module).lower()
-    return "rank" in words and " - " not in words
+    return ("rank" in words or "process_index" in words) and " - " not in words
 
 
 def origins(code: Code, node: ast.AST, module: Module) -> list[tuple[Module, ast.AST]]:

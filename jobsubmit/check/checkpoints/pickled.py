@@ -88,6 +88,9 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
     made: ast.AST | None = None
     if isinstance(value, ast.Name):
         made = last_value(value, module)
+        parts = [(home, part) for home, part in origins(code, value, module) if isinstance(part, ast.Call)]
+        if any(code.program.name_of(part.func, home) == "argparse.Namespace" for home, part in parts):
+            return "an argparse.Namespace"
     elif isinstance(value, ast.Attribute) and spelled(value.value) == "self":
         makers = [(home, part) for home, part in origins(code, value, module) if _class_of(code, part, home)]
         if len(makers) == 1:

@@ -150,6 +150,8 @@ def _only_value(code: Code, field: ast.Attribute, module: Module) -> ast.expr | 
 
 
 def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
+    if isinstance(made, ast.IfExp):
+        return _is_on_cpu(code, made.body, module) and _is_on_cpu(code, made.orelse, module)
     if not isinstance(made, ast.Call) or hides_arguments(made):
         return False
     if isinstance(made.func, ast.Attribute) and made.func.attr == "cpu" and not made.args:
@@ -157,7 +159,7 @@ def _is_on_cpu(code: Code, made: ast.expr, module: Module) -> bool:
     if (
         isinstance(made.func, ast.Attribute)
         and made.func.attr in _KEEPS_DEVICE
-        and isinstance(made.func.value, ast.Call)
+        and isinstance(made.func.value, (ast.Call, ast.IfExp))
     ):
         return _is_on_cpu(code, made.func.value, module)
     return code.program.name_of(made.func, module) in _MAKES_TENSOR and argument(made, "device") is None

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
+from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, zero_side
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
@@ -25,6 +25,15 @@ def check_reduced(code: Code) -> Iterator[Finding]:
         return
     for module, call, _ in code.reached.calls:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
+        if is_step and _is_of_zero_only(code, call, module) and _is_plateau(code, call, module):
+            yield Finding(
+                "warning",
+                "own-learning-rate",
+                module.where(call),
+                f"only rank 0 calls {ast.unparse(call.func)}(): the learning rates of the ranks differ",
+                "call it on every rank, with the same figure: broadcast what only rank 0 has",
+            )
+            return
         if not is_step or is_guarded_by_rank(code, call, module):
             continue
         if _is_plateau(code, call, module) and (own := list(_own_figures(code, call, module))):
@@ -40,6 +49,18 @@ def check_reduced(code: Code) -> Iterator[Finding]:
                 "use all_reduce()",
             )
             return
+
+
+def _is_of_zero_only(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a branch of rank 0 alone holds a call, in the same function."""
+    inner: ast.AST = call
+    for above in module.above(call):
+        if isinstance(above, FUNCTIONS):
+            return False
+        if isinstance(above, ast.If) and inner in above.body and zero_side(above.test, code, module):
+            return True
+        inner = above
+    return False
 
 
 def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:

@@ -9,7 +9,14 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
 from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
-from jobsubmit.check.collectives.rank_conditions import after, is_empty_for_others, is_rank, leaves, zero_side
+from jobsubmit.check.collectives.rank_conditions import (
+    after,
+    is_empty_for_others,
+    is_rank,
+    leaves,
+    leaves_at_last,
+    zero_side,
+)
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.calls import argument
@@ -21,6 +28,7 @@ from jobsubmit.common.finding import Finding
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
+_ACCELERATOR = "accelerate.Accelerator"
 _DEEPEST = 3
 
 
@@ -40,14 +48,20 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     code = finder.code
     for module, node in code.program.of(ast.If):
         differs, compares = _differs(code, node, module), _compares_rank(code, node, module)
-        found = next(finder.collectives(node.body, module), None) if differs or compares else None
+        body = node.body
+        found = next(finder.collectives(body, module), None) if differs or compares else None
+        if found is None and compares and leaves_at_last(node.body):  # the others go on alone
+            body = [*node.orelse, *after(node, module)]
+            found = next((one for one in finder.collectives(body, module) if one.name == "new_group"), None)
         if found is None or zero_side(node.test, code, module) is not None:
             continue
         if not differs and (found.name != "new_group" or argument(found.call, "use_local_synchronization")):
             continue
         scope = module.scope_of(node)
         others = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
-        if not has_counterpart(finder, scope, module, node.body, found) and not finder.may_meet(others, module):
+        if body is not node.body:
+            others = node.body
+        if not has_counterpart(finder, scope, module, body, found) and not finder.may_meet(others, module):
             yield Finding(
                 "warning",
                 "rank-0-collective",
@@ -191,7 +205,9 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
         if loop is None or any(finder.name_of(call, module) for call in decides) or _is_agreed(finder, node, module):
             continue
-        if _synchronizes(finder, ast.Module(body=after(node, module), type_ignores=[]), module):
+        is_left_for_good = isinstance(node.body[-1], ast.Break) and isinstance(loop, (ast.For, ast.While))
+        rest = loop if is_left_for_good else ast.Module(body=after(node, module), type_ignores=[])
+        if _synchronizes(finder, rest, module):
             yield Finding(
                 "warning",
                 "left-by-one",
@@ -209,6 +225,8 @@ def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bo
     if not isinstance(call, ast.Call) or not any(_LOSS_OF_STEP.fullmatch(ast.unparse(given)) for given in call.args):
         return False
     found = finder.code.program.called(call, module) or _method_of(finder.code, call.func, "__call__", module)
+    if found is None and isinstance(call.func, ast.Attribute):
+        found = _method_of(finder.code, call.func.value, call.func.attr, module)
     if found is None or not isinstance(found[1], FUNCTIONS):
         return False
     compares = any(isinstance(node, ast.Compare) for node in ast.walk(found[1]))
@@ -321,7 +339,8 @@ def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
 
 def _synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    if finder.code.wraps_models and _trains_inside(finder.code, loop, module):
+    wraps = finder.code.wraps_models or any(name == _ACCELERATOR for _, _, name in finder.code.reached.calls)
+    if wraps and _trains_inside(finder.code, loop, module):
         return True
     statements = getattr(loop, "body", [])
     if next(finder.collectives(statements, module), None) is not None:

@@ -73,15 +73,21 @@ def _assigned(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
 def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
     """Yield the expressions that a call takes as the number of a device."""
     chosen = device_of(call, name)
-    if isinstance(chosen, ast.JoinedStr) and chosen.values and isinstance(chosen.values[-1], ast.FormattedValue):
-        yield chosen.values[-1].value
-    elif isinstance(chosen, ast.BinOp) and isinstance(chosen.left, ast.Constant):
-        yield chosen.right
-    elif chosen is not None:
-        yield chosen
+    if chosen is not None:
+        yield _number_in_text(chosen) or chosen
     for keyword in call.keywords:
         if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
             yield from keyword.value.elts[:1]
+        if keyword.arg == "map_location" and name == "torch.load":
+            places = keyword.value.values if isinstance(keyword.value, ast.Dict) else [keyword.value]
+            yield from (number for place in places if (number := _number_in_text(place)) is not None)
+
+
+def _number_in_text(node: ast.expr) -> ast.expr | None:
+    """Return what is put into the name of a device: `rank` of f"cuda:{rank}", "cuda:" + str(rank), "cuda:%d" % rank."""
+    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[-1], ast.FormattedValue):
+        return node.values[-1].value
+    return node.right if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) else None
 
 
 def values_returned_by(code: Code, name: str) -> list[tuple[Module, ast.expr]]:
