@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, words_of
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
 from jobsubmit.check.program.modules import Module
 from jobsubmit.common.finding import Finding
@@ -118,7 +118,7 @@ def _variables(shell: str) -> list[str]:
 
 def _named_by_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    saves = [(module, call, argument(call, "f", 1)) for module, call in code.calls("torch.save")]
+    saves = [save for module, call in code.calls("torch.save") for save in _saves(code, call, module)]
     for name in ("save", "async_save"):
         for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
             saves.append((module, call, argument(call, "checkpoint_id")))
@@ -134,6 +134,18 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _saves(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, ast.expr | None]]:
+    """Yield a call that saves, with the path: where a function only passes on what it is given, its calls."""
+    function = module.function_of(call)
+    passes_on = bool(call.args) and isinstance(call.args[0], ast.Starred) and function is not None
+    if not passes_on or function is None or function.args.vararg is None:
+        yield module, call, argument(call, "f", 1)
+        return
+    for home, outer in code.program.calls_of.get(module.called_as(function), ()):
+        if code.reached.of(outer, home) and not hides_arguments(outer):
+            yield home, outer, argument(outer, "f", 1)
 
 
 def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:

@@ -9,11 +9,13 @@ from pathlib import PurePosixPath
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
+from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.collectives.rank_zero import zero_branches
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import words_of
-from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.common.finding import Finding
 
 _SAVES = ("torch.save",)
@@ -58,6 +60,34 @@ def _written_by_all(code: Code) -> Iterator[Finding]:
                 "save it on rank 0 only: if dist.get_rank() == 0: torch.save(…); or put the rank into the name",
             )
             return
+    yield from _saved_without_rank(code)
+
+
+def _saved_without_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a call without the rank of a function that saves on rank 0, which it takes itself for."""
+    for module, call, path in _written(code):
+        function = module.function_of(call)
+        ranks = [name for name in parameters(function) if name == "rank"] if function is not None else []
+        default = default_of(function, "rank") if function is not None and ranks else None
+        if function is None or not isinstance(default, ast.Constant) or default.value != 0:
+            continue
+        if not is_guarded_by_rank(code, call, module):
+            continue
+        for home, caller in code.program.calls_of.get(module.called_as(function), ()):
+            given = given_for(caller, function, path.id) if isinstance(path, ast.Name) else path
+            is_default = given_for(caller, function, "rank") is None and not hides_arguments(caller)
+            if not is_default or given is None or not is_for_all(code, caller, home):
+                continue
+            if not is_of_one_process(code, given, home):
+                yield Finding(
+                    "warning",
+                    "saved-by-all",
+                    home.where(caller),
+                    f"each process writes the same file: {function.name}() is not given the rank, takes each of them "
+                    "for rank 0, and the file may be damaged",
+                    "pass the rank: rank=rank",
+                )
+                return
 
 
 def _unconsolidated(code: Code) -> Iterator[Finding]:
@@ -171,14 +201,35 @@ def _loaded_by_one(code: Code) -> Iterator[Finding]:
             if shares_optimizer or (calls and not is_optimizer):
                 continue
             if is_optimizer or _is_inside(code, loaded, home) or _sets_position([node for _, node in body]):
-                yield Finding(
-                    "warning",
-                    "loaded-by-one",
-                    home.where(loaded),
-                    "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of steps",
-                    "load the checkpoint on every rank (map_location), or broadcast it",
-                )
+                yield _only_on_zero(home.where(loaded))
                 return
+    for module, call, _ in () if shares_optimizer else code.reached.calls:
+        is_load = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict" and call.args
+        if is_load and _OPTIMIZER.search(ast.unparse(call.func)) and _is_read_by_one(code, call.args[0], module):
+            yield _only_on_zero(module.where(call))
+            return
+
+
+def _only_on_zero(where: str) -> Finding:
+    return Finding(
+        "warning",
+        "loaded-by-one",
+        where,
+        "only rank 0 loads this state: the other ranks begin anew, and may run other numbers of steps",
+        "load the checkpoint on every rank (map_location), or broadcast it",
+    )
+
+
+def _is_read_by_one(code: Code, state: ast.expr, module: Module) -> bool:
+    """Return whether a state is part of a variable that holds something on rank 0 only."""
+    root = state.value if isinstance(state, ast.Subscript) else state
+    stores = module.stores.get((module.scope_of(state), root.id), ()) if isinstance(root, ast.Name) else ()
+    others = [store for store in stores if not _is_none(assigned_to(store, module))]
+    return bool(others) and all(is_in_branch_of_zero(code, store, module) for store in others)
+
+
+def _is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _entered(code: Code, body: list[ast.stmt], module: Module) -> Iterator[tuple[Module, ast.stmt]]:

@@ -156,6 +156,16 @@ def _is_of_zero_alone(code: Code, node: ast.AST, module: Module) -> bool:
     return False
 
 
+def is_in_branch_of_zero(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a node is in a branch that only rank 0 takes."""
+    inner = node
+    for above in module.above(node):
+        if isinstance(above, ast.If) and inner not in above.orelse and zero_side(above.test, code, module) is True:
+            return True
+        inner = above
+    return False
+
+
 def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
     """Return whether the rank decides in the same function whether a node is executed."""
     inner: ast.AST = node

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, zero_side
+from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
@@ -25,7 +25,7 @@ def check_reduced(code: Code) -> Iterator[Finding]:
         return
     for module, call, _ in code.reached.calls:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args
-        if is_step and _is_of_zero_only(code, call, module) and _is_plateau(code, call, module):
+        if is_step and is_in_branch_of_zero(code, call, module) and _is_plateau(code, call, module):
             yield Finding(
                 "warning",
                 "own-learning-rate",
@@ -49,18 +49,6 @@ def check_reduced(code: Code) -> Iterator[Finding]:
                 "use all_reduce()",
             )
             return
-
-
-def _is_of_zero_only(code: Code, call: ast.Call, module: Module) -> bool:
-    """Return whether a branch of rank 0 alone holds a call, in the same function."""
-    inner: ast.AST = call
-    for above in module.above(call):
-        if isinstance(above, FUNCTIONS):
-            return False
-        if isinstance(above, ast.If) and inner in above.body and zero_side(above.test, code, module):
-            return True
-        inner = above
-    return False
 
 
 def _is_plateau(code: Code, call: ast.Call, module: Module) -> bool:

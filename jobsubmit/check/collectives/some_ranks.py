@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from jobsubmit.check.code import Code, trains
-from jobsubmit.check.collectives.calls import CollectiveFinder, has_counterpart
+from jobsubmit.check.collectives.calls import Collective, CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
     after,
     is_empty_for_others,
+    is_in_branch_of_zero,
     is_rank,
     leaves,
     leaves_at_last,
@@ -52,7 +53,7 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
         found = next(finder.collectives(body, module), None) if differs or compares else None
         if found is None and compares and leaves_at_last(node.body):  # the others go on alone
             body = [*node.orelse, *after(node, module)]
-            found = next((one for one in finder.collectives(body, module) if one.name == "new_group"), None)
+            found = next(_new_groups(finder, body, module), None)
         if found is None or zero_side(node.test, code, module) is not None:
             continue
         if not differs and (found.name != "new_group" or argument(found.call, "use_local_synchronization")):
@@ -72,6 +73,13 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 else "move it out of the branch, or give it the group of these ranks",
             )
             return
+
+
+def _new_groups(finder: CollectiveFinder, body: list[ast.stmt], module: Module) -> Iterator[Collective]:
+    """Yield the calls in some statements that make a group, itself or by a function of the same name."""
+    for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        if finder.code.program.name_of(call.func, module).endswith(".new_group") and finder.code.reached.of(call, module):
+            yield Collective(call, module, "new_group")
 
 
 def _differs(code: Code, node: ast.If, module: Module) -> bool:
@@ -142,7 +150,7 @@ def _is_decided_by_zero(code: Code, test: ast.expr, loop: ast.AST, module: Modul
     else:
         calls = (node for node in nodes if isinstance(node, ast.Call))
         changes = [call for call in calls if spelled(call.func).partition(".")[0] == root.id]
-    return bool(changes) and all(_is_in_branch_of_zero(code, change, module) for change in changes)
+    return bool(changes) and all(is_in_branch_of_zero(code, change, module) for change in changes)
 
 
 def _is_set_by_zero(code: Code, attribute: str) -> bool:
@@ -161,7 +169,7 @@ def _is_of_zero(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bo
     """Return whether only rank 0 executes a node: by a condition, a loop over what others lack, or all its callers."""
     if depth > _DEEPEST:
         return False
-    if _is_in_branch_of_zero(code, node, module):
+    if is_in_branch_of_zero(code, node, module):
         return True
     loops = [one for one in module.above(node) if isinstance(one, ast.For)]
     if any(is_empty_for_others(code, loop.iter, module) for loop in loops):
@@ -185,11 +193,6 @@ def _is_handed_on(name: ast.Name, module: Module) -> bool:
 def _is_reset(store: ast.Name, module: Module) -> bool:
     value = assigned_to(store, module)
     return isinstance(value, ast.Constant) and not value.value
-
-
-def _is_in_branch_of_zero(code: Code, node: ast.AST, module: Module) -> bool:
-    tests = (above for above in module.above(node) if isinstance(above, ast.If))
-    return any(zero_side(one.test, code, module) is True and node not in _inside(one.orelse) for one in tests)
 
 
 def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:

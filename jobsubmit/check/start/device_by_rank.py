@@ -12,7 +12,7 @@ from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
-from jobsubmit.check.program.variables import parameters
+from jobsubmit.check.program.variables import assigned_to, parameters
 from jobsubmit.check.start.device_of_call import DEEPEST, mapped_device, numbers_of_devices, values_returned_by
 from jobsubmit.common.finding import Finding
 
@@ -131,12 +131,23 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
     if isinstance(node, ast.BoolOp):
         return [(module, node.values[0])]
     if isinstance(node, ast.Attribute):
-        return _stored(code, node.attr)
+        return _set_in_module(code, node, module) or _stored(code, node.attr)
     if not isinstance(node, ast.Name):
         return []
     assigned = code.values.assigned(node, module)
     given = _given(code, node, module) if assigned is None else (module, assigned)
     return [given] if given else []
+
+
+def _set_in_module(code: Code, node: ast.Attribute, module: Module) -> list[tuple[Module, ast.expr]]:
+    """Return the values of a variable of another module, by its functions that declare it global; constants left out."""
+    owner, _, name = code.program.name_of(node, module).rpartition(".")
+    home = code.program.modules.get(owner)
+    stores = home.own_stores.get((home.tree, name), ()) if home is not None else ()
+    values = [assigned_to(store, home) for store in stores if home is not None]
+    if home is None or any(value is None for value in values):
+        return []
+    return [(home, value) for value in values if value is not None and not isinstance(value, ast.Constant)]
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
