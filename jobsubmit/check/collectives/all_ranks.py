@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import is_for_main_process_only, is_guarded_by_rank
-from jobsubmit.check.origins import words_of
+from jobsubmit.check.origins import origins
 from jobsubmit.check.program.modules import Function, Module
 
 _OWN_NAME = re.compile(r"rank|process_index|getpid|hostname|uuid|tempfile|worker|shard|local_|BytesIO|\bopen\(")
@@ -52,4 +53,23 @@ def _is_entered_by_all(code: Code, function: Function, module: Module, known: di
 
 def is_of_one_process(code: Code, path: ast.AST, module: Module) -> bool:
     """Return whether a path may be another one in each process: it names a rank, or something else of its own."""
-    return _OWN_NAME.search(words_of(code, path, module).replace("local_rank == 0", "")) is not None
+    parts = [part for _, part in origins(code, path, module)]
+    named = {name for part in parts for name in _keys_read(part)}
+    texts = [ast.unparse(part) for part in parts if not _is_of_other_keys(part, named)]
+    return _OWN_NAME.search("\n".join(texts).replace("local_rank == 0", "")) is not None
+
+
+def _keys_read(part: ast.AST) -> Iterator[str]:
+    """Yield the fields and keys that an expression reads: `epoch` of `params.epoch` and of `params["epoch"]`."""
+    for node in ast.walk(part):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            yield str(node.slice.value)
+
+
+def _is_of_other_keys(part: ast.AST, named: set[str]) -> bool:
+    """Return whether an expression is a mapping that is written down, with no key that is read."""
+    given = part.args[0] if isinstance(part, ast.Call) and len(part.args) == 1 else part
+    keys = [getattr(key, "value", None) for key in given.keys] if isinstance(given, ast.Dict) else []
+    return bool(keys) and all(isinstance(key, str) and key not in named for key in keys)

@@ -147,7 +147,7 @@ def _set_in_module(code: Code, node: ast.Attribute, module: Module) -> list[tupl
     values = [assigned_to(store, home) for store in stores if home is not None]
     if home is None or any(value is None for value in values):
         return []
-    return [(home, value) for value in values if value is not None and not isinstance(value, ast.Constant)]
+    return [(home, value) for value in values if not isinstance(value, (ast.Constant, ast.UnaryOp, type(None)))]
 
 
 def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
