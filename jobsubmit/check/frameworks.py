@@ -307,9 +307,9 @@ def _is_prepare(call: ast.Call) -> bool:
 
 def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     """Yield a warning for steps that `accumulate` is to save up where the Accelerator does not know how many."""
-    wanted = [code.values.arguments.get("gradient_accumulation_steps")]
+    wanted = code.values.arguments.get("gradient_accumulation_steps")
     uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
-    if not uses or code.facts.mode == "command" or not any(is_count(number) and number > 1 for number in wanted):
+    if not uses or code.facts.mode == "command" or not isinstance(wanted, int) or wanted <= 1:
         return
     for module, call, name in code.reached.calls:
         given = {keyword.arg for keyword in call.keywords}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -13,7 +14,8 @@ _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_tr
 def check_interactive(code: Code) -> Iterator[Finding]:
     """Yield the first call that asks at the terminal: an error where it is surely reached."""
     for module, call, name in code.reached.calls:
-        if name in _ASKS:
+        is_after_error = any(isinstance(above, ast.ExceptHandler) for above in module.above(call))
+        if name in _ASKS and not is_after_error:
             yield Finding(
                 code.level_of(call, module),
                 "no-terminal",

@@ -25,6 +25,7 @@ from jobsubmit.check.collectives.point_to_point import check_point_to_point
 from jobsubmit.check.collectives.rank_zero import check_rank_zero
 from jobsubmit.check.collectives.reduced import check_reduced
 from jobsubmit.check.collectives.some_ranks import check_some_ranks
+from jobsubmit.check.conditions import check_conditions
 from jobsubmit.check.files import check_files
 from jobsubmit.check.frameworks import check_frameworks
 from jobsubmit.check.imports import FindMissing, check_imports, check_packages
@@ -73,12 +74,14 @@ _OF_CODE = (
         check_wrapping,
     ),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
-    *(check_unused_parameters, check_saving, check_races, check_reduced),
+    *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions),
 )
 _COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # `pip install -e .` in the setup, or a line `-e .` of the requirements.
-_INSTALLS_CODE = re.compile(r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M)
+_INSTALLS_CODE = re.compile(
+    r"""(?:\bpip3?\s+install\b[^\n;&|]*\s|^(?:-e\s+)?)["']?\./?(?:\[[\w, -]*\])?["']?(?=[\s;&|]|$)""", re.M
+)
 
 
 def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None = None) -> Iterator[Finding]:
@@ -253,7 +256,9 @@ def _ranks(plan: LaunchPlan) -> dict[str, Any]:
     if not plan.has_launcher:
         return nodes
     ranks = dict.fromkeys((contract.RANK, contract.ROLE_RANK), _numbers(plan.nodes * each))
-    return {**nodes, **ranks, contract.LOCAL_RANK: _numbers(each), contract.GROUP_RANK: _numbers(plan.nodes)}
+    sizes = {contract.WORLD_SIZE: str(plan.nodes * each), contract.LOCAL_WORLD_SIZE: str(each)}
+    known = sizes if plan.nproc_per_node else {}
+    return {**nodes, **ranks, **known, contract.LOCAL_RANK: _numbers(each), contract.GROUP_RANK: _numbers(plan.nodes)}
 
 
 def _numbers(count: int) -> Any:

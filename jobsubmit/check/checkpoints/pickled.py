@@ -32,6 +32,7 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         for module, call in code.calls("torch.load")
         if argument(call, "weights_only") is None and not hides_arguments(call) and not _is_of_data(call)
     ]
+    loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
     for module, call in code.calls("torch.save") if loads else ():
         for home, value, kind in _objects(code, argument(call, "obj", 0), module):
             yield Finding(

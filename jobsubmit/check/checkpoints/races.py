@@ -35,6 +35,7 @@ _READS = (
 )
 _STAGES = re.compile(r"extract|unpack|untar|unzip|copytree|copy|download|stage|prepare", re.IGNORECASE)
 _FETCHES = ("torchvision.datasets.", "torchaudio.datasets.")
+_FETCHES_BY_ITSELF = ("torch_geometric.datasets.", "ogb.", "dgl.data.")
 
 
 def check_races(code: Code) -> Iterator[Finding]:
@@ -104,6 +105,7 @@ def _staged_by_one(code: Code) -> Iterator[Finding]:
         for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
             is_file = code.program.name_of(call.func, module) in _WRITES or _opens_to_write(code, call, module)
             is_fetch = code.values.of(argument(call, "download"), module) is True
+            is_fetch = is_fetch or code.program.name_of(call.func, module).startswith(_FETCHES_BY_ITSELF)
             if not (is_file or is_fetch or _STAGES.search(ast.unparse(call.func).rpartition(".")[2])):
                 if (place := _made_for_all(code, call, body, module)) is not None:
                     yield _staged(module, call, place)

@@ -78,7 +78,9 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
 def _new_groups(finder: CollectiveFinder, body: list[ast.stmt], module: Module) -> Iterator[Collective]:
     """Yield the calls in some statements that make a group, itself or by a function of the same name."""
     for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
-        if finder.code.program.name_of(call.func, module).endswith(".new_group") and finder.code.reached.of(call, module):
+        if finder.code.program.name_of(call.func, module).endswith(".new_group") and finder.code.reached.of(
+            call, module
+        ):
             yield Collective(call, module, "new_group")
 
 
@@ -215,9 +217,12 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 "warning",
                 "left-by-one",
                 module.where(node),
-                f"a rank whose own loss fulfils `{ast.unparse(node.test)}` skips this step, and the others wait for "
-                "its gradients: the job would hang",
-                "decide for all ranks: all_reduce the condition, then skip the step everywhere",
+                f"a rank whose own loss fulfils `{ast.unparse(node.test)}` leaves this loop, and the others wait for "
+                "its gradients: the job would hang"
+                if is_left_for_good
+                else f"a rank whose own loss fulfils `{ast.unparse(node.test)}` skips this step, and the others wait "
+                "for its gradients: the job would hang",
+                "decide for all ranks: all_reduce the condition, then do the same everywhere",
             )
             return
 

@@ -13,7 +13,7 @@ from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, returned_values, spelled
-from jobsubmit.check.program.variables import parameters, values_of_field
+from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
@@ -38,7 +38,7 @@ def inner_called(code: Code) -> Iterator[Finding]:
             inner = _inner_made(code, call, module) or _inner_given(code, call, module)
         if (
             not isinstance(inner, ast.Attribute)
-            or not _is_of_training(code, call, module)
+            or not (_is_of_training(code, call, module) or _calls_training(code, call, module))
             or _is_called_too(inner.value, call, module)
         ):
             continue
@@ -163,6 +163,8 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
 def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper that an expression is: `model.module`, or a variable set to that."""
     made = seen_through(node, module)
+    if isinstance(node, ast.Name) and made is None:
+        return _inner_if_wrapped(code, node, module)
     if isinstance(made, ast.Attribute):
         return made if _is_inner(made) else None
     found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
@@ -171,6 +173,19 @@ def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribut
     returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return)]
     is_unwrapping = any(_is_inner(part) for value in returns if value is not None for part in ast.walk(value))
     return ast.Attribute(made.args[0], "module", ast.Load()) if is_unwrapping else None
+
+
+def _inner_if_wrapped(code: Code, name: ast.Name, module: Module) -> ast.Attribute | None:
+    """Return the model inside a wrapper that a variable holds where several processes train: `net = model.module`.
+
+    Before, it is the model itself: `net = model`, and `if distributed: model = DDP(model); net = model.module`.
+    """
+    stores = module.stores.get((module.scope_of(name), name.id), ())
+    values = [assigned_to(store, module) for store in stores if code.reached.of(store, module)]
+    inner = [value for value in values if isinstance(value, ast.Attribute) and _is_inner(value)]
+    names = {spelled(one.value) for one in inner}
+    is_same = all(value in inner or (value is not None and spelled(value) in names) for value in values)
+    return inner[0] if len(inner) == 1 and is_same and code.is_parallel else None
 
 
 def _is_inner(node: ast.AST | None) -> bool:
@@ -191,6 +206,12 @@ def _is_of_training(code: Code, call: ast.Call, module: Module) -> bool:
     ]
     scopes = [home.scope_of(user) for home, user in users]
     return bool(scopes) and all(isinstance(one, FUNCTIONS) and trains(one) for one in scopes)
+
+
+def _calls_training(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call enters a function that trains by its name: `train_one_epoch(model, …)`."""
+    found = code.program.called(call, module)
+    return found is not None and _may_train(found[1]) and "train" in found[1].name
 
 
 def _may_train(node: ast.AST) -> TypeGuard[Function]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.models.wrapper import is_wrapped
+from jobsubmit.check.models.wrapper import is_unconditional, is_wrapped
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, spelled
@@ -142,12 +142,15 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
         for _, store in stores
         if not isinstance(store.value, ast.Name) or store.value.id != "self"
     }
+    members = set(code.program.methods) | {store.attr for store in _stores_of_self(code)}
     may_exist = given | OWN_NAMES | _looked_up(code)
     is_sure = all(code.reached.is_sure(call, module) for module, call, name in code.reached.calls if is_ddp(name))
     for module, node in code.program.of(ast.Attribute):
         is_candidate = isinstance(node.ctx, ast.Load) and node.attr not in may_exist and not node.attr.startswith("_")
         if not is_candidate or not code.reached.of(node, module) or _is_guarded(node, module):
             continue
+        if node.attr not in members and not is_unconditional(node, module):
+            continue  # it may be for another kind of wrapper
         if is_wrapped(code, node.value, module):
             yield Finding(
                 code.level_of(node, module) if is_sure else "warning",
@@ -160,8 +163,13 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
             return
 
 
+def _stores_of_self(code: Code) -> Iterator[ast.Attribute]:
+    for stores in code.program.attribute_stores.values():
+        yield from (store for _, store in stores if spelled(store.value) == "self")
+
+
 def _looked_up(code: Code) -> frozenset[str]:
-    """Return the attributes that the code may set or look for by names; all texts, if those of a wrapper are computed."""
+    """Return the attributes that may be set or looked for by names; all texts, if those of a wrapper are computed."""
     found: set[str] = set()
     for module, call, name in code.program.calls:
         if name not in ("hasattr", "getattr", "setattr") or len(call.args) < 2:  # noqa: PLR2004 - object and name

@@ -112,7 +112,7 @@ def _last_set(code: Code, stores: Iterable[ast.expr], module: Module, depth: int
     if last is None or value is None:
         return None
     found = is_wrapped(code, value, module, depth)
-    if code.reached.of(last, module) is Reach.SURELY or _is_unconditional(last, module):
+    if code.reached.of(last, module) is Reach.SURELY or is_unconditional(last, module):
         return found
     if found and code.is_parallel and isinstance(value, ast.Call) and is_ddp(code.program.name_of(value.func, module)):
         return True  # what may wrap a model does it where there are several processes
@@ -120,7 +120,7 @@ def _last_set(code: Code, stores: Iterable[ast.expr], module: Module, depth: int
     return found if found == earlier else None
 
 
-def _is_unconditional(node: ast.AST, module: Module) -> bool:
+def is_unconditional(node: ast.AST, module: Module) -> bool:
     """Return whether nothing in the same function decides whether a node is executed."""
     for above in module.above(node):
         if isinstance(above, (ast.If, ast.IfExp, ast.Try, ast.For, ast.While)):

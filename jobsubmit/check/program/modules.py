@@ -244,13 +244,27 @@ class Program:
 
     @cached_property
     def named_values(self) -> Mapping[str, Sequence[tuple[Module, ast.expr]]]:
-        """Return the values that SimpleNamespace gets by each name: those of its attributes."""
+        """Return the values that objects get by each name, which takes any: SimpleNamespace, `class HParams`."""
         found: dict[str, list[tuple[Module, ast.expr]]] = {}
         for module, call, name in self.calls:
-            for keyword in call.keywords if name.endswith("SimpleNamespace") else ():
+            for keyword in call.keywords if self._takes_any_name(name) else ():
                 if keyword.arg is not None:
                     found.setdefault(keyword.arg, []).append((module, keyword.value))
         return found
+
+    def _takes_any_name(self, name: str) -> bool:
+        """Return whether a class makes attributes of all that it is given by name."""
+        if name.endswith("SimpleNamespace"):
+            return True
+        found = self.definition(name)
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            return False
+        maker = own_method(found[1], "__init__")
+        return (
+            maker is not None
+            and maker.args.kwarg is not None
+            and any(isinstance(node, ast.Attribute) and node.attr == "__dict__" for node in ast.walk(maker))
+        )
 
     @cached_property
     def filled(self) -> frozenset[str]:

@@ -69,7 +69,8 @@ class Values:
     """Evaluate expressions; `arguments` are parsed ones, held by variables of these `namespaces`.
 
     `bound` are variables of a loop, in one pass of it; `dead` are calls that are never reached. `given` are the values
-    of the parameters of functions that are being evaluated, and `has_group` says that these have a process group.
+    of the parameters of functions that are being evaluated, and `has_group` says that these have a process group. If it
+    `is_strict`, the fields of objects are not known, but those of parsed arguments: something may change them.
     `opened` are the expressions whose values are being found. `composed` is Hydra's configuration, if there is one.
     """
 
@@ -82,6 +83,7 @@ class Values:
     given: Mapping[tuple[Function, str], Any] = field(default_factory=dict)
     has_group: bool = False
     composed: Composed | None = None
+    is_strict: bool = False
     opened: set[ast.AST] = field(default_factory=set, repr=False)
     _known: dict[ast.AST, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -425,6 +427,8 @@ class Values:
         return UNKNOWN if hides_arguments(call) else self.of(default_of(function, name), module)
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
+        if self.is_strict and not (spelled(node.value) in self.namespaces or _is_of_import(node, module)):
+            return UNKNOWN
         if node.attr == "requires_grad":
             return True
         name = self.program.name_of(node, module)
@@ -509,6 +513,10 @@ def _is_named_after(node: ast.expr, owner: ast.ClassDef) -> bool:
 
 def _is_own_method(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _is_of_import(node: ast.Attribute, module: Module) -> bool:
+    return spelled(node).partition(".")[0] in module.aliases
 
 
 def _is_after(node: ast.AST, place: ast.AST) -> bool:

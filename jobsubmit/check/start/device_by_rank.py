@@ -140,7 +140,7 @@ def _sources_of_rank(code: Code, node: ast.AST, module: Module) -> list[tuple[Mo
 
 
 def _set_in_module(code: Code, node: ast.Attribute, module: Module) -> list[tuple[Module, ast.expr]]:
-    """Return the values of a variable of another module, by its functions that declare it global; constants left out."""
+    """Return what the functions of another module set its variable to, which they declare global; no constants."""
     owner, _, name = code.program.name_of(node, module).rpartition(".")
     home = code.program.modules.get(owner)
     stores = home.own_stores.get((home.tree, name), ()) if home is not None else ()

@@ -149,15 +149,29 @@ def _is_for_another_start(code: Code, module: Module, call: ast.Call) -> bool:
 def _address(code: Code, module: Module, call: ast.Call, method: ast.expr | None) -> Iterator[Finding]:
     """Yield an error where all nodes would meet at an address of their own."""
     text = beginning_of(code, method, module)
-    if (
-        code.facts.nodes > 1
-        and text.startswith("tcp://")
-        and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
-    ):
-        yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", "error")
+    level: Level = "error"
+    if not text and isinstance(method, ast.Attribute):
+        text, level = _only_address(code, method, module), "warning"
+    if code.facts.nodes > 1 and _is_here(text):
+        yield _fixed_method(code, module.where(call), f"each node would connect only to itself at {text}", level)
     if code.facts.nodes > 1 and text.startswith(_OF_NODE):
         said = f"each node has its own {text.removeprefix('file://')}: the nodes would not meet there"
         yield _fixed_method(code, module.where(call), said, "error")
+
+
+def _is_here(text: str) -> bool:
+    """Return whether an address is each node's own."""
+    return text.startswith("tcp://") and re.split(r"[:/]", text.removeprefix("tcp://"))[0] in _HERE
+
+
+def _only_address(code: Code, field: ast.Attribute, module: Module) -> str:
+    """Return the only address that a setting is given in the code; nothing if the job's arguments name that setting."""
+    if any(field.attr in word for word in code.facts.argv):
+        return ""
+    parts = [part for _, part in origins(code, field, module) if not isinstance(part, (ast.Name, ast.Attribute))]
+    texts = {ast.unparse(part) for part in parts if "://" in ast.unparse(part)}
+    values = {part.value for part in parts if isinstance(part, ast.Constant) and ast.unparse(part) in texts}
+    return str(values.pop()) if len(values) == len(texts) == 1 else ""
 
 
 def _own_ports(code: Code, module: Module, method: ast.expr | None) -> Iterator[Finding]:

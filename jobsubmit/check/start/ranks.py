@@ -321,7 +321,7 @@ def _falls_back(code: Code) -> Iterator[Finding]:
 
 
 def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast.expr | None]:
-    """Return the variable that is read, and the default of `environ.get(X, default)`; nothing for one of no scheduler."""
+    """Return the variable of a scheduler that is read, if one is, and the default of `environ.get(X, default)`."""
     if isinstance(node, ast.Subscript):
         is_read = isinstance(node.ctx, ast.Load) and code.program.name_of(node.value, module) == "os.environ"
         name, default = (code.values.of(node.slice, module) if is_read else ""), None
@@ -337,11 +337,14 @@ def _is_tried(node: ast.AST, module: Module) -> bool:
 
 
 def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
-    """Return whether a variable is only asked for in place of another one that is set: `get("RANK", get("PMI_RANK"))`."""
+    """Return whether a variable is only the default of one that is set: `get("RANK", get("PMI_RANK"))`."""
     for above in module.above(node):
         if isinstance(above, ast.stmt):
             return False
-        is_get = isinstance(above, ast.Call) and code.program.name_of(above.func, module) in ("os.environ.get", "os.getenv")
+        is_get = isinstance(above, ast.Call) and code.program.name_of(above.func, module) in (
+            "os.environ.get",
+            "os.getenv",
+        )
         if is_get and code.facts.environment.get(code.values.of(above.args[0], module)) is not None:  # type: ignore[attr-defined]
             return True
     return False

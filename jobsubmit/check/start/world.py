@@ -13,7 +13,7 @@ from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
-from jobsubmit.check.program.variables import parameters, values_of_field
+from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
 _SIZE_NAME = re.compile(r"(?:dp_)?world_size|num_tasks|num_replicas|n_?procs_total")
@@ -30,6 +30,7 @@ def check_world(code: Code) -> Iterator[Finding]:
     if code.facts.has_launcher:
         yield from _size_of_a_node(code)
         yield from _rank_of_a_node(code)
+        yield from _unpassed_rank(code)
     else:
         found = list(_same_ranks(code)) or list(_unpassed_node_rank(code))
         yield from found
@@ -136,6 +137,45 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
                 else f"pass {option.names[0]}=$NODE_RANK",
             )
             return
+
+
+def _unpassed_rank(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `args.rank = args.rank * n + local_rank` under a launcher, which passes no --rank."""
+    passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
+    for module, call in code.calls(INIT):
+        rank = argument(call, "rank", _RANK)
+        if not isinstance(rank, ast.Attribute):
+            continue
+        options = [one for one in code.line.options if _field_of(one) == rank.attr and is_count(one.default)]
+        stores = [
+            (home, assigned_to(store, home))
+            for home, store in code.program.attribute_stores.get(rank.attr, ())
+            if code.reached.of(store, home)
+        ]
+        is_sum = bool(stores) and all(value is not None and _adds_to_own(value, rank.attr) for _, value in stores)
+        if options and is_sum and not any(passed & set(one.names) for one in options):
+            yield Finding(
+                "warning",
+                "same-ranks",
+                module.where(call),
+                f"{ast.unparse(rank)} is computed from {options[0].names[0]}, which the launcher does not pass: all "
+                f"{code.facts.nodes} nodes use its default, {options[0].default}, and have the same ranks",
+                "read RANK from the environment, which the launcher sets",
+            )
+            return
+
+
+def _adds_to_own(value: ast.expr, name: str) -> bool:
+    """Return whether a number is `x.rank * n + local_rank`, computed from its own value of before."""
+    products = [
+        side
+        for side in (
+            (value.left, value.right) if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else ()
+        )
+        if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)
+    ]
+    factors = [factor for product in products for factor in (product.left, product.right)]
+    return any(isinstance(factor, ast.Attribute) and factor.attr == name for factor in factors)
 
 
 def _field_of(option: Option) -> str:

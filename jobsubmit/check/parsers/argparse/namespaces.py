@@ -135,6 +135,8 @@ def _is_of_resumed(node: ast.Assign, variable: str, search: Search, module: Modu
             test = tests[0] if not isinstance(above.test, ast.BoolOp) or isinstance(above.test.op, ast.And) else None
             if isinstance(test, ast.Attribute) and spelled(test.value) == variable:
                 option = f"--{test.attr}"
-                return not any(word.replace("_", "-").startswith(option.replace("_", "-")) for word in search.values.facts.argv)
+                return not any(
+                    word.replace("_", "-").startswith(option.replace("_", "-")) for word in search.values.facts.argv
+                )
         inner = above
     return False

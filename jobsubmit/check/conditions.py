@@ -1,0 +1,79 @@
+"""What the code demands of a job, and this job does not fulfil: the program ends there, whatever its data is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.operations import is_open
+from jobsubmit.common.finding import Finding
+
+_MOST_VALUES = 3
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
+
+
+def check_conditions(code: Code) -> Iterator[Finding]:
+    """Yield an error for the first assertion that surely fails, error that is surely raised, and division by zero."""
+    strict = replace(code, values=replace(code.values, is_strict=True, opened=set()))
+    yield from next(([one] for one in (*_unfulfilled(strict), *_divided_by_zero(strict))), [])
+
+
+def _unfulfilled(code: Code) -> Iterator[Finding]:
+    for module, node in code.program.of(ast.Assert, ast.Raise):
+        if not code.reached.is_sure(node, module):
+            continue
+        test = node.test if isinstance(node, ast.Assert) else _condition_of(node, module)
+        if test is None or isinstance(test, ast.Constant):
+            continue
+        if code.values.truth(test, module) is not isinstance(node, ast.Raise):
+            continue
+        values = _values_in(code, test, module)
+        if not values:
+            continue
+        ends = "holds here, and the program raises an error" if isinstance(node, ast.Raise) else "does not hold here"
+        text = f"`{ast.unparse(test)}` {ends}: {values}"
+        yield Finding("error", "unfulfilled", module.where(node), text, "correct the values that the job gives")
+        return
+
+
+def _condition_of(node: ast.Raise, module: Module) -> ast.expr | None:
+    """Return the condition in whose branch an error is raised, at once."""
+    above = module.parents.get(node)
+    if "SystemExit" in ast.unparse(node):
+        return None
+    return above.test if isinstance(above, ast.If) and node in above.body else None
+
+
+def _divided_by_zero(code: Code) -> Iterator[Finding]:
+    for module, node in code.program.of(ast.BinOp):
+        if not isinstance(node.op, _DIVISIONS) or isinstance(node.right, ast.Constant):
+            continue
+        value = code.values.of(node.right, module)
+        if is_count(value) and value == 0 and _is_executed(code, node, module):
+            text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 here"
+            yield Finding("error", "unfulfilled", module.where(node), text, "correct the values that the job gives")
+            return
+
+
+def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:
+    """Return whether a statement surely computes an expression: not in a choice, nor in a function inside it."""
+    for above in module.above(node):
+        if isinstance(above, ast.stmt):
+            return not isinstance(above, (ast.FunctionDef, ast.ClassDef)) and code.reached.is_sure(above, module)
+        if isinstance(above, (ast.IfExp, ast.BoolOp, ast.Lambda, ast.comprehension)) or "Comp" in type(above).__name__:
+            return False
+    return False
+
+
+def _values_in(code: Code, test: ast.expr, module: Module) -> str:
+    """Return the values of the variables in a condition: `batch is 40, world is 16`."""
+    found: dict[str, str] = {}
+    for node in ast.walk(test):
+        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(module.parents.get(node), ast.Call):
+            value = code.values.of(node, module)
+            if not is_open(value) and isinstance(value, (bool, int, float, str, type(None))):
+                found.setdefault(ast.unparse(node), repr(value))
+    return ", ".join(f"{name} is {value}" for name, value in [*found.items()][:_MOST_VALUES])
