@@ -33,9 +33,10 @@ def _unfulfilled(code: Code) -> Iterator[Finding]:
         values = _values_in(code, test, module)
         if not values:
             continue
-        ends = "holds here, and the program raises an error" if isinstance(node, ast.Raise) else "does not hold here"
-        text = f"`{ast.unparse(test)}` {ends}: {values}"
-        yield Finding("error", "unfulfilled", module.where(node), text, "correct the values that the job gives")
+        text = f"the assertion `{ast.unparse(test)}` fails: {values}"
+        if isinstance(node, ast.Raise):
+            text = f"the program ends with an error, because `{ast.unparse(test)}` holds: {values}"
+        yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
         return
 
 
@@ -53,8 +54,8 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
             continue
         value = code.values.of(node.right, module)
         if is_count(value) and value == 0 and _is_executed(code, node, module):
-            text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 here"
-            yield Finding("error", "unfulfilled", module.where(node), text, "correct the values that the job gives")
+            text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
+            yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
             return
 
 

@@ -318,8 +318,8 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
                 "warning",
                 "never-accumulated",
                 module.where(call),
-                "accelerator.accumulate() saves up nothing here: the Accelerator is not given "
-                "gradient_accumulation_steps, which are 1 by default",
+                "accelerator.accumulate() has no effect: the Accelerator does not get gradient_accumulation_steps, "
+                "which is 1 by default",
                 "pass it: Accelerator(gradient_accumulation_steps=…)",
             )
             return

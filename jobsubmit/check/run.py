@@ -37,6 +37,7 @@ from jobsubmit.check.loading.sampler import check_sampler
 from jobsubmit.check.loading.splits import check_splits
 from jobsubmit.check.models.gradients import check_gradients
 from jobsubmit.check.models.no_sync import check_no_sync
+from jobsubmit.check.models.scaling import check_scaling
 from jobsubmit.check.models.sharding import check_sharding
 from jobsubmit.check.models.state import check_wrapped_state
 from jobsubmit.check.models.unsynchronized import check_unsynchronized
@@ -74,7 +75,7 @@ _OF_CODE = (
         check_wrapping,
     ),
     *(check_unsynchronized, check_no_sync, check_sharding, check_wrapped_state, check_evaluation),
-    *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions),
+    *(check_unused_parameters, check_saving, check_races, check_reduced, check_conditions, check_scaling),
 )
 _COMMENT = re.compile(r"\s*#")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

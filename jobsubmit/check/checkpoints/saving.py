@@ -83,8 +83,8 @@ def _saved_without_rank(code: Code) -> Iterator[Finding]:
                     "warning",
                     "saved-by-all",
                     home.where(caller),
-                    f"each process writes the same file: {function.name}() is not given the rank, takes each of them "
-                    "for rank 0, and the file may be damaged",
+                    f"each process writes the same file, which may be damaged: {function.name}() is called without the "
+                    "rank, and its default is 0",
                     "pass the rank: rank=rank",
                 )
                 return

@@ -312,7 +312,7 @@ def _falls_back(code: Code) -> Iterator[Finding]:
         if name in _OF_TASK[:2] and value is UNKNOWN and _is_tried(node, module):
             text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
         elif value is None and default is not None and code.values.of(default, module) in (0, "0"):
-            text = f"neither srun nor mpirun starts this job's processes: without {name}, all of them get 0"
+            text = f"{name} is not set, because neither srun nor mpirun starts the processes: all of them use 0"
         else:
             continue
         hint = "read RANK, LOCAL_RANK and WORLD_SIZE instead, which the launcher sets"

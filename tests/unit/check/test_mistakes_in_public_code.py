@@ -291,6 +291,18 @@ configure()
 setup()
 """
 )
+SCALED = (
+    BEGIN
+    + """
+scaler = torch.cuda.amp.GradScaler({enabled})
+for batch in load():
+    scaler.scale(model(batch)).backward()
+    {unscale}
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+)
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "wrapped-attribute",
@@ -439,6 +451,18 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         "unfulfilled",
         BEGIN + 'steps = 2 // int(os.environ["WORLD_SIZE"])\nbatch = 64 // steps\n',
         BEGIN + 'steps = 8 // int(os.environ["WORLD_SIZE"])\nbatch = 64 // steps\n',
+        {},
+    ),
+    (
+        "clipped-scaled",
+        SCALED.format(unscale="pass", enabled=""),
+        SCALED.format(unscale="scaler.unscale_(optimizer)", enabled=""),
+        {},
+    ),
+    (
+        "clipped-scaled",
+        SCALED.format(unscale="pass", enabled="enabled=True"),
+        SCALED.format(unscale="pass", enabled="enabled=use_amp"),
         {},
     ),
     (
