@@ -25,7 +25,7 @@ def check_scaling(code: Code) -> Iterator[Finding]:
             "warning",
             "clipped-scaled",
             module.where(call),
-            "these gradients are still multiplied by the scale of the GradScaler, so the limit makes them far too small",
+            "these gradients are still multiplied by the scale of the GradScaler: the limit makes them far too small",
             "call scaler.unscale_(optimizer) before it",
         )
         return
