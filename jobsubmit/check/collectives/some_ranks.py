@@ -46,23 +46,13 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
 
 
 def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
-    code = finder.code
-    for module, node in code.program.of(ast.If):
-        differs, compares = _differs(code, node, module), _compares_rank(code, node, module)
-        body = node.body
-        found = next(finder.collectives(body, module), None) if differs or compares else None
-        if found is None and compares and leaves_at_last(node.body):  # the others go on alone
-            body = [*node.orelse, *after(node, module)]
-            found = next(_new_groups(finder, body, module), None)
-        if found is None or zero_side(node.test, code, module) is not None:
+    for module, node in finder.code.program.of(ast.If):
+        if zero_side(node.test, finder.code, module) is not None:
             continue
-        if not differs and (found.name != "new_group" or argument(found.call, "use_local_synchronization")):
-            continue
-        scope = module.scope_of(node)
-        others = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
-        if body is not node.body:
-            others = node.body
-        if not has_counterpart(finder, scope, module, body, found) and not finder.may_meet(others, module):
+        for body, others, found in _one_sided(finder, node, module):
+            scope = module.scope_of(node)
+            if has_counterpart(finder, scope, module, body, found) or finder.may_meet(others, module):
+                continue
             yield Finding(
                 "warning",
                 "rank-0-collective",
@@ -73,6 +63,24 @@ def _reached_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
                 else "move it out of the branch, or give it the group of these ranks",
             )
             return
+
+
+def _one_sided(
+    finder: CollectiveFinder, node: ast.If, module: Module
+) -> Iterator[tuple[list[ast.stmt], list[ast.stmt], Collective]]:
+    """Yield what some ranks execute by a condition, what the others do instead, and a collective of the former."""
+    differs, compares = _differs(finder.code, node, module), _compares_rank(finder.code, node, module)
+    rest = [*node.orelse, *(after(node, module) if leaves(node.body) else [])]
+    found = next(finder.collectives(node.body, module), None) if differs or compares else None
+    if found is not None and (differs or _is_of_all(found)):
+        yield node.body, rest, found
+    if compares and leaves_at_last(node.body):
+        yield from ((rest, node.body, one) for one in _new_groups(finder, rest, module) if _is_of_all(one))
+
+
+def _is_of_all(found: Collective) -> bool:
+    """Return whether a call makes a group that all ranks must make, whoever is in it."""
+    return found.name == "new_group" and argument(found.call, "use_local_synchronization") is None
 
 
 def _new_groups(finder: CollectiveFinder, body: list[ast.stmt], module: Module) -> Iterator[Collective]:

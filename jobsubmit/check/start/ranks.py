@@ -21,6 +21,8 @@ OF_SCHEDULERS = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
 )
 _RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+_RANKS_OF_SCHEDULERS = ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", *_RANKS_OF_MPI)
+_GETS = ("os.environ.get", "os.getenv")
 _OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 _SETTERS = ("setdefault", "update", "putenv")
 _PICKS_DEVICE = ("set_device", "device", "cuda", "to")
@@ -306,10 +308,12 @@ def _falls_back(code: Code) -> Iterator[Finding]:
         return
     for module, node in code.program.of(ast.Subscript, ast.Call):
         name, default = _asked_variable(code, module, node)
-        if not name or not code.reached.of(node, module) or _is_default_of_set(code, module, node):
+        if name not in _RANKS_OF_SCHEDULERS or not code.reached.of(node, module):
+            continue
+        if _is_default_of_set(code, module, node):
             continue
         value = code.facts.environment.get(name, UNKNOWN)
-        if name in _OF_TASK[:2] and value is UNKNOWN and _is_tried(node, module):
+        if name in _OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
             text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"
         elif value is None and default is not None and code.values.of(default, module) in (0, "0"):
             text = f"{name} is not set, because neither srun nor mpirun starts the processes: all of them use 0"
@@ -321,19 +325,13 @@ def _falls_back(code: Code) -> Iterator[Finding]:
 
 
 def _asked_variable(code: Code, module: Module, node: ast.AST) -> tuple[str, ast.expr | None]:
-    """Return the variable of a scheduler that is read, if one is, and the default of `environ.get(X, default)`."""
-    if isinstance(node, ast.Subscript):
-        is_read = isinstance(node.ctx, ast.Load) and code.program.name_of(node.value, module) == "os.environ"
-        name, default = (code.values.of(node.slice, module) if is_read else ""), None
-    else:
-        is_read = code.program.name_of(node.func, module) in ("os.environ.get", "os.getenv") and len(node.args) > 1  # type: ignore[attr-defined] # it is a call
-        name, default = (code.values.of(node.args[0], module), node.args[1]) if is_read else ("", None)  # type: ignore[attr-defined]
-    return (name, default) if name in OF_SCHEDULERS and "RANK" in name + "_RANK" * (name in _OF_TASK) else ("", None)
-
-
-def _is_tried(node: ast.AST, module: Module) -> bool:
-    """Return whether it does not matter to a read that its variable may not be set."""
-    return isinstance(node, ast.Call) or _is_guarded(node, module)
+    """Return the variable that is read, and its default if one is given: `environ[X]`, `environ.get(X, default)`."""
+    match node:
+        case ast.Subscript(ctx=ast.Load()) if code.program.name_of(node.value, module) == "os.environ":
+            return code.values.of(node.slice, module), None
+        case ast.Call(args=[name, default]) if code.program.name_of(node.func, module) in _GETS:
+            return code.values.of(name, module), default
+    return "", None
 
 
 def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
@@ -341,11 +339,8 @@ def _is_default_of_set(code: Code, module: Module, node: ast.AST) -> bool:
     for above in module.above(node):
         if isinstance(above, ast.stmt):
             return False
-        is_get = isinstance(above, ast.Call) and code.program.name_of(above.func, module) in (
-            "os.environ.get",
-            "os.getenv",
-        )
-        if is_get and code.facts.environment.get(code.values.of(above.args[0], module)) is not None:  # type: ignore[attr-defined]
+        name, default = _asked_variable(code, module, above)
+        if default is not None and code.facts.environment.get(name) is not None:
             return True
     return False
 
@@ -402,7 +397,7 @@ def _read_variable(code: Code, module: Module, node: ast.AST) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
         inner = node.args[0]
         if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords:
-            if code.program.name_of(inner.func, module) in ("os.environ.get", "os.getenv"):
+            if code.program.name_of(inner.func, module) in _GETS:
                 return str(code.values.of(inner.args[0], module))
     return ""
 
