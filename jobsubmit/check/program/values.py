@@ -268,8 +268,7 @@ class Values:
         if found is None or found[1] in outer or len(outer) > _MOST_CALLS or hides_arguments(call):
             return None
         home, function = found
-        decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
-        if any(one.rpartition(".")[2] not in _HARMLESS_DECORATORS for one in decorators):
+        if not _is_called_as_written(function):
             return None
         # The entry without a name shows that the function is being evaluated, even if it has no parameters.
         given: dict[tuple[Function, str], Any] = {(function, ""): None}
@@ -348,10 +347,12 @@ class Values:
 
     def _variable(self, name: str, scope: ast.Module | Function, module: Module, use: ast.AST | None) -> Any:
         """Return the value that a variable has where it is used: the last one that is surely given to it."""
-        if isinstance(scope, ast.Module) and self.program.is_dynamic:
+        places = module.own_stores.get((scope, name), ())
+        is_shared = isinstance(scope, ast.Module) and any(module.scope_of(place) is not scope for place in places)
+        if (isinstance(scope, ast.Module) and self.program.is_dynamic) or (self.is_strict and is_shared):
             return UNKNOWN
         try:
-            place = last_place(module.own_stores.get((scope, name), ()), use, scope, module, self.truth)
+            place = last_place(places, use, scope, module, self.truth)
         except UnclearError:
             return UNKNOWN
         if place is not None:
@@ -408,6 +409,8 @@ class Values:
         """Return the value of a parameter of a function that is called in one place only, or by Hydra."""
         if self.composed is not None and self.composed.function is function:
             return self.composed.values if self.composed.is_complete else UNKNOWN
+        if self.is_strict and not _is_called_as_written(function):
+            return UNKNOWN
         owner = module.parents.get(function)
         is_maker = function.name == "__init__" and getattr(owner, "name", "") not in self.program.inherited
         calls = self.program.calls_of.get(module.called_as(function), ())
@@ -427,7 +430,7 @@ class Values:
         return UNKNOWN if hides_arguments(call) else self.of(default_of(function, name), module)
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
-        if self.is_strict and not (spelled(node.value) in self.namespaces or _is_of_import(node, module)):
+        if self.is_strict and not (spelled(node.value) in self.namespaces or self._is_of_module(node, module)):
             return UNKNOWN
         if node.attr == "requires_grad":
             return True
@@ -446,6 +449,13 @@ class Values:
             return UNKNOWN if value == MISSING else value
         value = self._at_top(name)
         return self._field(node, module) if value is UNKNOWN else value
+
+    def _is_of_module(self, node: ast.Attribute, module: Module) -> bool:
+        """Return whether an attribute is a variable of a module, or of something that the program only imports."""
+        owner = self.program.name_of(node, module).rpartition(".")[0]
+        is_imported = spelled(node).partition(".")[0] in module.aliases
+        tops = {name.partition(".")[0] for name in self.program.modules}
+        return is_imported and (owner in self.program.modules or owner.partition(".")[0] not in tops)
 
     def _field(self, node: ast.Attribute, module: Module) -> Any:
         """Return the value of a field of an object whose class the program defines."""
@@ -485,7 +495,7 @@ class Values:
         """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""
         places = self.program.attribute_stores[node.attr]
         if spelled(node.value) in self.namespaces:
-            yield from (pair for pair in places if spelled(pair[1].value) != "self")
+            yield from (pair for pair in places if spelled(pair[1].value) != "self" or _is_of_dataclass(*pair))
             return
         owner = class_around(node, module) if spelled(node.value) == "self" else None
         own = [(home, place) for home, place in places if owner and class_around(place, home) is owner]
@@ -499,6 +509,12 @@ class Values:
             return True
         calls = self.program.calls_of.get(module.called_as(function), ())
         return not calls or any(call not in self.dead for _, call in calls)
+
+
+def _is_called_as_written(function: Function) -> bool:
+    """Return whether no decorator may give a function other arguments than its calls do."""
+    decorators = (spelled(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list)
+    return all(one.rpartition(".")[2] in _HARMLESS_DECORATORS for one in decorators)
 
 
 def _is_of_class(function: Function) -> bool:
@@ -515,8 +531,9 @@ def _is_own_method(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-def _is_of_import(node: ast.Attribute, module: Module) -> bool:
-    return spelled(node).partition(".")[0] in module.aliases
+def _is_of_dataclass(module: Module, place: ast.AST) -> bool:
+    """Return whether a dataclass sets a field again once it has all of them."""
+    return getattr(module.function_of(place), "name", "") == "__post_init__"
 
 
 def _is_after(node: ast.AST, place: ast.AST) -> bool:

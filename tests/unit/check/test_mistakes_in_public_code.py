@@ -595,3 +595,32 @@ def test_an_input_beside_the_code_is_looked_for(tmp_path: Path) -> None:
     assert checked("/on-the-nodes/imagenet") == []
     (tmp_path / "data/imagenet").mkdir(parents=True)
     assert checked(str(tmp_path / "data/imagenet")) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "def start():\n    global state\n    state = 1\nstate = None\ndef use():\n    assert state is not None\n"
+        "start()\nuse()",
+        "@gin.configurable\ndef train(width=0):\n    assert width > 0\ntrain()",
+        "from own import settings\nload(settings)\nassert settings.width > 0",
+        "class Own:\n    width = 0\nown = Own()\nload(own)\nassert own.width > 0",
+        "try:\n    assert len(sys.argv) > 9\nexcept AssertionError:\n    pass",
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--width', type=int, default=0)\n"
+        "args = parser.parse_args()\nfor k, v in load().items():\n    setattr(args, k, v)\nassert args.width > 0",
+        "if __name__ == '__main__':\n    raise SystemExit(0)",
+        "def grow(model):\n    assert not model.weight.requires_grad\ngrow(load())",
+    ],
+)
+def test_what_the_program_may_change_itself_is_no_unfulfilled_condition(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Own:\n    width: int = 0\nsettings = Own()\n"
+    )
+    assert "unfulfilled" not in found(tmp_path, f"import argparse, sys, gin\n{lines}\n")
+
+
+def test_a_dataclass_may_set_its_fields_itself(tmp_path: Path) -> None:
+    text = PARSED.replace("False\n", "False\n    def __post_init__(self):\n        self.q_lora = guess()\n")
+    text += "if not lora_args.q_lora:\n    raise ValueError('no q_lora')\n"
+    assert "unfulfilled" not in found(tmp_path, text)
+    assert "unfulfilled" in found(tmp_path, text.replace("self.q_lora = guess()", "pass"))
