@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -21,10 +22,12 @@ class Word(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return `--name`, or nothing for a plain word."""
-        return self.text.partition("=")[0] if self.text.startswith("-") else ""
+        """Return `--name`, or nothing for a plain word, such as a negative number."""
+        is_option = self.text.startswith("-") and not _NEGATIVE.fullmatch(self.text)
+        return self.text.partition("=")[0] if is_option else ""
 
 
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # as argparse has it
 _SHOWN = 8
 _AS_TYPED = ("args", "command")  # fields whose words are passed one by one
 _OF_A_PROCESS = ("world_size", "rank", "init_method")
