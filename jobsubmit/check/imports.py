@@ -33,6 +33,8 @@ _OTHER_NAMES = {
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
+# Modules that come with some packages, and with nothing that every node for PyTorch has.
+_BROUGHT_BY = {"pytz": ("pandas",), "dateutil": ("pandas", "matplotlib"), "pyarrow": ("datasets", "pandas")}
 # Modules that come with other packages, or are part of what a node has for PyTorch.
 _COME_ALONG = frozenset(
     [
@@ -44,7 +46,6 @@ _COME_ALONG = frozenset(
             "sklearn",
             "joblib",
             "pandas",
-            "pyarrow",
             "numba",
             "matplotlib",
             "PIL",
@@ -53,7 +54,7 @@ _COME_ALONG = frozenset(
         ),
         *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "rich", "six"),
         *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "torchmetrics", "lightning_utilities"),
-        *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "dateutil", "pytz", "attr"),
+        *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
         *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
     ]
 )
@@ -190,8 +191,11 @@ class _Search:
             (Path(file.source).read_text(errors="replace") for file in self.bundle.files if file.path == requirements),
             "",
         )
-        is_open = any(line.strip().startswith(("-r", "-e", ".", "git+", "http")) for line in text.splitlines())
-        names = {re.split(r"[^a-z0-9_.-]", line.strip().lower())[0].replace("-", "_") for line in text.splitlines()}
+        lines = [line.strip().lower() for line in text.splitlines()]
+        is_open = any(line.startswith(("-r", "-e .", ".")) for line in lines)
+        names = {_package_of(line) for line in lines}
+        if any(provider in names for provider in _BROUGHT_BY.get(top, ())):
+            return True
         own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
         return is_open or any(one in name or name in one for one in own for name in names if name)
 
@@ -324,6 +328,13 @@ class _Search:
             hint = "set env: {PYTHONPATH: .}, or move it" if folder == Path() else "move it into the code directory"
             yield Finding("warning", "imports", where, f"module {top} is at {path}, not {place}", hint)
             return
+
+
+def _package_of(line: str) -> str:
+    """Return the name of the package that a line of requirements names, or whose address it is."""
+    address = re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
+    name = address[1] if address else re.split(r"[^a-z0-9_.-]", line.removeprefix("-e "))[0]
+    return name.replace("-", "_")
 
 
 def _is_at_import(node: ast.AST, module: Module) -> bool:

@@ -55,7 +55,7 @@ from jobsubmit.check.start.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command
+from jobsubmit.plan.launchers import Launch, launch_of_command, shell_text
 from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.modes import Start
 
@@ -104,9 +104,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
         yield _deprecated(plan)
     if plan.boot_file is None or any(finding.level == "error" for finding in found):
         return
-    python_path = dict(plan.env).get("PYTHONPATH")
-    places = [] if python_path is None else python_path.split(":")
-    roots = tuple("" if path in ("", ".") else f"{path.strip('./')}/" for path in places)
+    roots = _python_path(job, read)
     if _INSTALLS_CODE.search(f"{plan.setup or ''}\n{read(plan.requirements or '')}"):
         roots += INSTALLED_FROM
     program = load_program(bundle, plan.boot_file, roots, is_module=is_module)
@@ -169,6 +167,17 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tup
         args_from=len(own) + job.args_from,
     )
     return seen, len(own), launch.is_module
+
+
+def _python_path(job: LaunchPlan, read: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the folders of the code that the job, or the shell script that it starts, has Python look into."""
+    given = [dict(job.env).get("PYTHONPATH")]
+    given += re.findall(r"\bPYTHONPATH=[\"']?([^\s;\"']+)", shell_text(job.command or (), read)[0])
+    places = [place for text in given if text is not None for place in text.split(":")]
+    here = ("", ".", "$PWD", "${PWD}", "$(pwd)")
+    return tuple(
+        "" if place in here else f"{place.strip('./')}/" for place in places if place in here or "$" not in place
+    )
 
 
 def _declared_words(job: LaunchPlan, source: str) -> tuple[Word, ...]:

@@ -20,10 +20,10 @@ _TORCH_MODULES = {
 }
 _PYTHON = re.compile(r"python[\d.]*")
 _TAKES = re.compile(r"(?:local +)?([A-Za-z_]\w*)=\"?\$\{?(\d)\}?\"?")
+_HARMLESS = r"(?:PYTHONPATH|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+)="  # a variable that says nothing of the start
 _PREPARES = re.compile(
     r"#|set\s+-|echo\b|ulimit\b|mkdir\b|nvidia-smi\b|(?:python\d?\s+-m\s+)?pip\d?\s+install\b|date\b|env$|hostname\b"
-    r"|export\s+(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+="
-    r"|(?!\w*(?:RANK|WORLD_SIZE|MASTER_|PATH))\w+=(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
+    rf"|export\s+{_HARMLESS}|{_HARMLESS}(?:[^\s\"']*|\"[^\"]*\"|'[^']*'|\$\(\([^()]*\)\))$"
 )
 _ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
@@ -158,6 +158,7 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
         words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), steps[0]))
     except ValueError:
         return []
+    words = list(itertools.dropwhile(re.compile(_HARMLESS).match, words))
     rest = [word for place, word in sorted(values.items()) if place]
     known = {f"${name}": word for name, word in (*variables.items(), *((str(n), word) for n, word in values.items()))}
     given: list[str] = []
