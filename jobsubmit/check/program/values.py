@@ -406,7 +406,7 @@ class Values:
         return (home, items[place]) if place < len(items) else (module, default_of(function, name))
 
     def _parameter(self, name: str, function: Function, module: Module) -> Any:
-        """Return the value of a parameter of a function that is called in one place only, or by Hydra."""
+        """Return the value of a parameter that all calls of its function give the same, or Hydra."""
         if self.composed is not None and self.composed.function is function:
             return self.composed.values if self.composed.is_complete else UNKNOWN
         if self.is_strict and not _is_called_as_written(function):
@@ -421,9 +421,13 @@ class Values:
         if isinstance(owner, ast.ClassDef) and _is_of_class(function):
             calls = self.program.calls_of.get(f"{module.name}.{owner.name}.{function.name}", ())
             is_known = len(self.program.attribute_loads.get(function.name, ())) == 1
-        if len(calls) != 1 or not is_known:
+        if not 0 < len(calls) <= _MOST_PLACES or not is_known:
             return UNKNOWN
-        home, call = calls[0]
+        values = [self._given(name, function, module, *place) for place in calls]
+        return values[0] if all(value == values[0] for value in values) else UNKNOWN
+
+    def _given(self, name: str, function: Function, module: Module, home: Module, call: ast.Call) -> Any:
+        """Return the value that one call gives to a parameter, or that it has by default."""
         given = given_for(call, function, name)
         if given is not None:
             return self.of(given, home)
