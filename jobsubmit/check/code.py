@@ -27,7 +27,6 @@ _FRAMEWORKS = (
     "detectron2",
     "fairscale",
     "fastai",
-    "fvcore",
     "horovod",
     "ignite",
     "lightning",

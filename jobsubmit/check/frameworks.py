@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
@@ -23,6 +23,9 @@ _TRAINERS = tuple(
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
 )
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
+_OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
+_OF_MODELS = ("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings")
+_SPREADS = ("auto", "balanced", "sequential")
 _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
@@ -46,6 +49,8 @@ def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding
         yield from _not_prepared(code)
         yield from _spread_over_all(code)
     yield from _never_accumulated(code)
+    if code.facts.has_launcher and code.is_parallel:
+        yield from _asked_of_wrapper(code)
 
 
 def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
@@ -269,7 +274,8 @@ def _spread_over_all(code: Code) -> Iterator[Finding]:
     if not code.facts.has_launcher or (code.processes or 0) <= 1 or code.facts.gpus in (None, 0, 1):
         return
     for module, call, _ in code.reached.calls:
-        if code.values.of(argument(call, "device_map"), module) in ("auto", "balanced", "sequential"):
+        home, given = keywords_of(code, call, module).get("device_map", (module, None))
+        if given is not None and any(value in _SPREADS for value in _may_be(code, given, home)):
             yield Finding(
                 "warning",
                 "spread-over-all",
@@ -278,6 +284,13 @@ def _spread_over_all(code: Code) -> Iterator[Finding]:
                 'start one process on each node, or give each process its GPU: device_map={"": local_rank}',
             )
             return
+
+
+def _may_be(code: Code, node: ast.expr, module: Module) -> list[Any]:
+    """Return the values that an expression may have by a condition, if it is not known which one."""
+    if isinstance(node, ast.IfExp) and code.values.truth(node.test, module) is None:
+        return [*_may_be(code, node.body, module), *_may_be(code, node.orelse, module)]
+    return [code.values.of(node, module)]
 
 
 def _never_accumulated(code: Code) -> Iterator[Finding]:
@@ -323,3 +336,47 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
                 "pass it: Accelerator(gradient_accumulation_steps=…)",
             )
             return
+
+
+def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a method of a model that is asked of what `prepare` returned: DistributedDataParallel."""
+    made = [call for _, call, name in code.reached.calls if name == "accelerate.Accelerator"]
+    if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
+        return
+    for module, node in code.program.of(ast.Attribute):
+        if node.attr not in _OF_MODELS or not isinstance(node.value, ast.Name) or not code.reached.of(node, module):
+            continue
+        stores = [
+            one for one in module.stores.get((module.scope_of(node), node.value.id), ()) if one.lineno < node.lineno
+        ]
+        last = max(stores, key=lambda store: store.lineno, default=None)
+        if last is None or not _is_prepared_model(last, module) or _is_asked_first(node, module):
+            continue
+        yield Finding(
+            "warning",
+            "wrapped-attribute",
+            module.where(node),
+            f"{node.value.id} is what accelerator.prepare() returned: with several processes it is the wrapper "
+            f"DistributedDataParallel, which has no attribute {node.attr}",
+            f"use accelerator.unwrap_model({node.value.id}).{node.attr}",
+        )
+        return
+
+
+def _is_prepared_model(store: ast.Name, module: Module) -> bool:
+    """Return whether a variable is set by `model, optimizer = accelerator.prepare(model, optimizer)`."""
+    above = module.parents.get(store)
+    statement = module.parents.get(above) if isinstance(above, ast.Tuple) else above
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(call, ast.Call) or not _is_prepare(call):
+        return False
+    place = above.elts.index(store) if isinstance(above, ast.Tuple) else 0
+    return place < len(call.args) and spelled(call.args[place]) == store.id
+
+
+def _is_asked_first(node: ast.Attribute, module: Module) -> bool:
+    """Return whether a condition about the model, or about the kind of wrapper, decides whether it is asked."""
+    tests = [ast.unparse(above.test) for above in module.above(node) if isinstance(above, (ast.If, ast.IfExp))]
+    return any(
+        word in test for test in tests for word in (spelled(node.value), "distributed_type", "fsdp", "deepspeed")
+    )

@@ -50,9 +50,12 @@ def check_races(code: Code) -> Iterator[Finding]:
 
 
 def _folder_of_all(code: Code) -> Iterator[Finding]:
+    made = {ast.unparse(part) for module, path in _folders_made_safely(code) for _, part in origins(code, path, module)}
     for module, call, name in code.reached.calls:
         path = _folder_made(code, call, name, module)
         if path is None or is_of_one_process(code, path, module) or _is_handled(call, module):
+            continue
+        if made & {ast.unparse(part) for _, part in origins(code, path, module)}:
             continue
         if is_for_all(code, call, module):
             yield Finding(
@@ -64,6 +67,18 @@ def _folder_of_all(code: Code) -> Iterator[Finding]:
                 "pass exist_ok=True",
             )
             return
+
+
+def _folders_made_safely(code: Code) -> Iterator[tuple[Module, ast.expr]]:
+    """Yield the folders that each process may make, whether they exist or not."""
+    for module, call, name in code.reached.calls:
+        if code.values.of(argument(call, "exist_ok"), module) is not True:
+            continue
+        if name in _MAKES and call.args:
+            yield module, call.args[0]
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir":
+            made = call.func.value
+            yield module, made.args[0] if isinstance(made, ast.Call) and made.args else made
 
 
 def _folder_made(code: Code, call: ast.Call, name: str, module: Module) -> ast.expr | None:

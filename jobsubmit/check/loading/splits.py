@@ -133,6 +133,8 @@ def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
 def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
     """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
     statement = module.parents.get(call)
+    while isinstance(statement, (ast.Attribute, ast.Call)):  # torch.randperm(n).tolist()
+        statement = module.parents.get(statement)
     names = [ast.unparse(arg) for arg in call.args if isinstance(arg, (ast.Name, ast.Attribute))]
     if isinstance(statement, ast.Assign):
         names += [ast.unparse(target) for target in statement.targets]

@@ -16,6 +16,7 @@ from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_a
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
 from jobsubmit.common.finding import Finding
 
+_WITHOUT = re.compile(r"(?:without|wo)_(?:ddp|parallel)$")
 _NO_TRAINING = re.compile(r"val|eval|test|infer|predict|sample|generate|save")
 
 
@@ -53,6 +54,35 @@ def inner_called(code: Code) -> Iterator[Finding]:
                 f"{ast.unparse(inner)} is the model inside the wrapper: the gradients are not averaged, and each "
                 "process trains a model of its own",
                 f"call {ast.unparse(inner.value)}",
+            )
+            return
+
+
+def called_by_name(code: Code) -> Iterator[Finding]:
+    """Yield a warning where training calls a model whose name says that it is without its wrapper."""
+    if "DistributedDataParallel" not in code.names or not code.is_parallel:
+        return
+    for module, call, _ in code.reached.calls:
+        function = module.function_of(call)
+        if (
+            function is None
+            or not call.args
+            or not _WITHOUT.search(spelled(call.func))
+            or _NO_TRAINING.search(function.name)
+        ):
+            continue
+        texts = [ast.unparse(one) for one in function.decorator_list]
+        texts += [ast.unparse(one.items[0]) for one in module.above(call) if isinstance(one, ast.With)]
+        if any("no_grad" in text or "inference_mode" in text for text in texts):
+            continue
+        if trains(function) or "train" in function.name:
+            yield Finding(
+                "warning",
+                "bypassed",
+                module.where(call),
+                f"{spelled(call.func)} is the model without its wrapper: the gradients are not averaged, and each "
+                "process trains a model of its own",
+                "call the wrapper",
             )
             return
 

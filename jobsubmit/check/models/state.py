@@ -47,6 +47,14 @@ OWN_NAMES = frozenset(
         *("use_side_stream_for_tensor_copies", "modules_buffers", "named_module_buffers", "forward_sync_buffers"),
     ]
 )
+# What DeepSpeed's wrapper has instead.
+_OF_ENGINE = frozenset(
+    [
+        *("optimizer", "lr_scheduler", "backward", "step", "save_checkpoint", "load_checkpoint", "global_rank"),
+        *("local_rank", "global_steps", "micro_steps", "gradient_accumulation_steps", "get_global_grad_norm"),
+        *("is_gradient_accumulation_boundary", "cur_scale", "loss_scale", "save_16bit_model"),
+    ]
+)
 
 
 class _State(NamedTuple):
@@ -143,7 +151,7 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
         if not isinstance(store.value, ast.Name) or store.value.id != "self"
     }
     members = set(code.program.methods) | {store.attr for store in _stores_of_self(code)}
-    may_exist = given | OWN_NAMES | _looked_up(code)
+    may_exist = given | OWN_NAMES | _looked_up(code) | (_OF_ENGINE if "deepspeed" in code.names else set())
     is_sure = all(code.reached.is_sure(call, module) for module, call, name in code.reached.calls if is_ddp(name))
     for module, node in code.program.of(ast.Attribute):
         is_candidate = isinstance(node.ctx, ast.Load) and node.attr not in may_exist and not node.attr.startswith("_")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from jobsubmit.check.program.configuration import parse_text
 from jobsubmit.check.start.devices import hidden_gpus
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -47,6 +48,7 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
         said = f"${found[1]} is another port on each node ({found[2]}): the nodes would never meet"
         yield Finding("error", "launcher-nodes", "command", said, "use $MASTER_PORT, which is the same on all nodes")
     yield from _hidden_gpus(job, launch, text)
+    yield from _machines_of_accelerate(job, launch, read)
     launcher = _BY_TORCH.get(launch.launcher)
     if launcher is None or not isinstance(launch.nodes, int) or launch.nodes == job.nodes:
         return
@@ -60,6 +62,27 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def _machines_of_accelerate(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield a warning for `accelerate launch` on one machine, by its options or its file, in a job of several."""
+    file = str(launch.options.get("config_file", ""))
+    if launch.launcher != "accelerate" or job.nodes == 1 or "num_machines" in launch.options:
+        return
+    settings = parse_text(read(file)) if file else {}
+    machines = settings.get("num_machines", 1) if isinstance(settings, dict) else None
+    if machines == 1 and (settings or not file):
+        text = f"accelerate launch is not given --num_machines: each of the {job.nodes} nodes would train by itself"
+        if file:
+            text = f"{file} says num_machines: 1, so each of the {job.nodes} nodes would train by itself"
+        yield Finding(
+            "warning",
+            "launcher-nodes",
+            "command",
+            text,
+            "pass --num_machines $NNODES --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR --main_process_port "
+            "$MASTER_PORT, and --num_processes for all nodes, with `bash -c`",
+        )
 
 
 def _hidden_gpus(job: LaunchPlan, launch: Launch, text: str) -> Iterator[Finding]:

@@ -303,6 +303,59 @@ for batch in load():
     scaler.update()
 """
 )
+STEPPED = (
+    BEGIN
+    + """
+class Trainer:
+    def __init__(self, var, var_wo_ddp):
+        self.var, self.var_wo_ddp = var, var_wo_ddp
+    {grad}
+    def train_step(self, batch):
+        loss = {called}(batch).mean()
+        self.scale_and_step(loss)
+dist.init_process_group("nccl")
+Trainer((DDP if several() else Plain)(net), net).train_step(load())
+"""
+)
+FOLDER = (
+    BEGIN
+    + """
+def main(args):
+    folder = Path(args.folder)
+    if not folder.exists():
+        os.mkdir(folder)
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder", default="/shared/out")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+{first}
+main(args)
+"""
+)
+PREPARED = """
+from accelerate import Accelerator
+accelerator = Accelerator()
+model, optimizer, loader = accelerator.prepare(make_model(), make_optimizer(), make_loader())
+model, optimizer = accelerator.prepare(model, optimizer)
+for batch in loader:
+    accelerator.backward(model(**batch).loss)
+if accelerator.is_main_process:
+    {owner}.save_pretrained("/shared/out")
+"""
+STARTED = (
+    BEGIN
+    + """
+def run(index, init_method, shards):
+    dist.init_process_group("nccl", init_method=init_method, world_size=4, rank=shards * 2 + index)
+def launch(init_method, func):
+    torch.multiprocessing.spawn(run, nprocs=2, args=(init_method, int(os.environ["NODE_RANK"])))
+parser = argparse.ArgumentParser()
+parser.add_argument("--init_method", default="tcp://localhost:9999")
+args = parser.parse_args()
+launch(init_method={first}, func=train)
+launch(init_method={first}, func=test)
+"""
+)
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "wrapped-attribute",
@@ -466,6 +519,61 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         {},
     ),
     (
+        "split-by-rank",
+        BEGIN + "dist.init_process_group('nccl')\norder = torch.randperm(len(data)).tolist()\n"
+        "train, held = order[500:], order[:500]\n",
+        BEGIN + "dist.init_process_group('nccl')\ntorch.manual_seed(0)\norder = torch.randperm(len(data)).tolist()\n"
+        "train, held = order[500:], order[:500]\n",
+        GPUS,
+    ),
+    (
+        "bypassed",
+        STEPPED.format(grad="", called="self.var_wo_ddp"),
+        STEPPED.format(grad="@torch.no_grad()", called="self.var_wo_ddp"),
+        GPUS,
+    ),
+    ("bypassed", STEPPED.format(grad="", called="self.var_wo_ddp"), STEPPED.format(grad="", called="self.var"), GPUS),
+    (
+        "loaded-by-one",
+        BEGIN + "from fvcore.common.registry import Registry\nZOO = Registry('zoo')\n"
+        "dist.init_process_group('nccl')\nmodel = DDP(ZOO.get('a')())\nif dist.get_rank() == 0:\n"
+        "    model.module.load_state_dict(torch.load('a'))\n",
+        BEGIN + "from fvcore.common.registry import Registry\nZOO = Registry('zoo')\n"
+        "dist.init_process_group('nccl')\nmodel = DDP(ZOO.get('a')())\nif True:\n"
+        "    model.module.load_state_dict(torch.load('a'))\n",
+        GPUS,
+    ),
+    (
+        "made-by-all",
+        FOLDER.format(first="pass"),
+        FOLDER.format(first="Path(args.folder).mkdir(parents=True, exist_ok=True)"),
+        {},
+    ),
+    (
+        "spread-over-all",
+        BEGIN + "kwargs = dict(device_map=places() if quantized() else 'auto')\nmodel = Auto.load('m', **kwargs)\n",
+        BEGIN + "kwargs = dict(device_map=places() if quantized() else None)\nmodel = Auto.load('m', **kwargs)\n",
+        GPUS,
+    ),
+    (
+        "wrapped-attribute",
+        PREPARED.format(owner="model"),
+        PREPARED.format(owner="accelerator.unwrap_model(model)"),
+        GPUS,
+    ),
+    (
+        "wrapped-attribute",
+        PREPARED.format(owner="model"),
+        PREPARED.format(owner="model").replace("Accelerator()", "Accelerator(fsdp_plugin=shards())"),
+        GPUS,
+    ),
+    (
+        "fixed-master",
+        STARTED.format(first="args.init_method"),
+        STARTED.format(first="'tcp://' + os.environ['MASTER_ADDR'] + ':1'"),
+        {"command": ["python", "train.py"], **GPUS},
+    ),
+    (
         "no-terminal",
         BEGIN + "for item in [1]:\n    breakpoint()\n",
         BEGIN + "try:\n    load()\nexcept Exception:\n    import ipdb; ipdb.set_trace()\n",
@@ -624,3 +732,60 @@ def test_a_dataclass_may_set_its_fields_itself(tmp_path: Path) -> None:
     text += "if not lora_args.q_lora:\n    raise ValueError('no q_lora')\n"
     assert "unfulfilled" not in found(tmp_path, text)
     assert "unfulfilled" in found(tmp_path, text.replace("self.q_lora = guess()", "pass"))
+
+
+NUMBERS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--layer", type=int)
+parser.add_argument("--wd", type=float)
+args = parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize("args", [["--layer", "-2"], ["--layer", "-2", "--wd", "-.5"], ["--wd", "-5.25"]])
+def test_a_negative_number_is_a_value(args: list[str], tmp_path: Path) -> None:
+    assert found(tmp_path, NUMBERS, args=args) == set()
+
+
+def test_a_negative_number_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
+    assert found(tmp_path, NUMBERS, args=["--layer", "-2.5"]) == {"argument-type"}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [("--config_file one.yaml", True), ("--config_file one.yaml --num_machines $NNODES", False), ("", True)],
+)
+def test_accelerate_on_one_machine_in_a_job_of_several(line: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("num_machines: 1\nnum_processes: 8\n")
+    command = ["bash", "-c", f"accelerate launch {line} train.py"]
+    assert ("launcher-nodes" in found(tmp_path, "print(1)\n", command=command)) is is_found
+
+
+def test_a_script_that_sets_where_python_looks(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "own.py").write_text("def ask():\n    input()\n")
+    (tmp_path / "tools/run.py").write_text("import own\nown.ask()\n")
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\nexport PYTHONPATH=.:$PYTHONPATH\ntorchrun --nnodes=4 --nproc_per_node=2 tools/run.py\n"
+    )
+    seen = {one.check for one in findings(tmp_path, command=["bash", "run.sh"])}
+    assert {"launcher-nodes", "no-terminal"} <= seen
+    words = ["bash", "-c", "PYTHONPATH=. torchrun --nnodes=$NNODES --nproc_per_node=2 tools/run.py"]
+    assert "no-terminal" in {one.check for one in findings(tmp_path, command=words)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "module", "is_found"),
+    [
+        ("numpy\ngit+https://host.example/a/monotonic_align.git", "wandb", True),
+        ("numpy\ngit+https://host.example/a/monotonic-align.git@main", "monotonic_align", False),
+        ("numpy\n-r more.txt", "wandb", False),
+        ("numpy\nPillow", "pytz", True),
+        ("numpy\npandas", "pytz", False),
+    ],
+)
+def test_packages_by_address_and_by_what_brings_them(lines: str, module: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text(lines + "\n")
+    text = f"import numpy, {module}\n"
+    assert ("packages" in found(tmp_path, text, backend=SLURM, requirements="r.txt")) is is_found
