@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
-from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Module
+from jobsubmit.check.program.calls import argument, given_for
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 # Anything that may add up the parts of all processes.
@@ -21,10 +25,15 @@ _ADDS_UP = frozenset(
     ]
 )
 
+_EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
+
 
 def check_evaluation(code: Code) -> Iterator[Finding]:
     """Yield a warning where a count of one process is divided by the number of all samples."""
-    if code.has_framework or not code.is_parallel or _ADDS_UP & code.names:
+    if code.has_framework or not code.is_parallel:
+        return
+    yield from _not_combined(code)
+    if _ADDS_UP & code.names:
         return
     for module, node in code.program.of(ast.BinOp):
         if not isinstance(node.op, ast.Div) or not code.reached.of(node, module):
@@ -40,6 +49,60 @@ def check_evaluation(code: Code) -> Iterator[Finding]:
                 "add up the counts of all processes with dist.all_reduce, or divide by the number of samples seen",
             )
             return
+
+
+def _not_combined(code: Code) -> Iterator[Finding]:
+    """Yield a warning for a function that tests on a part of the data in each process, and whose results stay apart."""
+    if code.program.imports("torchmetrics"):
+        return
+    finder = CollectiveFinder(code)
+    for module, call, _ in code.reached.calls:
+        found = code.program.called(call, module)
+        function = found[1] if found is not None else None
+        if found is None or not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name):
+            continue
+        home = found[0]
+        if not any(_is_divided(code, given, module) for given in _looped(call, function)):
+            continue
+        is_combined = _combines(finder, ast.walk(function), home) or _combines(finder, _uses(call, module), module)
+        if returned_values(function) and not is_combined and not is_guarded_by_rank(code, call, module):
+            yield Finding(
+                "warning",
+                "part-as-whole",
+                module.where(call),
+                f"each process tests its own part of the data, and nothing combines the results of {function.name}()",
+                "add up the counts of all processes with dist.all_reduce, or test without a DistributedSampler",
+            )
+            return
+
+
+def _looped(call: ast.Call, function: Function) -> Iterator[ast.expr]:
+    """Yield what a call gives for the parameters that its function goes through in a loop."""
+    loops = [node.iter for node in ast.walk(function) if isinstance(node, ast.For)]
+    names = {node.id for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Name)}
+    for name in sorted(names & parameters(function)):
+        if (given := given_for(call, function, name)) is not None:
+            yield given
+
+
+def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
+    """Yield the calls that get what a call has returned, and the calls around it."""
+    yield from (above for above in module.above(call) if isinstance(above, ast.Call))
+    statement = module.parents.get(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    for node in ast.walk(module.scope_of(call)):
+        if isinstance(node, ast.Call) and any(isinstance(one, ast.Name) and one.id in names for one in ast.walk(node)):
+            yield node
+
+
+def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module) -> bool:
+    """Return whether one of some nodes may combine results of all processes, itself or by a function that it calls."""
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        is_known = spelled(call.func).rpartition(".")[2] in _ADDS_UP - {"evaluate"}
+        if is_known or next(finder.collectives([ast.Expr(call)], module), None) is not None:
+            return True
+    return False
 
 
 def _counted(code: Code, node: ast.expr, module: Module) -> ast.expr | None:
@@ -76,7 +139,16 @@ def _has_sampler(code: Code, call: ast.Call, module: Module) -> bool:
     sampler = argument(call, "sampler")
     if sampler is None:
         return False
-    return any(
-        isinstance(part, ast.Call) and code.program.name_of(part.func, home).endswith("DistributedSampler")
-        for home, part in origins(code, sampler, module)
-    )
+    parts = [(home, one) for home, part in origins(code, sampler, module) for one in _choices(part)]
+    names = [
+        code.program.name_of(part.func, home)
+        for home, part in parts
+        if isinstance(part, ast.Call) and code.reached.of(part, home)
+    ]
+    made = [name for name in names if name.endswith("Sampler")]
+    return bool(made) and all(name.endswith("DistributedSampler") for name in made)
+
+
+def _choices(node: ast.AST) -> list[ast.AST]:
+    """Return what an expression may be: `a if condition else b` is one of two."""
+    return [*_choices(node.body), *_choices(node.orelse)] if isinstance(node, ast.IfExp) else [node]

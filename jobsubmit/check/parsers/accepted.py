@@ -57,6 +57,12 @@ class Option:
         return not self.names[0].startswith("-")
 
     @property
+    def field(self) -> str:
+        """Return the attribute of the parsed arguments that it sets."""
+        long = next((name for name in self.names if name.startswith("--")), self.names[0])
+        return str(self.settings.get("dest") or long.lstrip("-").replace("-", "_"))
+
+    @property
     def takes_value(self) -> bool:
         """Return whether it is more than a switch."""
         return self.settings.get("action", "store") in ("store", "append", "extend")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.origins import origins
-from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.objects import field_of
@@ -114,12 +113,12 @@ def _unpassed_node_rank(code: Code) -> Iterator[Finding]:
     """Yield an error where the rank is computed from an option for the number of the node that nobody passes."""
     passed = {word.partition("=")[0] for word in code.facts.argv if word.startswith("--")}
     unpassed = {
-        _field_of(option): option
+        option.field: option
         for option in code.line.options
-        if _OPTION_OF_NODE.fullmatch(_field_of(option))
+        if _OPTION_OF_NODE.fullmatch(option.field)
         and not passed & set(option.names)
         and is_count(option.default)
-        and _field_of(option) not in code.program.attribute_stores
+        and option.field not in code.program.attribute_stores
     }
     for module, call in code.calls(INIT) if unpassed else ():
         rank = argument(call, "rank", _RANK)
@@ -146,7 +145,7 @@ def _unpassed_rank(code: Code) -> Iterator[Finding]:
         rank = argument(call, "rank", _RANK)
         if not isinstance(rank, ast.Attribute):
             continue
-        options = [one for one in code.line.options if _field_of(one) == rank.attr and is_count(one.default)]
+        options = [one for one in code.line.options if one.field == rank.attr and is_count(one.default)]
         stores = [
             (home, assigned_to(store, home))
             for home, store in code.program.attribute_stores.get(rank.attr, ())
@@ -176,12 +175,6 @@ def _adds_to_own(value: ast.expr, name: str) -> bool:
     ]
     factors = [factor for product in products for factor in (product.left, product.right)]
     return any(isinstance(factor, ast.Attribute) and factor.attr == name for factor in factors)
-
-
-def _field_of(option: Option) -> str:
-    """Return the attribute of the parsed arguments that an option sets."""
-    long = next((name for name in option.names if name.startswith("--")), option.names[0])
-    return str(option.settings.get("dest") or long.lstrip("-").replace("-", "_"))
 
 
 def _is_plain_sum(code: Code, node: ast.BinOp, module: Module) -> bool:

@@ -356,6 +356,30 @@ launch(init_method={first}, func=train)
 launch(init_method={first}, func=test)
 """
 )
+TESTED = (
+    BEGIN
+    + """
+from torch.utils.data import SequentialSampler
+def validate(loader, model):
+    seen = torch.zeros(2)
+    for batch in loader:
+        seen += score(model(batch))
+    {combine}
+    return seen[0] / seen[1]
+def train(loader, model):
+    for batch in loader:
+        model(batch).mean().backward()
+    dist.all_reduce(figures())
+parser = argparse.ArgumentParser()
+parser.add_argument("--dist-eval", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+data = load()
+model = DDP(net())
+train(DataLoader(data, sampler=DistributedSampler(data)), model)
+accuracy = validate(DataLoader(data, sampler={sampler}), model)
+"""
+)
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "wrapped-attribute",
@@ -519,6 +543,20 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         {},
     ),
     (
+        "part-as-whole",
+        TESTED.format(sampler="DistributedSampler(data)", combine="pass"),
+        TESTED.format(sampler="DistributedSampler(data)", combine="dist.all_reduce(seen)"),
+        {},
+    ),
+    (
+        "part-as-whole",
+        TESTED.format(
+            sampler="DistributedSampler(data) if args.dist_eval else SequentialSampler(data)", combine="pass"
+        ),
+        TESTED.format(sampler="SequentialSampler(data)", combine="pass"),
+        {"args": ["--dist-eval"]},
+    ),
+    (
         "split-by-rank",
         BEGIN + "dist.init_process_group('nccl')\norder = torch.randperm(len(data)).tolist()\n"
         "train, held = order[500:], order[:500]\n",
@@ -617,6 +655,7 @@ def test_settings_of_other_objects_leave_the_arguments_known(tmp_path: Path) -> 
         "def copy(a, b):\n    for k, v in b.__dict__.items():\n        setattr(a, k, v)\n"
     )
     assert found(tmp_path, MODELS) == set()
+    assert found(tmp_path, MODELS.replace("if opt.evolve", "print(opt.__dict__, vars(opt))\nif opt.evolve")) == set()
     assert "argument-choice" in found(tmp_path, MODELS, hyperparameters={"model": "B-2"})
     assert "no-terminal" in found(tmp_path, MODELS, hyperparameters={"evolve": ""}, args=["--evolve"])
 
@@ -789,3 +828,16 @@ def test_packages_by_address_and_by_what_brings_them(lines: str, module: str, is
     (tmp_path / "r.txt").write_text(lines + "\n")
     text = f"import numpy, {module}\n"
     assert ("packages" in found(tmp_path, text, backend=SLURM, requirements="r.txt")) is is_found
+
+
+def test_defaults_that_are_set_apart_from_the_options(tmp_path: Path) -> None:
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--ask', action='store_true')\n"
+        "parser.add_argument('--no-ask', action='store_false', dest='ask')\nparser.set_defaults(ask=True)\n"
+        "args = parser.parse_args()\nif args.ask:\n    input()\n"
+    )
+    (tmp_path / "train.py").write_text(text)
+    assert [one.level for one in findings(tmp_path)] == ["error"]
+    assert [one.level for one in findings(tmp_path, args=["--no-ask"])] == []
+    (tmp_path / "train.py").write_text(text.replace("ask=True", "**load()"))
+    assert [one.level for one in findings(tmp_path)] == ["warning"]

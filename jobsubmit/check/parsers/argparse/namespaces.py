@@ -95,21 +95,31 @@ def _called(search: Search, name: str) -> Function | None:
 
 
 def _sets_defaults(node: ast.Attribute, module: Module) -> bool:
-    """Return whether a method may set defaults of the parser: not where it is a function of an imported module."""
-    is_of_import = isinstance(node.value, ast.Name) and node.value.id in module.aliases
-    return node.attr == "set_defaults" and not is_of_import
+    """Return whether a method sets defaults of the parser that are not written down."""
+    if node.attr != "set_defaults" or (isinstance(node.value, ast.Name) and node.value.id in module.aliases):
+        return False
+    call = module.parents.get(node)
+    return not isinstance(call, ast.Call) or bool(call.args) or any(keyword.arg is None for keyword in call.keywords)
 
 
 def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
     """Yield the objects whose attributes are set by computed names."""
     for module, node in search.program.of(ast.Attribute):
-        if node.attr == "__dict__":
+        if node.attr == "__dict__" and (_is_written(node, module) or not isinstance(node.ctx, ast.Load)):
             yield module, node.value
     for module, call, name in search.calls:
-        parent = module.parents.get(call)
-        is_updated = isinstance(parent, ast.Attribute) and parent.attr == "update"
-        if call.args and (name == "setattr" or (name == "vars" and is_updated)):
+        if call.args and (name == "setattr" or (name == "vars" and _is_written(call, module))):
             yield module, call.args[0]
+
+
+def _is_written(node: ast.AST, module: Module) -> bool:
+    """Return whether something may be put into the dictionary that an expression is: it is not only read."""
+    parent = module.parents.get(node)
+    if isinstance(parent, ast.Subscript):
+        return not isinstance(parent.ctx, ast.Load)
+    if isinstance(parent, ast.Assign):
+        return True  # another name for it
+    return isinstance(parent, ast.Attribute) and parent.attr in ("update", "setdefault", "pop", "clear")
 
 
 def _holds(node: ast.expr, kept: set[str], search: Search, module: Module) -> bool:

@@ -42,7 +42,11 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         settings=search.settings(),
         namespaces=frozenset(namespaces(search)),
     )
-    return _with_commands(line, search) if search.subparsers else replace(line, options=tuple(options(search)))
+    if search.subparsers:
+        return _with_commands(line, search)
+    defaults = search.defaults
+    own = (replace(one, default=defaults.get(one.field, one.default)) for one in options(search))
+    return replace(line, options=tuple(own))
 
 
 def _with_commands(line: CommandLine, search: Search) -> CommandLine:

@@ -47,6 +47,16 @@ class Search:
         return any(self.makes_parser(self.program.name_of(base, found[0]), depth + 1) for base in found[1].bases)
 
     @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Return the defaults that are set apart from the options: `parser.set_defaults(fast=True)`."""
+        return {
+            keyword.arg: self.values.of(keyword.value, module)
+            for module, call, _ in self.calls
+            for keyword in (call.keywords if getattr(call.func, "attr", "") == "set_defaults" else ())
+            if keyword.arg is not None
+        }
+
+    @cached_property
     def parses(self) -> Sequence[tuple[Module, ast.Call, str]]:
         """Return the calls that parse, with the name of the method."""
         return list(self._parses())
