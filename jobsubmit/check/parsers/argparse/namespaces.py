@@ -105,20 +105,20 @@ def _sets_defaults(node: ast.Attribute, module: Module) -> bool:
 def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
     """Yield the objects whose attributes are set by computed names."""
     for module, node in search.program.of(ast.Attribute):
-        if node.attr == "__dict__" and (_is_written(node, module) or not isinstance(node.ctx, ast.Load)):
+        if node.attr == "__dict__" and (_is_written(node, search, module) or not isinstance(node.ctx, ast.Load)):
             yield module, node.value
     for module, call, name in search.calls:
-        if call.args and (name == "setattr" or (name == "vars" and _is_written(call, module))):
+        if call.args and (name == "setattr" or (name == "vars" and _is_written(call, search, module))):
             yield module, call.args[0]
 
 
-def _is_written(node: ast.AST, module: Module) -> bool:
+def _is_written(node: ast.AST, search: Search, module: Module) -> bool:
     """Return whether something may be put into the dictionary that an expression is: it is not only read."""
     parent = module.parents.get(node)
     if isinstance(parent, ast.Subscript):
         return not isinstance(parent.ctx, ast.Load)
-    if isinstance(parent, ast.Assign):
-        return True  # another name for it
+    if isinstance(parent, ast.Assign):  # another name for it
+        return any(spelled(target).rpartition(".")[2] in search.program.filled for target in parent.targets)
     return isinstance(parent, ast.Attribute) and parent.attr in ("update", "setdefault", "pop", "clear")
 
 
