@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
-from jobsubmit.check.models.wrapper import is_unconditional, is_wrapped
+from jobsubmit.check.models.wrapper import is_unconditional, is_wrapped, names_of_wrappers
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, spelled
@@ -153,13 +153,15 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
     members = set(code.program.methods) | {store.attr for store in _stores_of_self(code)}
     may_exist = given | OWN_NAMES | _looked_up(code) | (_OF_ENGINE if "deepspeed" in code.names else set())
     is_sure = all(code.reached.is_sure(call, module) for module, call, name in code.reached.calls if is_ddp(name))
+    names = names_of_wrappers(code)
     for module, node in code.program.of(ast.Attribute):
         is_candidate = isinstance(node.ctx, ast.Load) and node.attr not in may_exist and not node.attr.startswith("_")
-        if not is_candidate or not code.reached.of(node, module) or _is_guarded(node, module):
+        if not is_candidate or spelled(node.value).rpartition(".")[2] not in names:
             continue
-        if node.attr not in members and not is_unconditional(node, module):
-            continue  # it may be for another kind of wrapper
-        if is_wrapped(code, node.value, module):
+        if not code.reached.of(node, module) or not is_wrapped(code, node.value, module):
+            continue
+        is_sure_here = node.attr in members or is_unconditional(node, module)  # else it may be for another wrapper
+        if is_sure_here and not _is_guarded(node, module):
             yield Finding(
                 code.level_of(node, module) if is_sure else "warning",
                 "wrapped-attribute",
@@ -196,11 +198,12 @@ def _is_guarded(node: ast.Attribute, module: Module) -> bool:
     It names the object, or one of its branches reads the model inside.
     """
     owner = spelled(node.value)
+    inner = [one for one in module.of(ast.Attribute) if one.attr == "module" and spelled(one.value) == owner]
+    around_inner = {above for one in inner for above in module.above(one)}
     for above in module.above(node):
         if isinstance(above, ast.Try):
             return True
         if isinstance(above, (ast.If, ast.IfExp)):
-            asked = any(spelled(one) == owner for one in ast.walk(above.test))
-            if asked or any(spelled(one) == f"{owner}.module" for one in ast.walk(above)):
+            if above in around_inner or any(spelled(one) == owner for one in ast.walk(above.test)):
                 return True
     return False

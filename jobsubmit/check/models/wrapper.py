@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, returned_values
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, own_method, returned_values
 from jobsubmit.check.program.objects import SAME_MODEL
 from jobsubmit.check.program.variables import assigned_to, parameters
 
@@ -45,6 +45,59 @@ def is_wrapped(code: Code, node: ast.AST, module: Module, depth: int = 0) -> boo
             if truth is not None:
                 found = is_wrapped(code, node.body if truth else node.orelse, module, depth + 1)
     return found
+
+
+def names_of_wrappers(code: Code) -> set[str]:
+    """Return the names of all variables, fields and parameters that may hold a wrapped model, and some more."""
+    names: set[str] = set()
+    for _ in range(_DEEPEST):
+        known = len(names)
+        makers = {name for name, returned in _returned_names(code) if returned is None or returned in names}
+        for module, call, name in code.program.calls:
+            if is_ddp(name) or name in makers:
+                names |= _set_by(call, module)
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if any(_last_name(one) in names for one in given):
+                names |= _set_by(call, module) | _named_like(code, call, module, names)
+        for _, node in code.program.of(ast.Assign):
+            if _last_name(node.value) in names:
+                names |= {_last_name(target) for target in node.targets}
+        if len(names) == known:
+            break
+    return names - {""}
+
+
+def _returned_names(code: Code) -> Iterator[tuple[str, str | None]]:
+    """Yield the functions that return a variable, with its name, or a model that they wrap there, with None."""
+    for module, node in code.program.of(ast.Return):
+        function = module.function_of(node)
+        if function is not None and node.value is not None:
+            is_wrapping = isinstance(node.value, ast.Call) and is_ddp(code.program.name_of(node.value.func, module))
+            yield module.called_as(function), None if is_wrapping else _last_name(node.value)
+
+
+def _set_by(call: ast.Call, module: Module) -> set[str]:
+    """Return the names that the statement of a call sets."""
+    statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {_last_name(node) for target in targets for node in ast.walk(target)}
+
+
+def _named_like(code: Code, call: ast.Call, module: Module, names: set[str]) -> set[str]:
+    """Return the parameters of the function of a call for which it gives something of these names."""
+    found = code.program.definition(code.program.name_of(call.func, module))
+    function = found[1] if found is not None else None
+    if isinstance(function, ast.ClassDef):
+        function = own_method(function, "__init__")
+    if function is None:
+        methods = code.program.methods.get(_last_name(call.func), ())
+        function = methods[0][2] if len(methods) == 1 else None
+    given = {} if function is None else {name: given_for(call, function, name) for name in parameters(function)}
+    return {name for name, one in given.items() if one is not None and _last_name(one) in names}
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _result(code: Code, call: ast.Call, module: Module, depth: int) -> bool | None:
