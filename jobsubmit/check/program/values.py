@@ -431,7 +431,11 @@ class Values:
         given = given_for(call, function, name)
         if given is not None:
             return self.of(given, home)
-        return UNKNOWN if hides_arguments(call) else self.of(default_of(function, name), module)
+        settings = [self.of(keyword.value, home) for keyword in call.keywords if keyword.arg is None]
+        if any(isinstance(one, ast.Starred) for one in call.args) or not all(isinstance(one, dict) for one in settings):
+            return UNKNOWN
+        known = next((one for one in settings if name in one), None)
+        return self.of(default_of(function, name), module) if known is None else known[name]
 
     def _attribute(self, node: ast.Attribute, module: Module) -> Any:
         if self.is_strict and not (spelled(node.value) in self.namespaces or self._is_of_module(node, module)):

@@ -847,3 +847,27 @@ def test_defaults_that_are_set_apart_from_the_options(tmp_path: Path) -> None:
     assert [one.level for one in findings(tmp_path, args=["--no-ask"])] == []
     (tmp_path / "train.py").write_text(text.replace("ask=True", "**load()"))
     assert [one.level for one in findings(tmp_path)] == ["warning"]
+
+
+def test_settings_of_a_file_that_a_call_spreads(tmp_path: Path) -> None:
+    """The address is in config.json, and `**settings["dist"]` gives it to the function that needs it."""
+    text = """
+import argparse, json, os, torch.distributed as dist
+def init(rank, group, dist_backend, dist_url, extra=1):
+    dist.init_process_group(dist_backend, init_method=dist_url, world_size=4, rank=rank, group_name=group)
+def train(rank, group, epochs):
+    init(rank, group, **places)
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="config.json")
+args = parser.parse_args()
+with open(args.config) as file:
+    settings = json.loads(file.read())
+global places
+places = settings["dist"]
+train(int(os.environ["RANK"]), "g", **settings["train"])
+"""
+    for url, is_found in (("tcp://localhost:54321", True), ("env://", False)):
+        (tmp_path / "config.json").write_text(
+            f'{{"dist": {{"dist_backend": "nccl", "dist_url": "{url}"}}, "train": {{"epochs": 3}}}}'
+        )
+        assert ("fixed-master" in found(tmp_path, text, **GPUS)) is is_found
