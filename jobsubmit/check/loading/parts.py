@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import INIT, INIT_RPC, Code, is_count, is_ddp, is_sharding
 from jobsubmit.check.loading.sampler import is_for_training, spelled_with_target
 from jobsubmit.check.origins import keywords_of, words_of
-from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.calls import argument, default_of, given_for, hides_arguments
+from jobsubmit.check.program.modules import Function, Module, own_method, spelled
+from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
 _PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
 _PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts")
+_NUMBER = re.compile(r"(?:process_|shard_|global_|dp_|data_)?rank|shard(?:_id|_index)|process_(?:index|id)")
+_COUNT = re.compile(r"num_(?:processes|replicas|shards|ranks)|(?:dp_|data_)?world_size|(?:shard|process)_count")
 _OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|device_count|\blocal_world|\bdevice_id\b")
 _OF_ALL = re.compile(
     r"\bRANK\b|\brank\b|get_rank|get_world_size|WORLD_SIZE|nnodes|(?:node|machine|global)_rank|NODE_RANK|\bworld_size\b"
@@ -42,7 +46,7 @@ _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 def check_parts(code: Code) -> Iterator[Finding]:
     """Yield a warning if several processes read the same part of the data."""
     if code.world_size != 1:
-        yield from _undivided(code)
+        yield from itertools.islice(itertools.chain(_undivided(code), _left_at_default(code)), 1)
         yield from _part_of_node(code)
         yield from _part_by_hash(code)
 
@@ -75,6 +79,40 @@ def _undivided(code: Code) -> Iterator[Finding]:
                 "in __iter__, let each rank skip the items of the others; with several workers, divide among them, too",
             )
             return
+
+
+def _left_at_default(code: Code) -> Iterator[Finding]:
+    """Yield a warning for data that divides itself among processes, of which it is not told: `rank=0, world_size=1`."""
+    for module, call, name in code.reached.calls if code.is_parallel else ():
+        found = code.program.definition(name)
+        if found is None or not isinstance(found[1], ast.ClassDef) or not _is_data(found[1]):
+            continue
+        maker = own_method(found[1], "__init__")
+        if maker is None or hides_arguments(call) or not is_for_training(call, module):
+            continue
+        names = sorted(parameters(maker))
+        numbers = [one for one in names if _NUMBER.fullmatch(one) and _is_default(maker, one, 0)]
+        counts = [one for one in names if _COUNT.fullmatch(one) and _is_default(maker, one, 1)]
+        if numbers and counts and all(given_for(call, maker, one) is None for one in (*numbers, *counts)):
+            yield Finding(
+                "warning",
+                "no-sampler",
+                module.where(call),
+                f"{found[1].name} does not get {counts[0]} and {numbers[0]}, which are 1 and 0 by default: each "
+                "process gets all of the data",
+                f"pass both: {counts[0]}=dist.get_world_size(), {numbers[0]}=dist.get_rank()",
+            )
+            return
+
+
+def _is_data(owner: ast.ClassDef) -> bool:
+    """Return whether a class holds data, loads it or selects it, by its name or what it is derived from."""
+    return any("Data" in name or "Sampler" in name for name in (owner.name, *map(ast.unparse, owner.bases)))
+
+
+def _is_default(maker: Function, name: str, value: int) -> bool:
+    default = default_of(maker, name)
+    return isinstance(default, ast.Constant) and default.value is not False and default.value == value
 
 
 def _is_sharded(code: Code) -> bool:

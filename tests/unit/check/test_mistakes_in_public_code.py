@@ -380,6 +380,18 @@ train(DataLoader(data, sampler=DistributedSampler(data)), model)
 accuracy = validate(DataLoader(data, sampler={sampler}), model)
 """
 )
+PACKED = """
+import lightning
+from torch.utils.data import IterableDataset, get_worker_info
+class PackedDataset(IterableDataset):
+    def __init__(self, filenames, seed=1, num_processes=1, process_rank=0):
+        self.filenames, self.num_processes, self.process_rank = filenames, num_processes, process_rank
+    def __iter__(self):
+        workers = get_worker_info().num_workers
+        return iter(self.filenames[self.process_rank :: self.num_processes * workers])
+fabric = lightning.Fabric()
+data = PackedDataset(["a"], seed=1 + fabric.global_rank{given})
+"""
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "wrapped-attribute",
@@ -541,6 +553,12 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         SCALED.format(unscale="pass", enabled="enabled=True"),
         SCALED.format(unscale="pass", enabled="enabled=use_amp"),
         {},
+    ),
+    (
+        "no-sampler",
+        PACKED.format(given=""),
+        PACKED.format(given=", num_processes=fabric.world_size, process_rank=fabric.global_rank"),
+        GPUS,
     ),
     (
         "part-as-whole",
