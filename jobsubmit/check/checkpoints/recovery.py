@@ -21,7 +21,7 @@ _LOADS = frozenset(
         *("load_weights", "restore", "load_training_state", "async_load"),
     ]
 )
-_NEW_NAME = re.compile(r"strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
+_NEW_NAME = re.compile(r"\$\{now:[^}]*\}|strftime|time\.time\(\)|datetime\.(?:datetime\.)?(?:utc)?now\(\)|uuid\.uuid\d")
 _LOADING_FUNCTIONS = ("torch.load", "torch.jit.load", "torch.distributed.checkpoint.load", "joblib.load", "pickle.load")
 _MOST_FILES = 200
 # Methods that save a checkpoint, with the argument that is its path.
@@ -123,7 +123,8 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
         for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
             saves.append((module, call, argument(call, "checkpoint_id")))
     for module, call, path in saves:
-        found = _NEW_NAME.search(words_of(code, path, module)) if path is not None else None
+        words = words_of(code, path, module) if path is not None else ""
+        found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
         if found:
             yield Finding(
                 "warning",
@@ -134,6 +135,16 @@ def _named_by_start(code: Code) -> Iterator[Finding]:
                 "use a path that stays the same, such as a name in checkpoint_dir",
             )
             return
+
+
+def _of_configuration(code: Code, words: str) -> str:
+    """Return the lines of Hydra's configurations for the settings that some words name."""
+    if code.values.composed is None:
+        return ""
+    names = set(re.findall(r"\.(\w+)", words))
+    texts = [read_text(code.program, path) for path in [*code.program.configurations][:_MOST_FILES]]
+    lines = (line for text in texts for line in text.splitlines())
+    return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
 
 
 def _saves(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, ast.expr | None]]:

@@ -1,6 +1,7 @@
 """The configuration that Hydra composes for a program: its files, the options of their groups, and the overrides.
 
-Source: Hydra 1.3, "The Defaults List" and "Basic Override syntax".
+Source: Hydra 1.3, "The Defaults List" and "Basic Override syntax"; Hydra 0.11, "Config groups", where the path of the
+configuration is one file, and what a group has is merged at the top.
 """
 
 from __future__ import annotations
@@ -67,11 +68,14 @@ def compose(program: Program, words: Sequence[str]) -> Composed | None:
     for name, value in zip(("config_path", "config_name"), decorator.args, strict=False):
         given.setdefault(name, value)
     path, file = _text(given.get("config_path")), _chosen_name(words) or _text(given.get("config_name"))
+    is_old = path is not None and not file and path.endswith((".yaml", ".yml"))
+    if path is not None and is_old:
+        path, file = posixpath.split(path)
     if path is None or not file or _has_other_sources(program, words):
         return Composed(function, {}, is_complete=False)
     folder = posixpath.normpath(posixpath.join(posixpath.dirname(module.path), path))
-    composer = _Composer(program, folder, list(_overrides(words)))
-    composer.add(file.removesuffix(".yaml"), "", 0)
+    composer = _Composer(program, folder, list(_overrides(words)), is_old)
+    composer.add(posixpath.splitext(file)[0] if is_old else file.removesuffix(".yaml"), "", 0)
     composer.apply()
     missing = tuple(_missing(composer.values))
     return Composed(function, composer.values, composer.is_complete, tuple(composer.refused), missing)
@@ -106,6 +110,7 @@ class _Composer:
     program: Program
     folder: str
     overrides: list[Override]
+    is_old: bool  # before Hydra 1.0, a group does not say where its values go
     values: dict[str, Any] = field(default_factory=dict)
     is_complete: bool = True
     refused: list[Override] = field(default_factory=list)
@@ -119,7 +124,13 @@ class _Composer:
             self.is_complete = self.is_complete and read is None
             return
         package = _PACKAGE.search(text)
-        place = group if package is None else package[1].replace("_global_", "").replace("_group_", group)
+        place = (
+            ""
+            if self.is_old
+            else group
+            if package is None
+            else package[1].replace("_global_", "").replace("_group_", group)
+        )
         own = {key: value for key, value in read.items() if key != "defaults"}
         defaults = read.get("defaults") or []
         if not isinstance(defaults, list) or "searchpath" in str(own.get("hydra")):

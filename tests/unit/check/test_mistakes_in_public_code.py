@@ -889,3 +889,37 @@ train(int(os.environ["RANK"]), "g", **settings["train"])
             f'{{"dist": {{"dist_backend": "nccl", "dist_url": "{url}"}}, "train": {{"epochs": 3}}}}'
         )
         assert ("fixed-master" in found(tmp_path, text, **GPUS)) is is_found
+
+
+OLD_HYDRA = """
+import hydra, torch, torch.distributed as dist
+from pathlib import Path
+def average(metrics):
+    tensor = torch.tensor(list(metrics))
+    dist.all_reduce(tensor)
+@hydra.main(config_path="conf/config.yaml")
+def main(args):
+    dist.init_process_group(backend=args.ddp_backend)
+    average([1.0])
+    folder = Path(args.folder)
+    torch.save(torch.load("/shared/old.th"), folder / args.checkpoint_file)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "expected"),
+    [
+        ("nccl", "checkpoint.th", {"tensor-on-cpu"}),
+        ("gloo", "checkpoint.th", set()),
+        ("gloo", "checkpoint_${now:%Y-%m-%d}.th", {"no-checkpoint"}),
+    ],
+)
+def test_the_one_file_of_an_old_hydra(backend: str, name: str, expected: set[str], tmp_path: Path) -> None:
+    (tmp_path / "conf/dset").mkdir(parents=True)
+    (tmp_path / "conf/config.yaml").write_text(
+        f"defaults:\n  - dset: debug\nddp_backend: {backend}\ncheckpoint_file: {name}\n"
+    )
+    (tmp_path / "conf/dset/debug.yaml").write_text("folder: /shared/out\n")
+    seen = found(tmp_path, OLD_HYDRA, restarts=3, **GPUS)
+    assert seen & {"tensor-on-cpu", "no-checkpoint"} == expected
