@@ -39,6 +39,7 @@ _FRAMEWORKS = (
     "trl",
 )
 INIT = "torch.distributed.init_process_group"
+ACCELERATOR = "accelerate.Accelerator"
 INIT_RPC = "torch.distributed.rpc.init_rpc"
 FSDP = "FullyShardedDataParallel"
 SHARDS = ("fully_shard", FSDP)

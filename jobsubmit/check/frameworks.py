@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from jobsubmit.check.code import Code, is_count
+from jobsubmit.check.code import ACCELERATOR, Code, is_count
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import keywords_of, last_value, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
@@ -190,7 +190,7 @@ def _batch_sizes(text: str) -> list[int]:
 
 def _not_prepared(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader of the training that is not given to Accelerator.prepare."""
-    if not any(name == "accelerate.Accelerator" for _, _, name in code.reached.calls):
+    if not any(code.calls(ACCELERATOR)):
         return
     prepares = [call for _, call, _ in code.reached.calls if _is_prepare(call)]
     given = {ast.unparse(arg) for call in prepares for arg in call.args}
@@ -298,9 +298,7 @@ def _never_accumulated(code: Code) -> Iterator[Finding]:
     if {"accumulate", "no_sync"} & code.names:
         yield from _accumulates_nothing(code)
         return
-    for module, call, name in code.reached.calls:
-        if name != "accelerate.Accelerator":
-            continue
+    for module, call in code.calls(ACCELERATOR):
         home, given = keywords_of(code, call, module).get("gradient_accumulation_steps", (module, None))
         if given is not None and code.values.of(given, home) != 1:
             yield Finding(
@@ -324,9 +322,8 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
     uses = [call for _, call, _ in code.reached.calls if getattr(call.func, "attr", "") == "accumulate"]
     if not uses or code.facts.mode == "command" or not isinstance(wanted, int) or wanted <= 1:
         return
-    for module, call, name in code.reached.calls:
-        given = {keyword.arg for keyword in call.keywords}
-        if name == "accelerate.Accelerator" and not given & {*_STEPS, None}:
+    for module, call in code.calls(ACCELERATOR):
+        if not {keyword.arg for keyword in call.keywords} & {*_STEPS, None}:
             yield Finding(
                 "warning",
                 "never-accumulated",
@@ -340,7 +337,7 @@ def _accumulates_nothing(code: Code) -> Iterator[Finding]:
 
 def _asked_of_wrapper(code: Code) -> Iterator[Finding]:
     """Yield a warning for a method of a model that is asked of what `prepare` returned: DistributedDataParallel."""
-    made = [call for _, call, name in code.reached.calls if name == "accelerate.Accelerator"]
+    made = [call for _, call in code.calls(ACCELERATOR)]
     if not made or any({keyword.arg for keyword in call.keywords} & {*_OTHER_WRAPPERS, None} for call in made):
         return
     for module, node in code.program.of(ast.Attribute):

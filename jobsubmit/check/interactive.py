@@ -14,8 +14,7 @@ _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_tr
 def check_interactive(code: Code) -> Iterator[Finding]:
     """Yield the first call that asks at the terminal: an error where it is surely reached."""
     for module, call, name in code.reached.calls:
-        is_after_error = any(isinstance(above, ast.ExceptHandler) for above in module.above(call))
-        if name in _ASKS and not is_after_error:
+        if name in _ASKS and not any(isinstance(above, ast.ExceptHandler) for above in module.above(call)):
             yield Finding(
                 code.level_of(call, module),
                 "no-terminal",

@@ -67,9 +67,10 @@ def _saved_without_rank(code: Code) -> Iterator[Finding]:
     """Yield a warning for a call without the rank of a function that saves on rank 0, which it takes itself for."""
     for module, call, path in _written(code):
         function = module.function_of(call)
-        ranks = [name for name in parameters(function) if name == "rank"] if function is not None else []
-        default = default_of(function, "rank") if function is not None and ranks else None
-        if function is None or not isinstance(default, ast.Constant) or default.value != 0:
+        if function is None or "rank" not in parameters(function):
+            continue
+        default = default_of(function, "rank")
+        if not isinstance(default, ast.Constant) or default.value != 0:
             continue
         if not is_guarded_by_rank(code, call, module):
             continue

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
-from jobsubmit.check.code import Code, trains
+from jobsubmit.check.code import ACCELERATOR, Code, trains
 from jobsubmit.check.collectives.calls import Collective, CollectiveFinder, has_counterpart
 from jobsubmit.check.collectives.rank_conditions import (
     after,
@@ -29,7 +29,6 @@ from jobsubmit.common.finding import Finding
 _OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
-_ACCELERATOR = "accelerate.Accelerator"
 _DEEPEST = 3
 
 
@@ -355,7 +354,7 @@ def _inside(body: Iterable[ast.AST]) -> set[ast.AST]:
 
 def _synchronizes(finder: CollectiveFinder, loop: ast.AST, module: Module) -> bool:
     """Return whether each pass of a loop waits for all ranks: it trains, or calls a collective."""
-    wraps = finder.code.wraps_models or any(name == _ACCELERATOR for _, _, name in finder.code.reached.calls)
+    wraps = finder.code.wraps_models or any(finder.code.calls(ACCELERATOR))
     if wraps and _trains_inside(finder.code, loop, module):
         return True
     statements = getattr(loop, "body", [])

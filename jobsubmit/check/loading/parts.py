@@ -82,7 +82,7 @@ def _undivided(code: Code) -> Iterator[Finding]:
 
 
 def _left_at_default(code: Code) -> Iterator[Finding]:
-    """Yield a warning for data that divides itself among processes, of which it is not told: `rank=0, world_size=1`."""
+    """Yield a warning for data that divides itself by a rank, but keeps its defaults: `rank=0, world_size=1`."""
     for module, call, name in code.reached.calls if code.is_parallel else ():
         found = code.program.definition(name)
         if found is None or not isinstance(found[1], ast.ClassDef) or not _is_data(found[1]):

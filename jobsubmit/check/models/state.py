@@ -144,13 +144,9 @@ def _key_read(given: ast.expr, module: Module) -> str | None:
 
 def _attributes_inside(code: Code) -> Iterator[Finding]:
     """Yield an error for an attribute of the model that is asked of the wrapper, which has none of that name."""
-    given = {
-        store.attr
-        for stores in code.program.attribute_stores.values()
-        for _, store in stores
-        if not isinstance(store.value, ast.Name) or store.value.id != "self"
-    }
-    members = set(code.program.methods) | {store.attr for store in _stores_of_self(code)}
+    stores = [store for places in code.program.attribute_stores.values() for _, store in places]
+    given = {store.attr for store in stores if spelled(store.value) != "self"}
+    members = set(code.program.methods) | {store.attr for store in stores if spelled(store.value) == "self"}
     may_exist = given | OWN_NAMES | _looked_up(code) | (_OF_ENGINE if "deepspeed" in code.names else set())
     is_sure = all(code.reached.is_sure(call, module) for module, call, name in code.reached.calls if is_ddp(name))
     names = names_of_wrappers(code)
@@ -171,11 +167,6 @@ def _attributes_inside(code: Code) -> Iterator[Finding]:
                 f"use {ast.unparse(node.value)}.module.{node.attr}",
             )
             return
-
-
-def _stores_of_self(code: Code) -> Iterator[ast.Attribute]:
-    for stores in code.program.attribute_stores.values():
-        yield from (store for _, store in stores if spelled(store.value) == "self")
 
 
 def _looked_up(code: Code) -> frozenset[str]:

@@ -303,6 +303,11 @@ class Program:
         return not (isinstance(use, ast.Compare) or (isinstance(use, ast.Attribute) and use.attr in _READS))
 
     @cached_property
+    def tops(self) -> frozenset[str]:
+        """Return the first parts of the names of the modules."""
+        return frozenset(name.partition(".")[0] for name in self.modules)
+
+    @cached_property
     def inherited(self) -> frozenset[str]:
         """Return the names of the classes that others inherit from."""
         return frozenset(spelled(base).rpartition(".")[2] for _, node in self.of(ast.ClassDef) for base in node.bases)

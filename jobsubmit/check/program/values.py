@@ -462,8 +462,7 @@ class Values:
         """Return whether an attribute is a variable of a module, or of something that the program only imports."""
         owner = self.program.name_of(node, module).rpartition(".")[0]
         is_imported = spelled(node).partition(".")[0] in module.aliases
-        tops = {name.partition(".")[0] for name in self.program.modules}
-        return is_imported and (owner in self.program.modules or owner.partition(".")[0] not in tops)
+        return is_imported and (owner in self.program.modules or owner.partition(".")[0] not in self.program.tops)
 
     def _field(self, node: ast.Attribute, module: Module) -> Any:
         """Return the value of a field of an object whose class the program defines."""
