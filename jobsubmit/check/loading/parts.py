@@ -19,6 +19,7 @@ _DEEPEST = 3
 _PART_NUMBERS = ("rank", "shard_id", "shard_index", "shard", "index")
 _PART_COUNTS = ("num_replicas", "num_shards", "world_size", "num_parts")
 _NUMBER = re.compile(r"(?:process_|shard_|global_|dp_|data_)?rank|shard(?:_id|_index)|process_(?:index|id)")
+_ASKS_FOR_RANK = re.compile(r"get_rank|get_world_size|[\"']RANK|process_index")
 _COUNT = re.compile(r"num_(?:processes|replicas|shards|ranks)|(?:dp_|data_)?world_size|(?:shard|process)_count")
 _OF_NODE = re.compile(r"local_rank|LOCAL_RANK|LOCAL_WORLD_SIZE|NPROC_PER_NODE|device_count|\blocal_world|\bdevice_id\b")
 _OF_ALL = re.compile(
@@ -89,6 +90,8 @@ def _left_at_default(code: Code) -> Iterator[Finding]:
             continue
         maker = own_method(found[1], "__init__")
         if maker is None or hides_arguments(call) or not is_for_training(call, module):
+            continue
+        if _ASKS_FOR_RANK.search(ast.unparse(found[1])):
             continue
         names = sorted(parameters(maker))
         numbers = [one for one in names if _NUMBER.fullmatch(one) and _is_default(maker, one, 0)]

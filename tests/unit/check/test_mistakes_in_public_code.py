@@ -561,6 +561,14 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
         GPUS,
     ),
     (
+        "no-sampler",
+        PACKED.format(given=""),
+        PACKED.format(given="").replace(
+            "process_rank\n", "process_rank\n        self.process_rank = dist.get_rank()\n"
+        ),
+        GPUS,
+    ),
+    (
         "part-as-whole",
         TESTED.format(sampler="DistributedSampler(data)", combine="pass"),
         TESTED.format(sampler="DistributedSampler(data)", combine="dist.all_reduce(seen)"),
