@@ -319,8 +319,8 @@ class _Search:
         if self._is_required(top):
             return
         for folder in (Path(), Path("..")):
-            path = folder / f"{top}.py"
-            if (folder == Path() and not boot_folder) or not _is_own(self.bundle.root, path, top) or _installed(top):
+            path = _own_file(self.bundle.root, folder, top)
+            if (folder == Path() and not boot_folder) or path is None or _installed(top):
                 continue
             if self.has_more_places:
                 return
@@ -344,8 +344,10 @@ def _is_at_import(node: ast.AST, module: Module) -> bool:
     return not is_in_main and not any(isinstance(one, FUNCTIONS) for one in above)
 
 
-def _is_own(root: Path, path: Path, top: str) -> bool:
-    return (root / path).is_file() or (root / path.parent / top / "__init__.py").is_file()
+def _own_file(root: Path, folder: Path, top: str) -> Path | None:
+    """Return the file of a module or a package in a folder, if it has one."""
+    paths = (folder / f"{top}.py", folder / top / "__init__.py")
+    return next((path for path in paths if (root / path).is_file()), None)
 
 
 def _installed(top: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from jobsubmit.agent import node_contract as contract
 from jobsubmit.check.code import INIT, Code, is_count, is_ddp
 from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.common.finding import Finding
 
@@ -34,6 +35,7 @@ _MAKE_GROUPS = (
     "initialize_model_parallel",
     "_init_distributed",
 )
+_SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*(?:init|set_?up)", re.IGNORECASE)
 _WITH_TORCHRUN = (
     "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
     "by mode: torchrun and boot_file: FILE"
@@ -97,7 +99,13 @@ def _makes_group(code: Code) -> bool:
         if name in _MAKE_GROUPS:
             if code.may_be_used(node, module):
                 return True
-    return code.looks_up_names
+    return code.looks_up_names or any(_is_said_to(code, *reached) for reached in code.reached.calls)
+
+
+def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
+    """Return whether the name of an unknown function says that it makes one: `utils.init_distributed_mode(args)`."""
+    says_so = bool(_SAYS_SO.search(spelled(call.func)))
+    return says_so and not name.startswith("torch.") and code.program.called(call, module) is None
 
 
 def _local_rank(code: Code) -> Iterator[Finding]:

@@ -931,3 +931,55 @@ def test_the_one_file_of_an_old_hydra(backend: str, name: str, expected: set[str
     (tmp_path / "conf/dset/debug.yaml").write_text("folder: /shared/out\n")
     seen = found(tmp_path, OLD_HYDRA, restarts=3, **GPUS)
     assert seen & {"tensor-on-cpu", "no-checkpoint"} == expected
+
+
+def test_a_method_that_is_told_whether_to_synchronize(tmp_path: Path) -> None:
+    """no_sync() is the program's own here, and takes a condition."""
+    text = (
+        BEGIN
+        + """
+from contextlib import contextmanager, nullcontext
+dist.init_process_group("nccl")
+class Brain:
+    def __init__(self):
+        self.model = DDP(torch.nn.Linear(4, 1).cuda())
+    @contextmanager
+    def {name}(self, use=True):
+        with self.model.no_sync() if use else nullcontext():
+            yield
+    def fit(self, batch, step):
+        with self.no_sync(step % 4 != 3):
+            self.model(batch).sum().backward()
+Brain().fit(torch.ones(4).cuda(), 3)
+"""
+    )
+    assert "never-synchronized" not in found(tmp_path, text.format(name="no_sync"), **GPUS)
+    assert "never-synchronized" in found(tmp_path, text.format(name="other"), **GPUS)
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("val_sampler", False), ("sampler", True)])
+def test_a_whole_validation_set_for_each_process(name: str, is_found: bool, tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + f"""
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(4, 1).cuda())
+{name} = DistributedSampler(torch.ones(100, 4), num_replicas=1, rank=0)
+"""
+    )
+    assert ("part-of-node" in found(tmp_path, text, **GPUS)) is is_found
+
+
+@pytest.mark.parametrize(("call", "is_found"), [("init_distributed_mode", False), ("get_sha", True)])
+def test_a_process_group_that_an_unknown_module_may_make(call: str, is_found: bool, tmp_path: Path) -> None:
+    text = BEGIN + f"import util.misc as utils\nutils.{call}()\nmodel = DDP(torch.nn.Linear(4, 1).cuda())\n"
+    assert ("no-init" in found(tmp_path, text, **GPUS)) is is_found
+
+
+def test_a_package_that_is_not_beside_the_boot_file_is_named_by_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/__init__.py").touch()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/train.py").write_text("import models\n")
+    (finding,) = findings(tmp_path, boot_file="tools/train.py")
+    assert "models/__init__.py, not beside the boot file" in finding.text
