@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,6 +38,12 @@ _FRAMEWORKS = (
     "torchtitan",
     "trl",
 )
+# Of these, a program that makes its process group and its wrapper itself may use layers only, unless it names these.
+_OF_LAYERS: Mapping[str, frozenset[str]] = {
+    "detectron2": frozenset(["DefaultTrainer", "create_ddp_model", "launch"]),
+    "fairscale": frozenset(["FullyShardedDataParallel", "OSS", "ShardedDataParallel"]),
+    "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "IterBasedRunner", "build_runner", "init_dist"]),
+}
 INIT = "torch.distributed.init_process_group"
 ACCELERATOR = "accelerate.Accelerator"
 INIT_RPC = "torch.distributed.rpc.init_rpc"
@@ -99,8 +105,13 @@ class Code:
             name in called or not any(isinstance(above, ast.Try) for above in module.above(node))
             for module, node in self.program.of(ast.Import, ast.ImportFrom)
             for name in (full.partition(".")[0] for full in imported_names(node, module))
-            if name in _FRAMEWORKS
+            if name in _FRAMEWORKS and not self._has_only_layers_of(name)
         )
+
+    def _has_only_layers_of(self, framework: str) -> bool:
+        """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
+        may_use_more = self.names & _OF_LAYERS.get(framework, self.names)
+        return not may_use_more and self.wraps_models and any(name == INIT for _, _, name in self.reached.calls)
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -10,6 +10,8 @@ from jobsubmit.common.store_address import REMOTE_SCHEMES
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
 
+_NEAR = 2  # `data` or `../data` of a job file beside code_dir, in a folder that is not all that a machine has
+
 
 def check_data(plan: LaunchPlan) -> Iterator[Finding]:
     """Yield what is wrong with the paths of inputs, outputs and checkpoints, if this machine can see them."""
@@ -50,9 +52,9 @@ def check_data(plan: LaunchPlan) -> Iterator[Finding]:
 
 
 def _seems_missing(mount: Mount, plan: LaunchPlan) -> Iterator[Finding]:
-    """Yield a warning for an input beside the code that is not there; another one only the nodes may see."""
-    beside_code = Path(plan.code_dir).resolve().parent
-    path = Path(mount.uri)
-    if mount.kind == "input" and not path.exists() and path.is_relative_to(beside_code) and beside_code.is_dir():
+    """Yield a warning for an input near the code that is not there; another one only the nodes may see."""
+    path, *folders = Path(mount.uri), *Path(plan.code_dir).resolve().parents[:_NEAR]
+    is_near = any(len(folder.parts) >= _NEAR and path.is_relative_to(folder) for folder in folders)
+    if mount.kind == "input" and is_near and not path.exists() and folders[0].is_dir():
         text = f"{mount.uri} does not exist on this machine"
         yield Finding("warning", "data", mount.field, text, "correct the path (relative to the job file)")

@@ -50,10 +50,10 @@ _STATE_DICTS = tuple(
 )
 _FSDP_METHODS = ("full_optim_state_dict", "optim_state_dict", "summon_full_params")
 _CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save", "async_save", "load"))
-# Whether a step is one of every so many, which rank 0 does not decide alone.
-_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save")
+# Whether a step is one of every so many, or what kind of object something is: rank 0 does not decide that alone.
+_PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save|isinstance")
 _PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
-_DDP = "DistributedDataParallel"
+_BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 _DEEPEST = 3
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
 
@@ -164,19 +164,19 @@ class CollectiveFinder:
 def has_counterpart(
     finder: CollectiveFinder, scope: ast.AST, module: Module, own: list[ast.stmt], found: Collective
 ) -> bool:
-    """Return whether the other ranks come to a collective in a branch of their own in the same function.
-
-    The wrapping of a model is the counterpart of another one only.
-    """
-    wraps = found.name == _DDP
+    """Return whether the other ranks come to the same collective in a branch of their own in the same function."""
     inside = set(own)
     for node in ast.walk(scope):
         if not isinstance(node, ast.If) or node.body is own or inside & set(module.above(node)):
             continue
         if zero_side(node.test, finder.code, module) is not True and mentions_rank(node.test):
-            if any((one.name == _DDP) is wraps for one in finder.collectives(node.body, module)):
+            if any(_kind(one.name) == _kind(found.name) for one in finder.collectives(node.body, module)):
                 return True
     return False
+
+
+def _kind(name: str) -> str:
+    return "barrier" if name in _BARRIERS else name
 
 
 def _gathers_state(node: ast.AST) -> bool:

@@ -27,14 +27,13 @@ def check_group(code: Code) -> Iterator[Finding]:
     inits = {call for _, call in code.calls(INIT)} or {call for _, call in code.calls(*_MESHES)}
     if code.has_framework or not inits:
         return
-    asks = bool(set(_ASKS) & code.names)
     needing = {call for _, call, name in code.reached.calls if _needs_group(call, name)}
     sure = [(module, call) for module, call, _ in code.reached.calls if code.reached.is_sure(call, module)]
     for calls in by_scope(sure):
         made = leading_to(code, calls, inits)
         if made:
             yield from _used_before(made[0], [one for one in leading_to(code, calls, needing) if not _is_asked(one)])
-            yield from () if asks else _made_again(calls[0][0], made)
+            yield from _made_again(calls[0][0], made)
 
 
 def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
@@ -53,8 +52,12 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
 
 def _is_asked(place: Place) -> bool:
     """Return whether the function of a use asks first whether there is a process group."""
-    scope = place.home.scope_of(place.inner)
-    return any(isinstance(node, ast.Attribute) and node.attr in _ASKS for node in ast.walk(scope))
+    return _asks(place.home.scope_of(place.inner))
+
+
+def _asks(scope: ast.AST) -> bool:
+    names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(scope))
+    return not set(_ASKS).isdisjoint(names)
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:
@@ -68,6 +71,8 @@ def _made_again(module: Module, made: list[Place]) -> Iterator[Finding]:
     for first, second in pairwise(made):
         if first.inner is second.inner or _may_destroy(module, first.call.lineno, second.call.lineno):
             continue
+        if _is_asked(first) or _is_asked(second) or any(_asks(one.test) for one in _conditions(module, second.call)):
+            continue
         yield Finding(
             "error",
             "second-init",
@@ -76,6 +81,10 @@ def _made_again(module: Module, made: list[Place]) -> Iterator[Finding]:
             "remove one of the two calls",
         )
         return
+
+
+def _conditions(module: Module, call: ast.Call) -> list[ast.If]:
+    return [one for one in module.above(call) if isinstance(one, ast.If)]
 
 
 def _may_destroy(module: Module, first: int, last: int) -> bool:

@@ -62,6 +62,15 @@ def _not_combined(code: Code) -> Iterator[Finding]:
         if found is None or not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name):
             continue
         home = found[0]
+        if (alone := _left_alone(finder, function, home)) is not None:
+            yield Finding(
+                "warning",
+                "part-as-whole",
+                home.where(alone),
+                f"{function.name}() combines other figures of all processes, but not {ast.unparse(alone.args[0])}",
+                "combine it as well, before the meter gets it",
+            )
+            return
         if not any(_is_divided(code, given, module) for given in _looped(call, function)):
             continue
         is_combined = _combines(finder, ast.walk(function), home) or _combines(finder, _uses(call, module), module)
@@ -74,6 +83,39 @@ def _not_combined(code: Code) -> Iterator[Finding]:
                 "add up the counts of all processes with dist.all_reduce, or test without a DistributedSampler",
             )
             return
+
+
+def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> ast.Call | None:
+    """Return the call that gives a meter, which the function returns, a figure of one process; others are combined."""
+    combined = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and _combines(finder, ast.walk(node.value), home)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    returned = {spelled(node).partition(".")[0] for value in _returned(function) for node in ast.walk(value)}
+    updates = [
+        (node, {one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)})
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "update"
+        and node.args
+        and spelled(node.func.value) in returned
+    ]
+    alone = [node for node, names in updates if names and not names & combined]
+    return alone[0] if alone and len(alone) < len(updates) else None
+
+
+def _returned(function: Function) -> Iterator[ast.expr]:
+    """Yield what a function returns, and what the variables were set to that it returns."""
+    for value in returned_values(function):
+        yield value
+        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names:
+                yield node.value
 
 
 def _looped(call: ast.Call, function: Function) -> Iterator[ast.expr]:

@@ -3,38 +3,87 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument
+from jobsubmit.check.program.modules import FUNCTIONS, Module, spelled
 from jobsubmit.common.finding import Finding
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
 _SCALERS = ("torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler")
+_OWN_CLIP = re.compile(r"clip_?grad", re.IGNORECASE)
 
 
 def check_scaling(code: Code) -> Iterator[Finding]:
     """Yield a warning for a limit of gradients that are still multiplied by the scale, some ten thousands."""
     scalers = [(module, call) for module, call in code.calls(*_SCALERS)]
-    if not scalers or code.has_framework or "unscale_" in code.names:
+    if not scalers or code.has_framework or any(_is_off(code, call, module) is True for module, call in scalers):
         return
-    if any(_may_be_off(call) for _, call in scalers) or not any(_is_scaled(call) for _, call, _ in code.reached.calls):
-        return
-    for module, call in code.calls(*_CLIPS):
-        yield Finding(
-            "warning",
-            "clipped-scaled",
-            module.where(call),
-            "these gradients are still multiplied by the scale of the GradScaler: the limit makes them far too small",
-            "call scaler.unscale_(optimizer) before it",
-        )
-        return
+    is_on = all(_is_off(code, call, module) is False for module, call in scalers)
+    for module, call in _clips(code):
+        if _is_still_scaled(code, call, module) and (is_on or _is_unscaled_later(call, module)):
+            yield Finding(
+                "warning",
+                "clipped-scaled",
+                module.where(call),
+                "these gradients are still multiplied by the scale of the GradScaler: the limit makes them far too "
+                "small",
+                "call scaler.unscale_(optimizer) before it",
+            )
+            return
 
 
-def _may_be_off(call: ast.Call) -> bool:
-    """Return whether a scaler may do nothing."""
+def _clips(code: Code) -> Iterator[tuple[Module, ast.Call]]:
+    """Yield the calls that limit gradients, by torch or by a function of the program that is called so."""
+    yield from code.calls(*_CLIPS)
+    for module, call, _ in code.reached.calls:
+        found = code.program.called(call, module) if _OWN_CLIP.search(spelled(call.func)) else None
+        if found is not None and ".grad" in (text := ast.unparse(found[1])) and "mul_(" in text:
+            yield module, call
+
+
+def _is_still_scaled(code: Code, clip: ast.Call, module: Module) -> bool:
+    """Return whether the last that happens to the gradients before a limit is that they are computed, scaled."""
+    for statement in _before(clip, module):
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        if any(_is_method(call, "unscale_") for call in calls):
+            return False
+        if any(map(_is_scaled, calls)):
+            return True
+        if any(_is_method(call, "backward") for call in calls):
+            return False
+    return "unscale_" not in code.names and any(_is_scaled(call) for _, call, _ in code.reached.calls)
+
+
+def _before(node: ast.AST, module: Module) -> Iterator[ast.stmt]:
+    """Yield the statements before a node in its block, the last one first, and then those before this block."""
+    for inner, outer in pairwise((node, *module.above(node))):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(outer, name, None)
+            if isinstance(block, list) and inner in block:
+                yield from reversed(block[: block.index(inner)])
+        if isinstance(outer, FUNCTIONS):
+            return
+
+
+def _is_off(code: Code, call: ast.Call, module: Module) -> bool | None:
+    """Return whether a scaler does nothing, or None if that is not known."""
     enabled = argument(call, "enabled")
-    return enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value is True)
+    value = True if enabled is None else code.values.of(enabled, module)
+    return not value if isinstance(value, bool) else None
+
+
+def _is_unscaled_later(clip: ast.Call, module: Module) -> bool:
+    """Return whether the function divides by the scale, but after the limit."""
+    calls = (node for node in ast.walk(module.scope_of(clip)) if isinstance(node, ast.Call))
+    return any(_is_method(call, "unscale_") and call.lineno > clip.lineno for call in calls)
+
+
+def _is_method(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == name
 
 
 def _is_scaled(call: ast.Call) -> bool:

@@ -204,7 +204,13 @@ def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:
     """Return whether a number is 0 by what is written down, and not only on the first node."""
     is_written = all(isinstance(part, (ast.Name, ast.Constant)) for _, part in origins(code, node, module))
     value = code.values.of(node, module)
-    return is_written and is_count(value) and bool(value == 0)
+    return (is_written or _is_passed(code, node)) and is_count(value) and bool(value == 0)
+
+
+def _is_passed(code: Code, node: ast.expr) -> bool:
+    """Return whether a number is an argument in `command`, which is the same on all nodes."""
+    names = {name for one in code.line.options if one.field == getattr(node, "attr", "") for name in one.names}
+    return code.facts.mode == "command" and any(word.partition("=")[0] in names for word in code.facts.argv)
 
 
 def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:
