@@ -27,6 +27,7 @@ _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "par
 _OF_MODELS = ("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings")
 _SPREADS = ("auto", "balanced", "sequential")
 _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
+_FILLED_FROM = ("", "per_device_train_batch_size", "gradient_accumulation_steps")  # by transformers' HfDeepSpeedConfig
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
@@ -150,7 +151,7 @@ def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Fi
     """
     words = [word.partition("=")[2] or word for word in code.facts.argv]
     names = dict.fromkeys(name for name in (*words, *sorted(code.texts)) if name.endswith(".json"))
-    of_files = ((name, _batch_sizes(read(name))) for name in names)
+    of_files = ((name, _batch_sizes(code, read(name))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
@@ -178,14 +179,15 @@ def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
             yield module.where(node), [size if is_count(size) else 0 for size in sizes]
 
 
-def _batch_sizes(text: str) -> list[int]:
-    """Return the three sizes of a configuration of DeepSpeed; 0 for one that is not a number."""
+def _batch_sizes(code: Code, text: str) -> list[int]:
+    """Return the three sizes of a configuration of DeepSpeed, "auto" as transformers fills it in; 0 if not known."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
         found = {}
     sizes = [found.get(name) if isinstance(found, dict) else 0 for name in _BATCHES]
-    return [size if isinstance(size, int) else 0 for size in sizes]
+    filled = [code.values.arguments.get(name) if size == "auto" else size for size, name in zip(sizes, _FILLED_FROM)]
+    return [size if is_count(size) else 0 for size in filled]
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:

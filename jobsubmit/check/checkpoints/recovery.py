@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.origins import beginning_of, words_of
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import read_text
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
 from jobsubmit.plan.mounts import Mount
@@ -218,15 +218,27 @@ def _loads(code: Code) -> bool:
     if code.program.unread:
         return True
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
-    for _, call, name in calls:
+    for module, call, name in calls:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in _LOADING_FUNCTIONS and not _is_of_data(call):
             return True
+        if last in _LOADS and _is_skipped(code, call, module):
+            continue
         if last in _LOADS and not any(".state_dict(" in ast.unparse(given) for given in call.args):
             return True
         if any(keyword.arg in _LOADING_KEYWORDS for keyword in call.keywords if not _is_declared_only(call)):
             return True
     return False
+
+
+def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a call enters a function of the program that loads nothing with the values of this job."""
+    found = code.program.called(call, module)
+    if found is None or isinstance(found[1], ast.ClassDef):
+        return False
+    calls = [node for node in ast.walk(found[1]) if isinstance(node, ast.Call)]
+    loading = [one for one in calls if "load" in spelled(one.func).lower() or "restore" in spelled(one.func)]
+    return bool(loading) and not any(code.reached.of(one, found[0]) for one in loading)
 
 
 def _is_of_data(call: ast.Call) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp, trains
 from jobsubmit.check.models.state import OWN_NAMES
-from jobsubmit.check.models.wrapper import is_wrapped
+from jobsubmit.check.models.wrapper import is_wrapped, names_of_wrappers
 from jobsubmit.check.origins import last_value, seen_through
 from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, returned_values, spelled
@@ -168,7 +168,11 @@ def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | N
 def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper if a call is one of a variable set to it: `net = unwrap(model)`."""
     inner = _unwrapped(code, call.func, module) if isinstance(call.func, ast.Name) and call.args else None
-    return inner if inner is not None and is_wrapped(code, inner.value, module) else None
+    known = is_wrapped(code, inner.value, module) if inner is not None else False
+    if known is None and inner is not None:  # what a function unwraps that looks whether there is a wrapper
+        is_asked = isinstance(seen_through(call.func, module), ast.Call)
+        known = is_asked and spelled(inner.value).rpartition(".")[2] in names_of_wrappers(code)
+    return inner if known else None
 
 
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
@@ -197,11 +201,17 @@ def _unwrapped(code: Code, node: ast.AST | None, module: Module) -> ast.Attribut
         return _inner_if_wrapped(code, node, module)
     if isinstance(made, ast.Attribute):
         return made if _is_inner(made) else None
-    found = code.program.definition(code.program.name_of(made.func, module)) if isinstance(made, ast.Call) else None
+    found = code.program.called(made, module) if isinstance(made, ast.Call) else None
     if found is None or not isinstance(made, ast.Call) or len(made.args) != 1:
         return None
-    returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return)]
-    is_unwrapping = any(_is_inner(part) for value in returns if value is not None for part in ast.walk(value))
+    returns = [one.value for one in ast.walk(found[1]) if isinstance(one, ast.Return) and one.value is not None]
+    names = {one.id for one in returns if isinstance(one, ast.Name)}
+    returns += [
+        one.value
+        for one in ast.walk(found[1])
+        if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") in names
+    ]
+    is_unwrapping = any(_is_inner(part) for value in returns for part in ast.walk(value))
     return ast.Attribute(made.args[0], "module", ast.Load()) if is_unwrapping else None
 
 

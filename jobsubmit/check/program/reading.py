@@ -100,6 +100,7 @@ def load_program(
         imports = [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
         if _IMPORTS_BY_NAME.search(data):
             imports += _named_in(configurations)
+        imports += _imported_by_text(module, roots, paths) if b"import_module" in data else ()
         for imported in dict.fromkeys(imports):
             found = find_module(imported, roots, paths)
             if not found and find_module(imported, INSTALLED_FROM, paths):
@@ -110,6 +111,27 @@ def load_program(
         return None
     missing = frozenset(unread - modules.keys())
     return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
+
+
+def _imported_by_text(module: Module, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
+    """Yield the modules that a text may name of which a part is computed: `import_module(f"app.{name}.train")`."""
+    calls = (call for call in module.of(ast.Call) if spelled(call.func).endswith("import_module") and call.args)
+    patterns = [pattern for call in calls if (pattern := _pattern_of(call.args[0]))]
+    for path, root in itertools.product(sorted(paths) if patterns else (), roots):
+        name = path.removeprefix(root).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        if path.startswith(root) and any(re.fullmatch(pattern, name) for pattern in patterns):
+            yield name
+
+
+def _pattern_of(text: ast.expr) -> str:
+    """Return a pattern for a text of which a part is computed; empty if no part with a dot is written down."""
+    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+    if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+        parts = [text.left, text.right]
+    written = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    if not any("." in one and one != "." for one in written):
+        return ""
+    return "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"\w+" for part in parts)
 
 
 def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:

@@ -489,7 +489,7 @@ class Values:
             return UNKNOWN if places else before
         home, place, runs = places[0]
         is_same = home is module and home.scope_of(place) is module.scope_of(node)
-        if is_same and not _is_after(node, place):
+        if (is_same and not _is_after(node, place)) or self._is_given_to(home.function_of(place), home, node, module):
             return before
         if runs is None:
             return UNKNOWN
@@ -497,6 +497,14 @@ class Values:
         if isinstance(value, (list, dict)) and node.attr in self.program.filled:
             return UNKNOWN
         return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+    def _is_given_to(self, function: Function | None, home: Module, node: ast.AST, module: Module) -> bool:
+        """Return whether an expression is an argument of the only call of a function: before its body is executed."""
+        calls = self.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+        entering = [call for _, call in calls if call not in self.dead]
+        if len(entering) != 1 or entering[0] not in module.above(node):
+            return False
+        return is_executed(entering[0], module.scope_of(node), module, self.truth) is True
 
     def _places_of(self, node: ast.Attribute, module: Module) -> Iterator[tuple[Module, ast.Attribute]]:
         """Yield the places that set an attribute of what seems to be the same object; all where that is not clear."""

@@ -130,20 +130,25 @@ def _unplaced(code: Code) -> Iterator[Finding]:
 
 
 def _chooses(code: Code) -> bool:
-    """Return whether anything may choose a GPU."""
-    sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in code.names)
-    names_one = any("cuda:" in text for text in code.texts) or _limits_visible(code)
-    return sets or names_one or bool(code.program.broken or code.program.unread) or _takes_number(code)
+    """Return whether anything that may be executed chooses a GPU."""
+    names = {name.rpartition(".")[2] for _, _, name in code.reached.calls}
+    names |= {node.attr for module, node in code.program.of(ast.Attribute) if code.reached.of(node, module)}
+    sets = any(name.startswith(("set_device", "set_default_device", "init_device_mesh")) for name in names)
+    texts = ((module, node) for module, node in code.program.of(ast.Constant) if "cuda:" in str(node.value))
+    names_one = _limits_visible(code) or any(code.reached.of(node, module) for module, node in texts)
+    is_known = not (code.program.broken or code.program.unread or code.looks_up_names)
+    return sets or names_one or not is_known or _takes_number(code)
 
 
 def _takes_number(code: Code) -> bool:
     """Return whether a device is chosen by anything but a written name of no number."""
-    for module, call, name in code.program.calls:
+    for module, call, name in code.reached.calls:
         chosen = device_of(call, name)
         several = name == "torch.device" and len(call.args) > 1
         if several or (chosen is not None and code.values.of(chosen, module) is UNKNOWN and not _is_named(chosen)):
             return True
-    return any(keyword.arg == "device_id" for _, keyword in code.program.of(ast.keyword))
+    keywords = (pair for pair in code.program.of(ast.keyword) if pair[1].arg == "device_id")
+    return any(code.reached.of(keyword, module) for module, keyword in keywords)
 
 
 def _is_named(node: ast.expr) -> bool:

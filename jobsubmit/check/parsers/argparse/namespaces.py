@@ -31,13 +31,16 @@ def namespaces(search: Search) -> Iterator[str]:
         if id(call) in parsing or name in returning or (not name and _last_name(call) in methods)
     }
     kept, others = set[str](), set[str]()
+    places = {(home.scope_of(call), spelled(call.func).partition(".")[0]): call for home, call, _ in search.parses}
     for home, node in search.program.of(ast.Assign):
         if not isinstance(node.value, ast.Call) or not search.reached.of(node, home):
             continue
         for target in node.targets:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
             if isinstance(first, ast.Name) and not _is_of_resumed(node, first.id, search, home):
-                (kept if node.value in parsed else others).add(first.id)
+                later = places.get((home.scope_of(node), first.id))
+                is_parser = later is not None and node.lineno < later.lineno  # args = parser(); args = args.parse_args()
+                (kept if node.value in parsed else set() if is_parser else others).add(first.id)
     for _ in range(_LONGEST_WAY):
         kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
     if any(_holds(node, kept, search, module) for module, node in _changed(search)):
