@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")
 
 
+_NUMBERS = ("int", "float")
+
+
 def check_interactive(code: Code) -> Iterator[Finding]:
     """Yield the first call that asks at the terminal: an error where it is surely reached."""
     for module, call, name in code.reached.calls:
-        if name in _ASKS and not any(isinstance(above, ast.ExceptHandler) for above in module.above(call)):
+        if name in _ASKS and all(_is_entered(code, one, module) for one in _handlers(call, module)):
             yield Finding(
                 code.level_of(call, module),
                 "no-terminal",
@@ -23,3 +28,17 @@ def check_interactive(code: Code) -> Iterator[Finding]:
                 "remove it, or take the answer from an argument",
             )
             return
+
+
+def _handlers(call: ast.Call, module: Module) -> list[ast.ExceptHandler]:
+    return [above for above in module.above(call) if isinstance(above, ast.ExceptHandler)]
+
+
+def _is_entered(code: Code, handler: ast.ExceptHandler, module: Module) -> bool:
+    """Return whether a handler is surely entered: `int("latest")` raises ValueError."""
+    tried = module.parents.get(handler)
+    if not isinstance(tried, ast.Try) or spelled(handler.type or handler) != "ValueError":
+        return False
+    calls = (node for one in tried.body for node in ast.walk(one) if isinstance(node, ast.Call) and node.args)
+    texts = (code.values.of(node.args[0], module) for node in calls if spelled(node.func) in _NUMBERS)
+    return any(isinstance(text, str) and not re.search(r"\d|inf|nan", text, re.IGNORECASE) for text in texts)

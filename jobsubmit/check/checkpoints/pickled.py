@@ -84,6 +84,8 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
     if spelled(value) in code.values.namespaces:
         return "an argparse.Namespace" if code.line.kind == "argparse" else ""
+    if isinstance(value, ast.Call) and code.program.name_of(value.func, module) == "numpy.random.get_state":
+        return "an array of NumPy"
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) in ("dataclasses.asdict", "vars"):
         return "a pathlib.Path" if value.args and _holds_path(code, value.args[0], module) else ""
     made: ast.AST | None = None

@@ -52,7 +52,8 @@ _FSDP_METHODS = ("full_optim_state_dict", "optim_state_dict", "summon_full_param
 _CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save", "async_save", "load"))
 # Whether a step is one of every so many, or what kind of object something is: rank 0 does not decide that alone.
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save|isinstance")
-_PLAIN_ARGUMENTS = 2  # what comes after may be a group of some processes
+# What comes after so many arguments may be a group of some processes.
+_PLAIN_ARGUMENTS: Mapping[str, int] = {"reduce": 3, "gather": 3, "scatter": 3, "reduce_scatter": 3}
 _BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 _DEEPEST = 3
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
@@ -93,8 +94,9 @@ class CollectiveFinder:
         name = self.code.program.name_of(call.func, module)
         owner, _, last = name.rpartition(".")
         if last in _NAMES and f"{owner}." in _PACKAGES:
-            is_of_all = argument(call, "group") is None and not hides_arguments(call)
-            return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS else ""
+            group = argument(call, "group")
+            is_of_all = (group is None or self.code.values.of(group, module) is None) and not hides_arguments(call)
+            return last if is_of_all and len(call.args) <= _PLAIN_ARGUMENTS.get(last, 2) else ""
         if is_ddp(name) or name in _CHECKPOINTS:
             is_of_some = argument(call, "process_group") or argument(call, "no_dist")
             return "" if is_of_some else last if is_ddp(name) else f"checkpoint.{last}"
@@ -197,7 +199,9 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         truth = finder.code.values.truth(node.test, module)
         test = ast.unparse(node.test)
         is_about_all = any(word in test for word in _INITIALIZED) or _PERIOD.search(test) is not None
-        if zero_side(node.test, finder.code, module) is None and (truth or (truth is None and is_about_all)):
+        is_either_way = truth is None and _has_collective(node.body) and _has_collective(node.orelse)
+        is_executed = truth or (truth is None and is_about_all) or is_either_way
+        if zero_side(node.test, finder.code, module) is None and is_executed:
             for statement in node.body:
                 yield from _calls(statement, finder, module)
         elif truth is False:
@@ -208,3 +212,9 @@ def _calls(node: ast.AST, finder: CollectiveFinder, module: Module) -> Iterator[
         yield node
     for child in ast.iter_child_nodes(node):
         yield from _calls(child, finder, module)
+
+
+def _has_collective(body: list[ast.stmt]) -> bool:
+    """Return whether statements call something of the name of a collective, also of a group."""
+    calls = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in _NAMES for call in calls)

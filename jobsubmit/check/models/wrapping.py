@@ -212,12 +212,23 @@ def _two_wrappers(code: Code, one: Wrapped) -> Iterator[Finding]:
         )
 
 
+def _are_exclusive(first: ast.AST, second: ast.AST, module: Module) -> bool:
+    """Return whether only one of two nodes is executed: they are in the two branches of one condition."""
+    ways = [{id(one) for one in (node, *module.above(node))} for node in (first, second)]
+    return any(
+        isinstance(one, ast.If)
+        and any(id(item) in ways[0] for item in one.body)
+        and any(id(item) in ways[1] for item in one.orelse)
+        for one in module.above(first)
+    )
+
+
 def _norms_too_late(code: Code, one: Wrapped) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if not name.endswith(".convert_sync_batchnorm") or module is not one.module or not call.args:
             continue
         if one.wrapper and is_load(call.args[0], one.wrapper) and call.lineno > one.call.lineno:
-            if module.scope_of(call) is one.scope:
+            if module.scope_of(call) is one.scope and not _are_exclusive(one.call, call, module):
                 yield Finding(
                     "warning",
                     "two-wrappers",

@@ -345,6 +345,8 @@ class Program:
         """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
         if isinstance(node, ast.Attribute):
             base = self.name_of(node.value, module)
+            if base in self.modules:
+                return self._followed(f"{base}.{node.attr}")
             return f"{base}.{node.attr}" if base else ""
         if not isinstance(node, ast.Name):
             return ""

@@ -99,6 +99,8 @@ def _as_path(value: Any) -> PurePosixPath:
 PATH_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.join": posixpath.join,
     "os.path.dirname": posixpath.dirname,
+    "os.path.basename": posixpath.basename,
+    "os.path.splitext": lambda path: list(posixpath.splitext(path)),
     "os.path.normpath": posixpath.normpath,
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath"), str),
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath"), PurePosixPath),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
 from jobsubmit.check.program.calls import Callee, Callees, Reach
-from jobsubmit.check.program.modules import EXITS, Module, Program, imported_names
+from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Module, Program, imported_names
 from jobsubmit.check.program.values import Values
 
 
@@ -97,7 +97,8 @@ class _Walk:
     def _statement(self, node: ast.stmt, module: Module, level: Reach) -> _Flow:
         self._mark(node, level)
         for mentioned in module.mentioned.get(node, ()) if level else ():
-            self.waiting += self.callees.named(mentioned, module, level)
+            if not self._is_of_other_command(mentioned, module):
+                self.waiting += self.callees.named(mentioned, module, level)
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 for decorator in node.decorator_list:
@@ -139,6 +140,14 @@ class _Walk:
             return _Flow.OUT
         return _Flow.ON
 
+    def _is_of_other_command(self, mentioned: ast.expr, module: Module) -> bool:
+        """Return whether a function stands in a dictionary of commands, and the job's first word is another one."""
+        commands, chosen = module.parents.get(mentioned), self.values.facts.argv[:1]
+        if not chosen or not isinstance(commands, ast.Dict):
+            return False
+        names = [getattr(key, "value", None) for key in commands.keys]
+        return chosen[0] in names and commands.values[names.index(chosen[0])] is not mentioned
+
     def _ends(self, call: ast.Call, module: Module) -> bool:
         """Return whether a call does not return: an exit, or a function that surely comes to one."""
         name = self.program.name_of(call.func, module)
@@ -160,6 +169,7 @@ class _Walk:
         if truth is not None:
             return self._block(node.body if truth else node.orelse, module, level)
         flows = [self._block(body, module, min(level, Reach.PERHAPS)) for body in (node.body, node.orelse)]
+        self.waiting += self._called_either_way(node, module, level)
         if min(flows) is _Flow.OUT:
             return _Flow.OUT
         # A check that raises is taken to pass; one that returns is a way of its own.
@@ -167,6 +177,18 @@ class _Walk:
             statement in module.returning or statement in module.exiting for statement in (*node.body, *node.orelse)
         )
         return _Flow.PERHAPS_OUT if leaves else _Flow.ON
+
+    def _called_either_way(self, node: ast.If, module: Module, level: Reach) -> Iterator[Callee]:
+        """Yield the functions that both branches of a condition call, each as a statement of its own."""
+        ways = [{name for one in body if (name := self._name_of_statement(one, module))} for body in (node.body, node.orelse)]
+        for name in sorted(set.intersection(*ways)):
+            found = self.program.definition(name)
+            if found is not None and isinstance(found[1], FUNCTIONS):
+                yield Callee(found[1], found[0], level)
+
+    def _name_of_statement(self, node: ast.stmt, module: Module) -> str:
+        call = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+        return self.program.name_of(call.func, module) if isinstance(call, ast.Call) else ""
 
     def _try(self, node: ast.Try, module: Module, level: Reach) -> _Flow:
         is_caught = any(not _passes_on(handler, module) for handler in node.handlers)

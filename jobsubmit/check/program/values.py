@@ -37,6 +37,8 @@ from jobsubmit.spec.modes import Start
 _MOST_OPEN = 60  # expressions that wait for each other's values
 _MOST_PLACES = 8  # that set an attribute
 _MOST_CALLS = 5  # functions of the program inside each other
+_NODES = ("CfgNode()", "CN()", "CfgNode(new_allowed=True)", "CN(new_allowed=True)")
+_MERGES = frozenset(["merge_from_file", "merge_from_list", "merge_from_other_cfg"])
 _HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
 _GROUP = "torch.distributed.init_process_group"
 
@@ -477,7 +479,7 @@ class Values:
         """Return the value of an attribute that is set in one place that counts, where it is used."""
         before = self.arguments.get(node.attr, UNKNOWN) if spelled(node.value) in self.namespaces else UNKNOWN
         all_places = list(self._places_of(node, module))
-        if len(all_places) > _MOST_PLACES:
+        if len(all_places) > _MOST_PLACES or any(self._is_default(place, home) for home, place in all_places):
             return UNKNOWN
         places = [
             (home, place, runs)
@@ -497,6 +499,13 @@ class Values:
         if isinstance(value, (list, dict)) and node.attr in self.program.filled:
             return UNKNOWN
         return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+    def _is_default(self, place: ast.Attribute, home: Module) -> bool:
+        """Return whether a place sets a default that a file may replace: `_C.NUM_GPUS = 1` of yacs and fvcore."""
+        root = spelled(place).partition(".")[0]
+        made = (home.parents.get(store) for store in home.stores.get((home.tree, root), ()))
+        is_node = any(isinstance(one, ast.Assign) and ast.unparse(one.value).endswith(_NODES) for one in made)
+        return is_node and not _MERGES.isdisjoint(self.program.attribute_loads)
 
     def _is_given_to(self, function: Function | None, home: Module, node: ast.AST, module: Module) -> bool:
         """Return whether an expression is an argument of the only call of a function: before its body is executed."""

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from jobsubmit.agent import node_contract as contract
-from jobsubmit.check.code import Code
-from jobsubmit.check.program.calls import given_for
+from jobsubmit.check.code import INIT, Code
+from jobsubmit.check.origins import origins
+from jobsubmit.check.program.calls import argument, given_for
 from jobsubmit.check.program.modules import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of, given_to_fields
 from jobsubmit.check.program.operations import Several
@@ -49,7 +50,9 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
     """Yield a warning for `node_rank * n + local_rank` as the number of a device, where processes are spawned."""
     for module, call, name in code.reached.calls:
         for chosen in numbers_of_devices(call, name):
-            if not isinstance(chosen, ast.BinOp) and _is_sum_with_rank(code, chosen, module):
+            if isinstance(chosen, ast.BinOp):
+                continue
+            if _is_sum_with_rank(code, chosen, module) or _joins_as(code, chosen, module):
                 yield Finding(
                     "warning",
                     "rank-as-device",
@@ -58,6 +61,15 @@ def _by_rank_of_spawned(code: Code) -> Iterator[Finding]:
                     "use the number of the process on its node, which mp.spawn passes first",
                 )
                 return
+
+
+def _joins_as(code: Code, number: ast.AST, module: Module) -> bool:
+    """Return whether a process of several on a node joins the group under the number that it takes for its GPU's."""
+    inits = (call for home, call in code.calls(INIT) if home is module)
+    ranks = [argument(call, "rank", 4) for call in inits if module.scope_of(call) is module.scope_of(number)]
+    sources = origins(code, number, module) if isinstance(number, ast.Name) else ()
+    is_sum = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add) for _, part in sources)
+    return is_sum and any(rank is not None and spelled(rank) == spelled(number) for rank in ranks)
 
 
 def _is_sum_with_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bool:
