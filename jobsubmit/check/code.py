@@ -42,7 +42,7 @@ _FRAMEWORKS = (
 _OF_LAYERS: Mapping[str, frozenset[str]] = {
     "detectron2": frozenset(["DefaultTrainer", "create_ddp_model", "launch"]),
     "fairscale": frozenset(["FullyShardedDataParallel", "OSS", "ShardedDataParallel"]),
-    "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "IterBasedRunner", "build_runner", "init_dist"]),
+    "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
 }
 INIT = "torch.distributed.init_process_group"
 ACCELERATOR = "accelerate.Accelerator"

@@ -186,8 +186,9 @@ def _batch_sizes(code: Code, text: str) -> list[int]:
     except ValueError:
         found = {}
     sizes = [found.get(name) if isinstance(found, dict) else 0 for name in _BATCHES]
-    filled = [code.values.arguments.get(name) if size == "auto" else size for size, name in zip(sizes, _FILLED_FROM)]
-    return [size if is_count(size) else 0 for size in filled]
+    arguments = (code.values.arguments.get(name) for name in _FILLED_FROM)
+    filled = [given if size == "auto" else size for size, given in zip(sizes, arguments, strict=True)]
+    return [size if isinstance(size, int) and size > 0 else 0 for size in filled]
 
 
 def _not_prepared(code: Code) -> Iterator[Finding]:
@@ -273,7 +274,7 @@ def _set_at(loader: ast.Name | ast.Attribute, module: Module) -> ast.AST | None:
 
 def _spread_over_all(code: Code) -> Iterator[Finding]:
     """Yield a warning for a model that each process of a node would spread over all of its GPUs."""
-    if not code.facts.has_launcher or (code.processes or 0) <= 1 or code.facts.gpus in (None, 0, 1):
+    if not code.facts.has_launcher or (code.processes or 0) <= 1 or code.facts.gpus in (0, 1):
         return
     for module, call, _ in code.reached.calls:
         home, given = keywords_of(code, call, module).get("device_map", (module, None))

@@ -36,6 +36,9 @@ def keywords_of(code: Code, call: ast.Call, module: Module) -> dict[str, tuple[M
             for key, value in zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ():
                 if isinstance(key, ast.Constant):
                     found.setdefault(str(key.value), (home, value))
+            for one in part.keywords if isinstance(part, ast.Call) and spelled(part.func) == "dict" else ():
+                if one.arg is not None:
+                    found.setdefault(one.arg, (home, one.value))
     return found
 
 

@@ -16,6 +16,7 @@ from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
 _PATHS = ("Path", "PosixPath", "PurePath")
+_MERGES = frozenset(["merge_from_file", "merge_from_list"])
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
 
 
@@ -84,8 +85,8 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
     """Return what object a value is; empty for one that is plain, or not known."""
     if spelled(value) in code.values.namespaces:
         return "an argparse.Namespace" if code.line.kind == "argparse" else ""
-    if isinstance(value, ast.Call) and code.program.name_of(value.func, module) == "numpy.random.get_state":
-        return "an array of NumPy"
+    if kind := _kind_of_library(code, value, module):
+        return kind
     if isinstance(value, ast.Call) and code.program.name_of(value.func, module) in ("dataclasses.asdict", "vars"):
         return "a pathlib.Path" if value.args and _holds_path(code, value.args[0], module) else ""
     made: ast.AST | None = None
@@ -103,6 +104,20 @@ def _kind(code: Code, value: ast.expr, module: Module) -> str:
         return ""
     is_plain = any(ast.unparse(base) in ("dict", "list", "str", "int", "float", "tuple") for base in owner.bases)
     return "" if is_plain or _is_model(owner) else f"an object of {owner.name}"
+
+
+def _kind_of_library(code: Code, value: ast.expr, module: Module) -> str:
+    """Return what object of a library a value is, if it is one."""
+    if isinstance(value, ast.Call) and code.program.name_of(value.func, module) == "numpy.random.get_state":
+        return "an array of NumPy"
+    return "a CfgNode" if _is_config_node(code, value) else ""
+
+
+def _is_config_node(code: Code, value: ast.expr) -> bool:
+    """Return whether a value is the settings of yacs or fvcore, which their files and their code call `cfg`."""
+    is_named = spelled(value).rpartition(".")[2] in ("cfg", "_cfg")
+    makers = ("yacs.config", "fvcore.common.config", "detectron2.config")
+    return is_named and code.program.imports(*makers) and not _MERGES.isdisjoint(code.names)
 
 
 def _holds_path(code: Code, node: ast.expr, module: Module) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.loading.sampler import is_for_training
+from jobsubmit.check.origins import last_value
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -91,8 +92,9 @@ def _constant_epoch(code: Code) -> Iterator[Finding]:
         for module, call, _ in code.reached.calls
         if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch" and len(call.args) == 1
     ]
-    if calls and all(_is_same_each_time(call.args[0], module) for module, call in calls):
-        module, call = calls[0]
+    always = [(module, call) for module, call in calls if _is_number_of_sampler(call, module)]
+    if always or (calls and all(_is_same_each_time(call.args[0], module) for module, call in calls)):
+        module, call = (always or calls)[0]
         yield Finding(
             "warning",
             "set-epoch",
@@ -112,3 +114,10 @@ def _is_same_each_time(given: ast.expr, module: Module) -> bool:
     stores = module.stores.get((module.scope_of(given), given.id), ())
     loops = [above for above in module.above(given) if isinstance(above, (ast.For, ast.While))]
     return bool(stores and loops) and not any(loop in set(module.above(store)) for store in stores for loop in loops)
+
+
+def _is_number_of_sampler(call: ast.Call, module: Module) -> bool:
+    """Return whether a sampler gets the number that chooses it: `samplers[k].set_epoch(k)` is the same each time."""
+    owner, given = call.func.value, call.args[0]  # type: ignore[attr-defined] # it is a method
+    chosen = last_value(owner, module) if isinstance(owner, ast.Name) else owner
+    return isinstance(given, ast.Name) and isinstance(chosen, ast.Subscript) and spelled(chosen.slice) == given.id

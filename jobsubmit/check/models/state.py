@@ -195,6 +195,7 @@ def _is_guarded(node: ast.Attribute, module: Module) -> bool:
         if isinstance(above, ast.Try):
             return True
         if isinstance(above, (ast.If, ast.IfExp)):
-            if above in around_inner or any(spelled(one) == owner for one in ast.walk(above.test)):
+            others = (one for one in ast.walk(above.test) if getattr(module.parents.get(one), "attr", "") != node.attr)
+            if above in around_inner or any(spelled(one) == owner for one in others):
                 return True
     return False

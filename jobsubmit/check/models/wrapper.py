@@ -131,8 +131,10 @@ def _variable(code: Code, name: ast.Name, module: Module, depth: int) -> bool | 
 
 def _given(code: Code, function: Function, parameter: str, module: Module) -> Iterator[tuple[Module, ast.AST]]:
     """Yield what each call of a function gives for a parameter."""
-    for home, call in code.program.calls_of.get(module.called_as(function), ()):
-        if code.reached.of(call, home):
+    is_nested = isinstance(module.parents.get(function), FUNCTIONS)
+    name = function.name if is_nested else module.called_as(function)
+    for home, call in code.program.calls_of.get(name, ()):
+        if code.reached.of(call, home) and (home is module or not is_nested):
             yield home, given_for(call, function, parameter) or ast.Constant(None)
 
 

@@ -180,8 +180,8 @@ class _Walk:
 
     def _called_either_way(self, node: ast.If, module: Module, level: Reach) -> Iterator[Callee]:
         """Yield the functions that both branches of a condition call, each as a statement of its own."""
-        ways = [{name for one in body if (name := self._name_of_statement(one, module))} for body in (node.body, node.orelse)]
-        for name in sorted(set.intersection(*ways)):
+        ways = [{self._name_of_statement(one, module) for one in body} for body in (node.body, node.orelse)]
+        for name in sorted(set.intersection(*ways) - {""}):
             found = self.program.definition(name)
             if found is not None and isinstance(found[1], FUNCTIONS):
                 yield Callee(found[1], found[0], level)

@@ -38,8 +38,8 @@ def namespaces(search: Search) -> Iterator[str]:
         for target in node.targets:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
             if isinstance(first, ast.Name) and not _is_of_resumed(node, first.id, search, home):
-                later = places.get((home.scope_of(node), first.id))
-                is_parser = later is not None and node.lineno < later.lineno  # args = parser(); args = args.parse_args()
+                later = places.get((home.scope_of(node), first.id))  # args = parser(); args = args.parse_args()
+                is_parser = later is not None and node.lineno < later.lineno
                 (kept if node.value in parsed else set() if is_parser else others).add(first.id)
     for _ in range(_LONGEST_WAY):
         kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
