@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     @cache
     def code() -> Code:
-        return look_at(program, _facts(plan, words), words)
+        facts = _facts(plan, words, _options_of_node(launch_of_command(job.command or (), read)))
+        return look_at(program, facts, words)
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
@@ -238,7 +240,14 @@ def _deprecated(plan: LaunchPlan) -> Finding:
     )
 
 
-def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
+def _options_of_node(launch: Launch) -> frozenset[str]:
+    """Return the options that get the number of the node: `--rank $NODE_RANK`, `--rank=$NODE_RANK`."""
+    pairs = pairwise(("", *launch.program))
+    given = ((before, word) for before, word in pairs if contract.NODE_RANK in word or contract.NODE_INDEX in word)
+    return frozenset(word.partition("=")[0] if word.startswith("-") else before for before, word in given)
+
+
+def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset[str]) -> Facts:
     expansion = expand(plan, only=0)
     node = expansion.nodes[0]
     environment: dict[str, Any] = {
@@ -256,7 +265,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...]) -> Facts:
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN
-    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank)
+    return Facts(plan.mode, plan.nodes, plan.nproc_per_node, gpus, environment, argv, rank, options_of_node)
 
 
 def _ranks(plan: LaunchPlan) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Facts:
 
     `environment` maps a variable to its value, to UNKNOWN where that is not known, to Several where it differs, and to
     None where it is not set; `argv` are the words after the boot file. `gpus` is per node, None if it is not known.
-    `rank` is that of a process among all.
+    `rank` is that of a process among all; `options_of_node` are options that a command gives the number of the node.
     """
 
     mode: Start
@@ -59,6 +59,7 @@ class Facts:
     environment: Mapping[str, Any]
     argv: tuple[str, ...]
     rank: Any = UNKNOWN
+    options_of_node: frozenset[str] = frozenset()
 
     @property
     def has_launcher(self) -> bool:

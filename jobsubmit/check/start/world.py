@@ -208,9 +208,10 @@ def _is_always_zero(code: Code, node: ast.expr, module: Module) -> bool:
 
 
 def _is_passed(code: Code, node: ast.expr) -> bool:
-    """Return whether a number is an argument in `command`, which is the same on all nodes."""
+    """Return whether a number is an argument in `command`, and the same on all nodes."""
     names = {name for one in code.line.options if one.field == getattr(node, "attr", "") for name in one.names}
-    return code.facts.mode == "command" and any(word.partition("=")[0] in names for word in code.facts.argv)
+    is_same = code.facts.mode == "command" and not names & code.facts.options_of_node
+    return is_same and any(word.partition("=")[0] in names for word in code.facts.argv)
 
 
 def _kept_sum(code: Code, field: ast.Attribute) -> tuple[Module, ast.BinOp] | None:
