@@ -52,12 +52,12 @@ def _used_before(made: Place, users: list[Place]) -> Iterator[Finding]:
 
 def _is_asked(place: Place) -> bool:
     """Return whether the function of a use asks first whether there is a process group."""
-    return _asks(place.home.scope_of(place.inner))
+    scope = place.home.scope_of(place.inner)
+    return any(_asks(node) and place.home.scope_of(node) is scope for node in ast.walk(scope))
 
 
-def _asks(scope: ast.AST) -> bool:
-    names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(scope))
-    return not set(_ASKS).isdisjoint(names)
+def _asks(node: ast.AST) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) in _ASKS
 
 
 def _needs_group(call: ast.Call, name: str) -> bool:
@@ -71,7 +71,8 @@ def _made_again(module: Module, made: list[Place]) -> Iterator[Finding]:
     for first, second in pairwise(made):
         if first.inner is second.inner or _may_destroy(module, first.call.lineno, second.call.lineno):
             continue
-        if _is_asked(first) or _is_asked(second) or any(_asks(one.test) for one in _conditions(module, second.call)):
+        conditions = (node for one in _conditions(module, second.call) for node in ast.walk(one.test))
+        if _is_asked(first) or _is_asked(second) or any(map(_asks, conditions)):
             continue
         yield Finding(
             "error",

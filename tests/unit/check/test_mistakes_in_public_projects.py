@@ -1,0 +1,570 @@
+"""Mistakes in the shapes of public projects, most of them of several files, and right code of the same shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import each_mistake, found
+
+from jobsubmit.check.data import check_data
+from jobsubmit.config import BUILT_IN
+from jobsubmit.plan.launch_plan import build_plan
+from jobsubmit.spec.loader import load_mapping
+
+SLURM = {"kind": "slurm", "shared_dir": "/shared", "gpus_per_node": 2}
+GPUS: dict[str, Any] = {"backend": SLURM}
+BEGIN = """
+import argparse, os, copy, torch, torch.distributed as dist, torch.multiprocessing as mp
+import torch.nn as nn, numpy as np
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+"""
+MOCO = (
+    BEGIN
+    + """
+parser = argparse.ArgumentParser()
+parser.add_argument("--world-size", default=-1, type=int)
+parser.add_argument("--rank", default=-1, type=int)
+parser.add_argument("--gpu", default=None, type=int)
+parser.add_argument("--dist-url", default="env://")
+parser.add_argument("--multiprocessing-distributed", action="store_true")
+def main():
+    args = parser.parse_args()
+    if args.dist_url == "env://" and args.world_size == -1:
+        args.world_size = int(os.environ["WORLD_SIZE"])
+    args.distributed = args.world_size > 1 or args.multiprocessing_distributed
+    ngpus_per_node = torch.cuda.device_count()
+    if args.multiprocessing_distributed:
+        args.world_size = ngpus_per_node * args.world_size
+        mp.spawn(main_worker, nprocs=ngpus_per_node, args=(ngpus_per_node, args))
+    else:
+        main_worker(args.gpu, ngpus_per_node, args)
+def main_worker(gpu, ngpus_per_node, args):
+    args.gpu = gpu
+    if args.distributed:
+        if args.dist_url == "env://" and args.rank == -1:
+            args.rank = int(os.environ["RANK"])
+        if args.multiprocessing_distributed:
+            args.rank = args.rank * ngpus_per_node + gpu
+        dist.init_process_group("nccl", init_method=args.dist_url, world_size=args.world_size, rank=args.rank)
+    model = torch.hub.load("a", "b")
+    if args.gpu is not None:
+        torch.cuda.set_device(args.gpu)
+        model = DDP(model.cuda(args.gpu), device_ids=[args.gpu])
+    else:
+        model.cuda(){more}
+        model = DDP(model)
+main()
+"""
+)
+MOCO_COMMAND = (
+    "python train.py --dist-url tcp://$MASTER_ADDR:$MASTER_PORT --multiprocessing-distributed --world-size 2 --rank "
+)
+TICKS = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+def consistent(module):
+    for tensor in module.parameters():
+        other = tensor.clone()
+        dist.broadcast(tensor=other, src=0)
+def train(resume, ema, step):
+    if resume is not None:
+        if dist.get_rank() != 0:
+            dist.barrier()
+        ema = torch.load(resume, weights_only=True)
+        if dist.get_rank() == 0:
+            dist.barrier()
+    if step % 10 == 0{only}:
+        for value in dict(ema=ema).values():
+            if isinstance(value, nn.Module):
+                consistent(value)
+train(os.environ.get("RESUME"), nn.Linear(2, 1), 0)
+"""
+)
+PEAK = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+def is_distributed():
+    return dist.is_available() and dist.is_initialized()
+def peak():
+    value = torch.cuda.max_memory_allocated() / 1e6
+    if is_distributed():
+        value = torch.tensor(value, device="cuda")
+        dist.reduce(value, 0, dist.ReduceOp.MAX)
+    return value
+class Trainer:
+    step = 0
+    def metrics(self):
+        return {{"peak": peak()}} if self.step < 3 else {{}}
+    def fit(self):
+        metrics = {{}}
+        {fill}
+Trainer().fit()
+"""
+)
+GATHER = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+def group_of_cpus():
+    return dist.new_group(backend="gloo") if os.environ.get("REDUCE_ON_CPU") else None
+def gather(tensor):
+    cpu_group = None
+    if os.getenv("REDUCE_ON_CPU") == "1":
+        cpu_group = group_of_cpus()
+    tensors = [torch.zeros_like(tensor)] * dist.get_world_size()
+    if cpu_group is None:
+        dist.all_gather(tensors, tensor)
+    else:
+        dist.all_gather(tensors, tensor, group=cpu_group)
+    return tensors
+def is_main_process():
+    return dist.get_rank() == 0
+class Evaluator:
+    def synchronize(self):
+        {guard}
+        gather(torch.ones(1, device="cuda"))
+Evaluator().synchronize()
+"""
+)
+SCALED = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+def clip_gradients(model, limit):
+    for p in model.parameters():
+        p.grad.data.mul_(limit / p.grad.data.norm(2))
+def train(model, optimizer, batch, scaler):
+    for step in range(9):
+        if scaler is None:
+            model(batch).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        else:
+            scaler.scale(model(batch).sum()).backward()
+            {steps}
+            scaler.step(optimizer)
+            scaler.update()
+model = DDP(nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+scaler = None
+if torch.cuda.is_available():
+    scaler = torch.cuda.amp.GradScaler({enabled})
+train(model, optimizer, torch.ones(4).cuda(), scaler)
+"""
+)
+UNSCALE = "scaler.unscale_(optimizer)"
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+AFTER = "\n            "
+METERS = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+class Meter:
+    def update(self, value, n=1):
+        self.avg = value
+def reduce_tensor(tensor):
+    tensor = tensor.clone()
+    dist.all_reduce(tensor)
+    return tensor / dist.get_world_size()
+def validate(model, loader):
+    losses, top1, times = Meter(), Meter(), Meter()
+    for images, target in loader:
+        output = model(images)
+        loss = output.sum()
+        acc = (output.argmax(1) == target).float().mean()
+        reduced_loss = reduce_tensor(loss)
+        {reduce}
+        losses.update(reduced_loss.item(), 1)
+        top1.update(acc.item(), 1)
+    metrics = dict([("loss", losses.avg), ("top1", top1.avg)])
+    return metrics
+best = validate(DDP(nn.Linear(4, 2).cuda()), make_loader())
+"""
+)
+UNWRAPPED = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+class Base:
+    def to_device(self, net):
+        if self.options["dist"]:
+            net = DDP(net.cuda(), find_unused_parameters=True)
+        return net
+    def bare(self, net):
+        if isinstance(net, DDP):
+            net = net.module
+        return net
+class Model(Base):
+    def __init__(self, options):
+        self.options = options
+        self.net = self.to_device(build(options))
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+    def optimize(self, batch):
+        net = {net}
+        output = net(batch)
+        output.sum().backward()
+        self.optimizer.step()
+Model(load_options()).optimize(torch.ones(4).cuda())
+"""
+)
+SPAWNED = (
+    BEGIN
+    + """
+def run(local_rank, num_proc, shard_id, num_shards):
+    rank = shard_id * num_proc + local_rank
+    dist.init_process_group("nccl", init_method=args.init_method, world_size=num_proc * num_shards, rank=rank)
+    torch.cuda.set_device({device})
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int)
+parser.add_argument("--world_size", type=int)
+parser.add_argument("--init_method")
+args = parser.parse_args()
+mp.spawn(run, nprocs=torch.cuda.device_count(), args=(torch.cuda.device_count(), args.rank, args.world_size))
+"""
+)
+EPOCHS = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+samplers = [DistributedSampler(part) for part in load_parts()]
+for epoch in range(9):
+    chunk = epoch % len(samplers)
+    sampler = samplers[chunk]
+    sampler.set_epoch({number})
+"""
+)
+SAVED = (
+    BEGIN
+    + """
+{settings}
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(4, 1).cuda())
+if os.path.exists("/shared/last.pth"):
+    model.load_state_dict(torch.load("/shared/last.pth", map_location="cpu")["model"])
+state = {{"model": model.state_dict(), "extra": {extra}}}
+if dist.get_rank() == 0:
+    torch.save(state, "/shared/last.pth")
+"""
+)
+NODE = "from fvcore.common.config import CfgNode\ncfg = CfgNode()\ncfg.merge_from_file('a.yaml')"
+NESTED = (
+    BEGIN
+    + """
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Linear(4, 1)
+    def forward(self, x):
+        return self.backbone(x)
+def main():
+    dist.init_process_group("nccl")
+    inner = Detector().cuda()
+    model = DDP(inner)
+    def build_optimizer(model):
+        if hasattr(model.backbone, "no_weight_decay"):
+            print("without decay")
+        return torch.optim.SGD(model.parameters(), 0.1)
+    build_optimizer({given})
+main()
+"""
+)
+NORMS = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+net = nn.Linear(4, 1).cuda()
+{order}
+"""
+)
+ASKED = (
+    BEGIN
+    + """
+def get_rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+def init():
+    {guard}
+    dist.init_process_group("nccl")
+{first}
+init()
+print(get_rank())
+"""
+)
+LAYERS = """
+try:
+    from mmcv.ops import DeformConv2d
+except ImportError:
+    DeformConv2d = None
+"""
+FIXED = (
+    BEGIN
+    + """
+{imports}
+dist.init_process_group("nccl")
+model = DDP(nn.Sequential(DeformConv2d(4, 1)).cuda())
+torch.cuda.set_device({device})
+"""
+)
+SPREAD = (
+    BEGIN
+    + """
+from transformers import AutoModel
+dist.init_process_group("nccl")
+settings = dict(revision="main", device_map={place})
+settings["dtype"] = "auto"
+model = AutoModel.from_pretrained("/shared/model", **settings)
+"""
+)
+ANSWER = (
+    BEGIN
+    + """
+parser = argparse.ArgumentParser()
+parser.add_argument("--ckpt")
+args = parser.parse_args()
+dist.init_process_group("nccl")
+name = os.path.basename(args.ckpt)
+try:
+    start = int(os.path.splitext(name)[0])
+except ValueError:
+    start = int(input("start: "))
+"""
+)
+CASES = [
+    (
+        "same-ranks",
+        MOCO.format(more=""),
+        MOCO.format(more=""),
+        {"command": ["bash", "-c", MOCO_COMMAND + "0"], **GPUS},
+    ),
+    ("fixed-device", MOCO.format(more=""), MOCO.format(more="; torch.cuda.set_device(args.rank % 2)"), GPUS),
+    ("rank-0-collective", TICKS.format(only=" and dist.get_rank() == 0"), TICKS.format(only=""), GPUS),
+    (
+        "rank-0-collective",
+        PEAK.format(fill="if dist.get_rank() == 0: metrics.update(self.metrics())"),
+        PEAK.format(fill="metrics.update(self.metrics())"),
+        GPUS,
+    ),
+    (
+        "rank-0-collective",
+        GATHER.format(guard="if not is_main_process(): return"),
+        GATHER.format(guard="print(is_main_process())"),
+        GPUS,
+    ),
+    (
+        "clipped-scaled",
+        SCALED.format(steps=f"{CLIP}{AFTER}{UNSCALE}", enabled="enabled=load()"),
+        SCALED.format(steps=f"{UNSCALE}{AFTER}{CLIP}", enabled="enabled=load()"),
+        GPUS,
+    ),
+    (
+        "clipped-scaled",
+        SCALED.format(steps="clip_gradients(model, 3.0)", enabled=""),
+        SCALED.format(steps=f"{UNSCALE}{AFTER}clip_gradients(model, 3.0)", enabled=""),
+        GPUS,
+    ),
+    ("part-as-whole", METERS.format(reduce=""), METERS.format(reduce="acc = reduce_tensor(acc)"), GPUS),
+    ("bypassed", UNWRAPPED.format(net="self.bare(self.net)"), UNWRAPPED.format(net="self.net"), GPUS),
+    (
+        "rank-as-device",
+        SPAWNED.format(device="rank"),
+        SPAWNED.format(device="local_rank"),
+        {"mode": "spawn", **GPUS},
+    ),
+    ("set-epoch", EPOCHS.format(number="chunk"), EPOCHS.format(number="epoch"), GPUS),
+    (
+        "pickled-object",
+        SAVED.format(settings="", extra="np.random.get_state()"),
+        SAVED.format(settings="", extra="torch.get_rng_state()"),
+        GPUS,
+    ),
+    ("pickled-object", SAVED.format(settings=NODE, extra="cfg"), SAVED.format(settings=NODE, extra="cfg.dump()"), GPUS),
+    (
+        "wrapped-attribute",
+        NESTED.format(given="model"),
+        NESTED.format(given="inner"),
+        GPUS,
+    ),
+    (
+        "two-wrappers",
+        NORMS.format(order="net = DDP(net)\nnet = nn.SyncBatchNorm.convert_sync_batchnorm(net)"),
+        NORMS.format(
+            order="if os.environ.get('CPU'):\n    net = DDP(net)\nelse:\n"
+            "    net = nn.SyncBatchNorm.convert_sync_batchnorm(net)\n    net = DDP(net)"
+        ),
+        GPUS,
+    ),
+    (
+        "second-init",
+        ASKED.format(guard="pass", first='dist.init_process_group("nccl", timeout=TIMEOUT)'),
+        ASKED.format(guard="if dist.is_initialized(): return", first='dist.init_process_group("nccl")'),
+        GPUS,
+    ),
+    ("fixed-device", FIXED.format(imports=LAYERS, device=0), FIXED.format(imports=LAYERS, device="choose()"), GPUS),
+    ("spread-over-all", SPREAD.format(place='"auto"'), SPREAD.format(place="None"), GPUS),
+]
+
+
+@each_mistake(CASES)
+def test_the_mistake_is_found_and_the_right_code_passes(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    assert check in found(tmp_path, wrong, **fields)
+    if wrong == right:  # what is right is the command
+        fields = {
+            **fields,
+            "command": [*fields["command"][:-1], fields["command"][-1].replace("rank 0", "rank $NODE_RANK")],
+        }
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_framework_that_does_more_than_layers(tmp_path: Path) -> None:
+    more = "from mmcv.parallel import MMDistributedDataParallel\nfrom mmcv.ops import DeformConv2d\n"
+    assert "fixed-device" not in found(tmp_path, FIXED.format(imports=more, device=0), **GPUS)
+
+
+def test_an_answer_that_is_asked_for_only_if_a_name_is_no_number(tmp_path: Path) -> None:
+    for name, is_found in (("latest.pt", True), ("000100.pt", False)):
+        seen = found(tmp_path, ANSWER, hyperparameters={"ckpt": f"/shared/{name}"}, **GPUS)
+        assert ("no-terminal" in seen) is is_found
+
+
+def test_the_command_of_another_word_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "chat.py").write_text("def main():\n    print(input())\n")
+    (tmp_path / "fit.py").write_text("def main():\n    print(1)\n")
+    text = (
+        "import sys\nfrom chat import main as chat\nfrom fit import main as fit\n"
+        'COMMANDS = {"chat": chat, "fit": fit}\nrun_cli(COMMANDS)\n'
+    )
+    for word, is_found in (("fit", False), ("chat", True)):
+        assert ("no-terminal" in found(tmp_path, text, args=[word])) is is_found
+
+
+RESUMED = (
+    BEGIN
+    + """
+def get_args_parser():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--resume", default="")
+    return parser
+def load_model(args, model):
+    if args.resume:
+        model.load_state_dict(torch.load(args.resume)["model"])
+args = get_args_parser()
+args = args.parse_args()
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(4, 1).cuda())
+load_model(args, model)
+"""
+)
+
+
+@pytest.mark.parametrize(("fields", "is_found"), [({}, True), ({"args": ["--resume=/shared/last.pth"]}, False)])
+def test_a_checkpoint_that_is_loaded_only_with_an_argument(
+    fields: dict[str, Any], is_found: bool, tmp_path: Path
+) -> None:
+    assert ("no-checkpoint" in found(tmp_path, RESUMED, restarts=3, **fields, **GPUS)) is is_found
+
+
+def test_a_module_of_which_a_part_of_the_name_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "app/vjepa").mkdir(parents=True)
+    (tmp_path / "app/vjepa/train.py").write_text("import torch\ndef main():\n    torch.load('/shared/last.pth')\n")
+    text = 'import importlib, sys\nimportlib.import_module(f"app.{sys.argv[1]}.train").main()\n'
+    assert "no-checkpoint" not in found(tmp_path, text, restarts=3, args=["vjepa"], **GPUS)
+    assert "no-checkpoint" in found(tmp_path, text.replace(".train", ".eval"), restarts=3, args=["vjepa"], **GPUS)
+
+
+def test_sizes_of_batches_that_transformers_fills_in(tmp_path: Path) -> None:
+    text = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+Trainer(args=args).train()
+"""
+    job = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
+        "deepspeed": "ds.json",
+        "output_dir": "/o",
+    }
+    for total, is_found in ((64, True), (128, False), ("auto", False)):
+        sizes = {"train_batch_size": total, "train_micro_batch_size_per_gpu": "auto"}
+        (tmp_path / "ds.json").write_text(json.dumps({**sizes, "gradient_accumulation_steps": "auto"}))
+        assert ("deepspeed-batch" in found(tmp_path, text, hyperparameters=job, **GPUS)) is is_found
+
+
+def test_a_launcher_that_gets_the_number_of_nodes_by_a_variable(tmp_path: Path) -> None:
+    text = "from accelerate import Accelerator\nAccelerator()\nprint('cuda')\n"
+    launch = "accelerate launch --num_machines {} --num_processes 4 --machine_rank $NODE_RANK train.py"
+    for nodes, is_found in (("$NNODES", False), ("1", True)):
+        command = ["bash", "-c", launch.format(nodes)]
+        assert ("more-processes" in found(tmp_path, text, command=command, **GPUS)) is is_found
+
+
+def test_a_function_that_both_branches_call(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+def init(launcher, backend="nccl"):
+    if launcher == "slurm":
+        os.environ["RANK"] = os.environ["SLURM_PROCID"]
+    dist.init_process_group(backend)
+parser = argparse.ArgumentParser()
+parser.add_argument("--launcher")
+args = parser.parse_args()
+options = load()
+if "backend" in options:
+    init(args.launcher, options["backend"])
+else:
+    init(args.launcher)
+"""
+    )
+    for launcher, is_found in (("slurm", True), ("pytorch", False)):
+        assert ("rank-env" in found(tmp_path, text, args=["--launcher", launcher], **GPUS)) is is_found
+
+
+def test_a_function_that_a_package_hands_on_under_the_name_of_its_module(tmp_path: Path) -> None:
+    (tmp_path / "distributed").mkdir()
+    (tmp_path / "distributed/__init__.py").write_text("from .launch import launch\n")
+    (tmp_path / "distributed/launch.py").write_text(
+        "import torch.distributed as dist\ndef launch(url):\n    dist.init_process_group('nccl', init_method=url)\n"
+    )
+    for url, is_found in (("tcp://localhost:1234", True), ("env://", False)):
+        text = f"import distributed as dist\ndist.launch('{url}')\n"
+        assert ("fixed-master" in found(tmp_path, text, **GPUS)) is is_found
+
+
+def test_a_setting_that_a_file_may_replace_is_not_known(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+from fvcore.common.config import CfgNode
+_C = CfgNode()
+_C.NUM_GPUS = 1
+cfg = _C.clone()
+{merge}
+if cfg.NUM_GPUS > 1:
+    dist.init_process_group("nccl", init_method="tcp://localhost:1234")
+"""
+    )
+    assert "fixed-master" in found(tmp_path, text.format(merge='cfg.merge_from_file("eight.yaml")'), **GPUS)
+    assert "fixed-master" not in found(tmp_path, text.format(merge=""), **GPUS)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"), [("../data", ["warning"]), ("data", ["warning"]), ("/somewhere/else", []), ("../here", [])]
+)
+def test_an_input_near_the_code_that_does_not_exist(uri: str, expected: list[str], tmp_path: Path) -> None:
+    """On a cluster, what is far from the code may exist on its nodes only."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "project/code").mkdir(parents=True)
+    spec: dict[str, Any] = {
+        "name": "near",
+        "mode": "torchrun",
+        "code_dir": str(tmp_path / "project/code"),
+        "boot_file": "train.py",
+    }
+    spec |= {"backend": SLURM, "inputs": [{"name": "data", "uri": str((tmp_path / "project" / uri).resolve())}]}
+    assert [one.level for one in check_data(build_plan(load_mapping(spec).spec, BUILT_IN))] == expected
