@@ -57,6 +57,8 @@ def _skipped(code: Code) -> Iterator[Finding]:
         owner = module.parents.get(method) if method is not None else None
         if not isinstance(owner, ast.ClassDef) or not is_torch_module(code.program, owner, module) or node.orelse:
             continue
+        if not _is_made(code, owner, module):
+            continue
         is_left = len(node.body) == 1 and isinstance(node.body[0], ast.Continue)
         used = after(node, module) if is_left else node.body
         if _is_random(code, node.test, module) and any(_calls_layer(one, module) for one in used):

@@ -35,7 +35,7 @@ _MAKE_GROUPS = (
     "initialize_model_parallel",
     "_init_distributed",
 )
-_SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*(?:init|set_?up)", re.IGNORECASE)
+_SAYS_SO = re.compile(r"(?:init|set_?up)\w*(?:dist|ddp)|(?:dist|ddp)\w*\.?(?:init|set_?up|launch)", re.IGNORECASE)
 _WITH_TORCHRUN = (
     "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
     "by mode: torchrun and boot_file: FILE"
@@ -104,7 +104,7 @@ def _makes_group(code: Code) -> bool:
 
 def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
     """Return whether the name of an unknown function says that it makes one: `utils.init_distributed_mode(args)`."""
-    says_so = bool(_SAYS_SO.search(spelled(call.func)))
+    says_so = bool(_SAYS_SO.search(name or spelled(call.func)))
     return says_so and not name.startswith("torch.") and code.program.called(call, module) is None
 
 

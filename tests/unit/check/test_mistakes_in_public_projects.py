@@ -568,3 +568,30 @@ def test_an_input_near_the_code_that_does_not_exist(uri: str, expected: list[str
     }
     spec |= {"backend": SLURM, "inputs": [{"name": "data", "uri": str((tmp_path / "project" / uri).resolve())}]}
     assert [one.level for one in check_data(build_plan(load_mapping(spec).spec, BUILT_IN))] == expected
+
+
+def test_a_library_that_launches_the_processes_may_make_their_group(tmp_path: Path) -> None:
+    text = "from tensorfn import distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+    text += "import torch\ndef main():\n    DDP(torch.nn.Linear(4, 1).cuda())\n"
+    assert "no-init" not in found(tmp_path, text + "dist.launch(main, 1)\n", **GPUS)
+    assert "no-init" in found(tmp_path, text + "main()\n", **GPUS)
+
+
+def test_a_layer_that_is_left_out_of_a_model_that_nothing_makes(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+    def forward(self, x):
+        if torch.rand(1) < 0.5:
+            x = self.layer(x)
+        return x
+dist.init_process_group("nccl")
+model = DDP({made}.cuda())
+"""
+    )
+    assert "unused-parameters" in found(tmp_path, text.format(made="Encoder()"), **GPUS)
+    assert "unused-parameters" not in found(tmp_path, text.format(made="nn.Linear(4, 4)"), **GPUS)
