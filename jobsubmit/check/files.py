@@ -14,6 +14,7 @@ from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
@@ -53,7 +54,8 @@ _INPUT = re.compile(
 )
 _CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
 _ANY = "*"
-_MOST = 20
+_MOST, _MOST_SETTINGS = 20, 500
+_OUTPUT = re.compile(r"out|save|log|result|cache|dump")
 
 
 def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
@@ -61,12 +63,14 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
     yield from _outside(code, bundle, words)
     yield from _not_there(code, bundle, words)
     seen: set[str] = set()
-    for where, path_read in (*_reads(code), *_named(code, words)):
+    for where, path_read in (*_reads(code), *_named(code, words), *_configured(code, words)):
         for path, left_out in _left_out(bundle, path_read):
             if path not in seen:
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
-                yield Finding("warning", "left-out", where, text, how_to_bring_back(path, left_out))
+                if path != left_out.path and (bundle.root / path).is_dir():
+                    text = f"reads the folder {path}, of which nothing is uploaded: {left_out.reason}"
+                yield Finding("warning", "left-out", where, text, how_to_bring_back(left_out.path, left_out))
 
 
 def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
@@ -138,6 +142,26 @@ def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
             yield option.where, str(option.default)
 
 
+def _configured(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
+    """Yield the data that the configurations name which the arguments name."""
+    named = (word.text.partition("=")[2] if word.name else word.text for word in words)
+    for path in (one for one in named if one.endswith((".yaml", ".yml", ".json"))):
+        form = "json" if path.endswith(".json") else "yaml"
+        settings = parse_text(read_text(code.program, path), form)
+        for key, value in islice(_leaves(settings), _MOST_SETTINGS):
+            if _INPUT.search(key.lower()) and not _OUTPUT.search(key.lower()):
+                yield path, value
+
+
+def _leaves(settings: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts in a configuration, each with the keys that lead to it."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from _leaves(value, f"{key}.{name}")
+    elif isinstance(settings, str) and settings and not settings.startswith("/"):
+        yield key, settings
+
+
 def _file_of(call: ast.Call, name: str) -> ast.expr | None:
     if name in _READERS:
         named = (argument(call, keyword) for keyword in _FILE_NAMES)
@@ -194,6 +218,14 @@ def _left_out(bundle: Bundle, path: str) -> Iterator[tuple[str, LeftOut]]:
         matches = islice(Path(bundle.root).glob(pattern), _MOST)
         found = [match.relative_to(bundle.root).as_posix() for match in matches]
     for match in found:
-        left_out = bundle.left_out_by(match) or bundle.left_out_by(f"{match}/")
+        left_out = bundle.left_out_by(match) or bundle.left_out_by(f"{match}/") or _emptied(bundle, match)
         if left_out:
             yield match, left_out
+
+
+def _emptied(bundle: Bundle, folder: str) -> LeftOut | None:
+    """Return what leaves out the first file of a folder, if it has files and none of them is uploaded."""
+    inside = f"{folder}/"
+    if not (bundle.root / folder).is_dir() or any(file.path.startswith(inside) for file in bundle.files):
+        return None
+    return next((left for left in bundle.left_out if left.path.startswith(inside) and left.rule), None)

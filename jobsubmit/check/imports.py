@@ -93,7 +93,10 @@ def check_packages(
                 places[reach].setdefault(top, module.where(node))
     sure = places[Reach.SURELY]
     if find_missing is None:
-        yield from _not_named(search, sure, requirements)
+        own = {top: where for top, where in sure.items() if top not in _COME_ALONG}
+        if _configures_deepspeed(code):
+            own["deepspeed"] = "hyperparameters"
+        yield from _not_named(search, own, sure, requirements)
         return
     all_places = {**places[Reach.PERHAPS], **sure}
     for top in sorted(find_missing(all_places)) if all_places else ():
@@ -106,17 +109,23 @@ def check_packages(
             yield Finding("error" if top in sure else "warning", "packages", all_places[top], text, hint)
 
 
-def _not_named(search: _Search, places: Mapping[str, str], requirements: str | None) -> Iterator[Finding]:
-    if requirements is None:
+def _configures_deepspeed(code: Code) -> bool:
+    """Return whether an argument hands a configuration of DeepSpeed to transformers, which then imports it."""
+    given = code.values.arguments.get("deepspeed")
+    return isinstance(given, str) and given.endswith(".json") and code.program.imports("transformers")
+
+
+def _not_named(
+    search: _Search, wanted: Mapping[str, str], places: Mapping[str, str], requirements: str | None
+) -> Iterator[Finding]:
+    """Yield a warning for what is wanted and not named in requirements that name another of the places."""
+    if requirements is None or not any(search.is_in_file(requirements, top) for top in places):
         return
-    named = {top for top in places if search.is_in_file(requirements, top)}
-    if not named:
-        return
-    for top in sorted(places.keys() - named - _COME_ALONG):
+    for top in sorted(top for top in wanted if not search.is_in_file(requirements, top)):
         yield Finding(
             "warning",
             "packages",
-            places[top],
+            wanted[top],
             f"{requirements} does not name a package for module {top}",
             "add its package, unless the nodes' Python has it already",
         )

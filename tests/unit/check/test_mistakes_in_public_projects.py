@@ -595,3 +595,25 @@ model = DDP({made}.cuda())
     )
     assert "unused-parameters" in found(tmp_path, text.format(made="Encoder()"), **GPUS)
     assert "unused-parameters" not in found(tmp_path, text.format(made="nn.Linear(4, 4)"), **GPUS)
+
+
+def test_a_folder_of_data_of_which_nothing_is_uploaded(tmp_path: Path) -> None:
+    """A rule that is meant for logs leaves out the lists that the configuration names."""
+    (tmp_path / "subsets").mkdir()
+    (tmp_path / "subsets/ten.txt").write_text("a\n")
+    (tmp_path / "conf.yaml").write_text("data:\n  subset_path: subsets\nlogging:\n  folder: logs\n")
+    for rule, is_found in (("*.txt\n", True), ("*.log\n", False)):
+        (tmp_path / ".gitignore").write_text(rule)
+        assert ("left-out" in found(tmp_path, "import yaml\n", args=["--fname=conf.yaml"], **GPUS)) is is_found
+
+
+def test_deepspeed_that_the_requirements_do_not_name(tmp_path: Path) -> None:
+    text = """
+from transformers import HfArgumentParser, TrainingArguments
+(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+"""
+    (tmp_path / "ds.json").write_text("{}")
+    for more, is_found in (("", True), ("deepspeed>=0.14\n", False)):
+        (tmp_path / "requirements.txt").write_text(f"transformers\n{more}")
+        job = {"hyperparameters": {"deepspeed": "ds.json", "output_dir": "/o"}, "requirements": "requirements.txt"}
+        assert ("packages" in found(tmp_path, text, **job, **GPUS)) is is_found
