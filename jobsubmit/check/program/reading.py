@@ -156,7 +156,8 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
     """
     for call in module.of(ast.Call):
         if spelled(call.func) in ADDS_TO_PATH:
-            named = named_folders(call, module)
+            is_start = any("getcwd" in ast.unparse(given) for given in call.args)  # a job starts in the code directory
+            named = [""] if is_start else named_folders(call, module)
             yield from (folder for folder in named or _above(module) if folder.rstrip("/") in folders or not folder)
 
 

@@ -617,3 +617,14 @@ from transformers import HfArgumentParser, TrainingArguments
         (tmp_path / "requirements.txt").write_text(f"transformers\n{more}")
         job = {"hyperparameters": {"deepspeed": "ds.json", "output_dir": "/o"}, "requirements": "requirements.txt"}
         assert ("packages" in found(tmp_path, text, **job, **GPUS)) is is_found
+
+
+def test_the_folder_in_which_a_job_starts_is_the_code_directory(tmp_path: Path) -> None:
+    """`datasets` is the library, and not the folder in the package that adds os.getcwd() to sys.path."""
+    (tmp_path / "tune/datasets").mkdir(parents=True)
+    (tmp_path / "tune/datasets/__init__.py").write_text("x = 1\n")
+    for place, is_found in (("os.getcwd()", False), ("os.path.dirname(__file__)", True)):
+        (tmp_path / "tune/__init__.py").write_text(
+            f"import os, sys\nsys.path.append({place})\nfrom datasets import load_dataset\n"
+        )
+        assert ("imports" in found(tmp_path, "import tune\n", **GPUS)) is is_found
