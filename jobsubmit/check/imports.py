@@ -31,6 +31,7 @@ _OTHER_NAMES = {
         "git": "gitpython",
     },
     **{"google": "protobuf", "hydra": "hydra_core", "tensorboardX": "tensorboardx", "Crypto": "pycryptodome"},
+    **{"pycocotools": "cocoapi", "lvis": "lvis_api"},
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
@@ -153,7 +154,9 @@ class _Search:
         return not calls or any(_is_at_import(call, home) for home, call in calls)
 
     def _is_among_ours(self, node: ast.AST, module: Module) -> bool:
-        """Return whether a use of sys.path adds a folder that is uploaded, by its name."""
+        """Return whether a use of sys.path adds a folder that is uploaded, by its name, or only looks into it."""
+        if isinstance(module.parents.get(node), ast.Compare):
+            return True
         method = module.parents.get(node)
         call = module.parents.get(method) if isinstance(method, ast.Attribute) else None
         if not isinstance(call, ast.Call) or spelled(call.func) not in ADDS_TO_PATH:
@@ -341,7 +344,8 @@ class _Search:
 
 def _package_of(line: str) -> str:
     """Return the name of the package that a line of requirements names, or whose address it is."""
-    address = re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
+    named = re.search(r"[#&]egg=([\w.-]+)", line)
+    address = named or re.search(r"(?:git\+|https?://)\S*?/([\w.-]+?)(?:\.git)?(?:[@#]\S*|/?)(?:\s|$)", line)
     name = address[1] if address else re.split(r"[^a-z0-9_.-]", line.removeprefix("-e "))[0]
     return name.replace("-", "_")
 

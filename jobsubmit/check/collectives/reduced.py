@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
@@ -16,6 +17,7 @@ _REDUCE = "torch.distributed.reduce"
 _AVERAGE = frozenset(
     [*("all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "all_gather_into_tensor")]
 )
+_SAYS_AVERAGE = re.compile(r"average|reduce|gather|sync")
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "scatter"])
 
 
@@ -64,7 +66,9 @@ def _own_figures(code: Code, call: ast.Call, module: Module) -> Iterator[Finding
     loaders = [one for _, one in code.calls("torch.utils.data.DataLoader")]
     samplers = [argument(one, "sampler", 3) or argument(one, "batch_sampler", 4) for one in loaders]
     are_shared = bool(samplers) and all(samplers)
-    if averages or not are_shared or "DistributedSampler" not in code.names:
+    parts = (part for _, part in origins(code, call.args[0], module) if isinstance(part, ast.Call))
+    is_averaged = averages or any(_SAYS_AVERAGE.search(ast.unparse(part.func)) for part in parts)
+    if is_averaged or not are_shared or "DistributedSampler" not in code.names:
         return
     yield Finding(
         "warning",

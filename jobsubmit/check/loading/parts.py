@@ -197,8 +197,9 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
             )
             return
         parts = code.values.of(count, module)
-        if parts == 1 and not is_for_training(call, calling):
-            continue  # each process validates with all of the data
+        is_other_way = isinstance(count, ast.Constant) and not code.reached.is_sure(call, calling)
+        if is_other_way or (parts == 1 and not is_for_training(call, calling)):
+            continue  # this may not be executed, or each process validates with all of the data
         if is_count(parts) and code.world_size and parts < code.world_size and _is_one_group(code):
             yield Finding(
                 "warning",

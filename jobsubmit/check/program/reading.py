@@ -18,7 +18,7 @@ from jobsubmit.check.program.modules import MAIN, Module, Program, defined, impo
 # of processes and of data, and of those, too, no more than so many; of all others the imports.
 _READ_WHOLE, _READ_MOST = 500_000, 800_000
 _MOST_CONFIGURATIONS, _LONGEST_CONFIGURATION = 500, 64 << 10
-_MOST_MODULES = 2000
+_MOST_MODULES, _LONGEST_WAY = 2000, 3
 _TELLS = re.compile(
     rb"distributed|argparse|ArgumentParser|add_argument|parse_args|parse_known|environ|getenv|set_device|\.cuda\(|cuda:"
     rb"|['\"]cuda|DataLoader|[Ss]ampler|\.spawn|multiprocessing|subprocess|sys\.argv|import_module|exec\(|set_epoch"
@@ -75,6 +75,7 @@ def load_program(
     modules: dict[str, Module] = {}
     broken: dict[str, SyntaxError] = {}
     unread: set[str] = set()
+    not_found: dict[str, None] = {}
     waiting = [(MAIN, boot_file)]
     read = 0
     while waiting and len(modules) < _MOST_MODULES:
@@ -92,19 +93,23 @@ def load_program(
             continue
         read += 0 if is_skimmed else len(data)
         modules[name] = module = _module(name, path, tree, home if name == MAIN else "")
-        if b"sys.path" in data:
-            roots = tuple(dict.fromkeys((*roots, *_added_roots(module, folders))))
+        imports: list[str] = []
+        if b"sys.path" in data and (more := [one for one in _added_roots(module, folders) if one not in roots]):
+            roots = tuple(dict.fromkeys((*roots, *more)))
+            imports = [*not_found]  # they may be there
         if is_skimmed:
             words = frozenset(word.decode() for word in _WORD.findall(data))
             modules[name] = module = replace(module, words=words | {"pass"})
-        imports = [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
+        imports += [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
         if _IMPORTS_BY_NAME.search(data):
             imports += _named_in(configurations)
         imports += _imported_by_text(module, roots, paths) if b"import_module" in data else ()
         for imported in dict.fromkeys(imports):
             found = find_module(imported, roots, paths)
-            if not found and find_module(imported, INSTALLED_FROM, paths):
-                unread.add(imported)
+            if not found:
+                not_found[imported] = None
+                if find_module(imported, INSTALLED_FROM, paths):
+                    unread.add(imported)
             if found and found != boot_file and imported not in modules:
                 waiting.append((imported, found))
     if MAIN not in modules:
@@ -162,10 +167,33 @@ def _added_roots(module: Module, folders: frozenset[str]) -> Iterator[str]:
 
 
 def named_folders(call: ast.Call, module: Module) -> list[str]:
-    """Return the folders that a change of sys.path may mean by the texts in it: beside the module, and above it."""
-    words = [getattr(node, "value", "") for node in ast.walk(call.args[-1])] if call.args else []
-    names = [word.strip("./") for word in words if isinstance(word, str)]
-    return [f"{base}{name}/" for name in names for base in _above(module) if name]
+    """Return the folders that a change of sys.path may mean by the texts in it: beside the module, and above it.
+
+    Where the only text is `..`, it is one of those above.
+    """
+    folders: list[str] = []
+    for given in _spelled_out(call.args[-1], module) if call.args else ():
+        words = [node.value for node in ast.walk(given) if isinstance(node, ast.Constant)]
+        names = [name for word in words if isinstance(word, str) and (name := word.strip("./"))]
+        folders += [f"{base}{name}/" for name in names for base in _above(module)]
+        folders += _above(module) if ".." in words and not names else []
+    return folders
+
+
+def _spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast.expr]:
+    """Yield an expression, or all that a variable is set to here, or that calls here give for a parameter."""
+    if not isinstance(node, ast.Name) or depth > _LONGEST_WAY:
+        yield node
+        return
+    set_to = [one.value for one in module.of(ast.Assign) if getattr(one.targets[0], "id", "") == node.id]
+    function = module.function_of(node)
+    names = [arg.arg for arg in function.args.args] if function is not None else []
+    if function is not None and node.id in names:
+        calls = (call for call in module.of(ast.Call) if spelled(call.func) == function.name)
+        place = names.index(node.id)
+        set_to += [call.args[place] for call in calls if len(call.args) > place]
+    for one in set_to:
+        yield from _spelled_out(one, module, depth + 1)
 
 
 def _above(module: Module) -> list[str]:

@@ -119,7 +119,7 @@ def _local_rank(code: Code) -> Iterator[Finding]:
     if passed and (code.line.is_strict or any(passed[0] in o.names for o in declared)):
         return
     used = next(_device_uses(code, option), "")
-    if used and "local_rank" not in code.program.stored_attributes:
+    if used and not _is_set_again(code, "local_rank"):
         hint = 'read the environment: int(os.environ["LOCAL_RANK"])'
         result = f"and all processes of a node share one device ({used})"
         if option.default == -1:
@@ -135,6 +135,13 @@ def _local_rank(code: Code) -> Iterator[Finding]:
             f"{option.names[0]} is not passed in mode {code.facts.mode}, so every process uses its default, {result}",
             hint,
         )
+
+
+def _is_set_again(code: Code, field: str) -> bool:
+    """Return whether a field of the arguments may be set later: not one of `self`, or of something imported."""
+    stores = code.program.attribute_stores.get(field, ())
+    owners = ((home, spelled(store.value)) for home, store in stores)
+    return any(owner != "self" and owner not in home.aliases for home, owner in owners)
 
 
 def _device_uses(code: Code, option: Option) -> Iterator[str]:
