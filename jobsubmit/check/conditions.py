@@ -50,13 +50,25 @@ def _condition_of(node: ast.Raise, module: Module) -> ast.expr | None:
 
 def _divided_by_zero(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.BinOp):
-        if not isinstance(node.op, _DIVISIONS) or isinstance(node.right, ast.Constant):
+        if (
+            not isinstance(node.op, _DIVISIONS)
+            or isinstance(node.right, ast.Constant)
+            or _may_format(code, node, module)
+        ):
             continue
         value = code.values.of(node.right, module)
         if is_count(value) and value == 0 and _is_executed(code, node, module):
             text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
             yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
             return
+
+
+def _may_format(code: Code, node: ast.BinOp, module: Module) -> bool:
+    """Return whether `a % b` may put a value into a text."""
+    is_number = isinstance(node.left, (ast.BinOp, ast.Call)) or isinstance(
+        code.values.of(node.left, module), (int, float)
+    )
+    return isinstance(node.op, ast.Mod) and not is_number
 
 
 def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:

@@ -52,7 +52,7 @@ from jobsubmit.check.start.devices import check_devices
 from jobsubmit.check.start.hardcoded import check_fixed
 from jobsubmit.check.start.launcher import check_launcher
 from jobsubmit.check.start.no_gpus import check_gpu_request
-from jobsubmit.check.start.ranks import LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
+from jobsubmit.check.start.ranks import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
@@ -262,6 +262,7 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset
     if plan.mode == "spawn" and plan.backend.starts_boot_file:
         environment |= dict.fromkeys(contract.SET_BY_SCRIPT)
     environment |= {name: None for name in unset if name not in environment and name not in text}
+    environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if plan.backend.kind == "slurm" else None)
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN

@@ -54,7 +54,7 @@ _CHECKPOINTS = tuple(f"torch.distributed.checkpoint.{name}" for name in ("save",
 _PERIOD = re.compile(r"step|epoch|iter|interval|period|freq|every|enable|force|last|save|isinstance")
 # What comes after so many arguments may be a group of some processes.
 _PLAIN_ARGUMENTS: Mapping[str, int] = {"reduce": 3, "gather": 3, "scatter": 3, "reduce_scatter": 3}
-_BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
+BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 _DEEPEST = 3
 _INITIALIZED = ("is_initialized", "world_size", "distributed", "ddp", "is_available")
 
@@ -178,7 +178,7 @@ def has_counterpart(
 
 
 def _kind(name: str) -> str:
-    return "barrier" if name in _BARRIERS else name
+    return "barrier" if name in BARRIERS else name
 
 
 def _gathers_state(node: ast.AST) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from jobsubmit.check.code import Code
-from jobsubmit.check.collectives.calls import CollectiveFinder
+from jobsubmit.check.collectives.calls import BARRIERS, CollectiveFinder
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
@@ -142,7 +142,7 @@ def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module
     """Return whether one of some nodes may combine results of all processes, itself or by a function that it calls."""
     for call in (node for node in nodes if isinstance(node, ast.Call)):
         is_known = spelled(call.func).rpartition(".")[2] in _ADDS_UP - {"evaluate"}
-        if is_known or next(finder.collectives([ast.Expr(call)], module), None) is not None:
+        if is_known or any(one.name not in BARRIERS for one in finder.collectives([ast.Expr(call)], module)):
             return True
     return False
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobsubmit.check.program.configuration import OPENERS, READERS, OpenFile, read_configuration
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.operations import (
     CONVERT,
     LONGEST_RANGE,
@@ -51,6 +51,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         bounds = [values.of(item, module) for item in node.args]
         is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
         return list(range(*bounds)) if is_short else UNKNOWN
+    if name == "hasattr" and len(node.args) > 1 and spelled(node.args[0]) in values.namespaces:
+        return True if values.of(node.args[1], module) in values.arguments else UNKNOWN
     if name == "isinstance" and len(node.args) > 1:
         return is_instance(values.required(node.args[0], module), node.args[1])
     if name in CONVERT and not node.keywords:

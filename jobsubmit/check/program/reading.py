@@ -100,10 +100,9 @@ def load_program(
         if is_skimmed:
             words = frozenset(word.decode() for word in _WORD.findall(data))
             modules[name] = module = replace(module, words=words | {"pass"})
-        imports += [name for node in module.of(ast.Import, ast.ImportFrom) for name in imported_names(node, module)]
+        imports += _imported(module, data, roots, paths)
         if _IMPORTS_BY_NAME.search(data):
             imports += _named_in(configurations)
-        imports += _imported_by_text(module, roots, paths) if b"import_module" in data else ()
         for imported in dict.fromkeys(imports):
             found = find_module(imported, roots, paths)
             if not found:
@@ -116,6 +115,13 @@ def load_program(
         return None
     missing = frozenset(unread - modules.keys())
     return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
+
+
+def _imported(module: Module, data: bytes, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
+    """Yield the modules that a module imports by statements, and those that it may import by a text."""
+    for node in module.of(ast.Import, ast.ImportFrom):
+        yield from imported_names(node, module)
+    yield from _imported_by_text(module, roots, paths) if b"import_module" in data else ()
 
 
 def _imported_by_text(module: Module, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:

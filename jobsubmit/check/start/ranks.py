@@ -12,6 +12,7 @@ from jobsubmit.check.parsers.accepted import Option
 from jobsubmit.check.program.calls import SPAWNS, Reach, argument, hides_arguments
 from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.check.program.operations import UNKNOWN, Several
+from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
 # What launchers set and mode spawn does not (torch.distributed.run's environment).
@@ -21,6 +22,7 @@ OF_SCHEDULERS = (
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_NODELIST"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE"),
 )
+JOB_OF_SLURM = ("SLURM_JOB_ID", "SLURM_JOBID")
 _RANKS_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 _RANKS_OF_SCHEDULERS = ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", *_RANKS_OF_MPI)
 _GETS = ("os.environ.get", "os.getenv")
@@ -138,10 +140,17 @@ def _local_rank(code: Code) -> Iterator[Finding]:
 
 
 def _is_set_again(code: Code, field: str) -> bool:
-    """Return whether a field of the arguments may be set later: not one of `self`, or of something imported."""
-    stores = code.program.attribute_stores.get(field, ())
-    owners = ((home, spelled(store.value)) for home, store in stores)
-    return any(owner != "self" and owner not in home.aliases for home, owner in owners)
+    """Return whether a field of the arguments may be set later, to what differs between processes.
+
+    A field of `self`, or of something imported, is none of the arguments.
+    """
+    return any(
+        spelled(store.value) != "self"
+        and spelled(store.value) not in home.aliases
+        and code.reached.of(store, home)
+        and not isinstance(assigned_to(store, home), ast.Constant)
+        for home, store in code.program.attribute_stores.get(field, ())
+    )
 
 
 def _device_uses(code: Code, option: Option) -> Iterator[str]:
