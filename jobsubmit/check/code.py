@@ -92,7 +92,8 @@ class Code:
     @cached_property
     def has_framework(self) -> bool:
         """Return whether a library may do what the script does not."""
-        has_trainer = any(name.endswith("Trainer") for name in self.names)
+        own = {node.name for _, node in self.program.of(ast.ClassDef)}
+        has_trainer = any(name.endswith("Trainer") for name in self.names - own)
         return self._uses_framework or (has_trainer and self.program.imports("transformers"))
 
     @cached_property

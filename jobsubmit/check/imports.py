@@ -40,7 +40,7 @@ _BROUGHT_BY = {"pytz": ("pandas",), "dateutil": ("pandas", "matplotlib"), "pyarr
 _COME_ALONG = frozenset(
     [
         *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "triton", "apex", "transformer_engine"),
-        *("flash_attn", "deepspeed", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
+        *("flash_attn", "torch_npu", "torch_xla", "pynvml", "mpi4py", "horovod", "cupy", "nvidia"),
         *(
             "numpy",
             "scipy",

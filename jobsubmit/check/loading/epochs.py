@@ -47,9 +47,16 @@ def _sets_epochs(code: Code) -> bool:
             if "sampler" in ast.unparse(node.value):
                 return True
         if node.attr == "set_epoch" and not _passes_on(node, module):
-            if code.may_be_used(node, module):
+            if code.may_be_used(node, module) and not _is_skipped(code, node, module):
                 return True
     return code.looks_up_names
+
+
+def _is_skipped(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether a function that is executed never comes to something in it."""
+    function = module.function_of(node)
+    is_entered = function is not None and bool(code.reached.of(function.body[0], module))
+    return is_entered and not code.reached.of(node, module)
 
 
 def _passes_on(node: ast.AST, module: Module) -> bool:
@@ -63,7 +70,7 @@ def _has_epochs(code: Code) -> bool:
         if isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) + ast.unparse(node.iter):
             if code.reached.of(node, module) and not _is_single_pass(code, module, node):
                 return True
-        if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value:
+        if isinstance(node, ast.While) and (isinstance(node.test, ast.Compare) or getattr(node.test, "value", False)):
             loops = [inner for inner in ast.walk(node) if isinstance(inner, (ast.For, ast.YieldFrom))]
             sources = [inner.iter if isinstance(inner, ast.For) else inner.value for inner in loops]
             if any("loader" in ast.unparse(source) for source in sources):

@@ -168,11 +168,19 @@ def _inner_kept(code: Code, call: ast.Call, module: Module) -> ast.Attribute | N
 def _inner_made(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
     """Return the model inside a wrapper if a call is one of a variable set to it: `net = unwrap(model)`."""
     inner = _unwrapped(code, call.func, module) if isinstance(call.func, ast.Name) and call.args else None
-    known = is_wrapped(code, inner.value, module) if inner is not None else False
-    if known is None and inner is not None:  # what a function unwraps that looks whether there is a wrapper
-        is_asked = isinstance(seen_through(call.func, module), ast.Call)
-        known = is_asked and spelled(inner.value).rpartition(".")[2] in names_of_wrappers(code)
-    return inner if known else None
+    return inner if inner is not None and _is_inside(code, inner, call.func, module) else None
+
+
+def _is_inside(code: Code, inner: ast.Attribute, node: ast.expr, module: Module) -> bool:
+    """Return whether a variable set to `x.module` has the model inside a wrapper.
+
+    Where that is not clear, a function that looks whether there is a wrapper says so.
+    """
+    known = is_wrapped(code, inner.value, module)
+    is_asked = isinstance(seen_through(node, module), ast.Call)
+    if known is None and is_asked:
+        return spelled(inner.value).rpartition(".")[2] in names_of_wrappers(code)
+    return bool(known)
 
 
 def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | None:
@@ -189,7 +197,7 @@ def _inner_given(code: Code, call: ast.Call, module: Module) -> ast.Attribute | 
     for parameter in called & parameters(found[1]):
         given = given_for(call, found[1], parameter)
         inner = _unwrapped(code, given, module)
-        if inner is not None and is_wrapped(code, inner.value, module):
+        if inner is not None and given is not None and _is_inside(code, inner, given, module):
             return inner
     return None
 

@@ -17,8 +17,8 @@ _DEEPEST = 3
 def check_sharding(code: Code) -> Iterator[Finding]:
     """Yield a warning for an optimizer that has other parameters than the model, and for clipping by part."""
     if code.world_size != 1 and not code.has_framework:
-        found = list(_optimizer_too_early(code)) or list(_optimizer_made_first(code))
-        yield from found
+        yield from list(_optimizer_too_early(code)) or list(_optimizer_made_first(code))
+    if code.world_size != 1:
         yield from _clipped_by_part(code)
 
 
@@ -70,7 +70,7 @@ def _is_optimizer(name: str) -> bool:
 
 def _clipped_by_part(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients of shards are clipped by the norm of one process's part."""
-    if not any(name.endswith(f".{FSDP}") for _, _, name in code.reached.calls):
+    if not any(name.endswith((f".{FSDP}", ".FSDPStrategy")) for _, _, name in code.reached.calls):
         return
     for module, call in code.calls("torch.nn.utils.clip_grad_norm_"):
         yield Finding(
@@ -78,7 +78,7 @@ def _clipped_by_part(code: Code) -> Iterator[Finding]:
             "clipped-by-part",
             module.where(call),
             f"each process of {FSDP} has its own part of the gradients, so each clips by another norm",
-            "call clip_grad_norm_() of the wrapped model",
+            "call clip_grad_norm_() of the wrapped model, or clip_gradients() of Fabric",
         )
         return
 
