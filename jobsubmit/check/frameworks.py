@@ -155,14 +155,14 @@ def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Fi
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
-        if not total or not known or (total == product if len(known) == len(parts) else total % product == 0):
+        if not total or (total == product if len(known) == len(parts) else total % product == 0):
             continue
-        given = " * ".join(map(str, known))
-        text = (
-            f"train_batch_size is {total}, but {given} * {code.world_size} processes are {product}: DeepSpeed refuses "
-            "that"
-        )
+        given = " * ".join(map(str, (*known, code.world_size)))
+        text = f"train_batch_size is {total}, but {given} processes are {product}: DeepSpeed refuses that"
         hint = f"set train_batch_size: {product}, or leave it out"
+        if len(known) < len(parts):
+            text = f"train_batch_size is {total}, which {given} processes cannot share equally: DeepSpeed refuses that"
+            hint = f"make it a multiple of {product}"
         yield Finding("error", "deepspeed-batch", where, text, hint)
         return
 
@@ -174,7 +174,7 @@ def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
         return
     for module, node in code.program.of(ast.Dict):
         items = {getattr(key, "value", None): value for key, value in zip(node.keys, node.values, strict=True)}
-        if {*_BATCHES[:2]} <= {*items} and code.reached.of(node, module):
+        if _BATCHES[0] in items and code.reached.of(node, module):
             sizes = [code.values.of(items.get(name), module) for name in _BATCHES]
             yield module.where(node), [size if is_count(size) else 0 for size in sizes]
 

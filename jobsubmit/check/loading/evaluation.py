@@ -141,10 +141,18 @@ def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
 def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module) -> bool:
     """Return whether one of some nodes may combine results of all processes, itself or by a function that it calls."""
     for call in (node for node in nodes if isinstance(node, ast.Call)):
-        is_known = spelled(call.func).rpartition(".")[2] in _ADDS_UP - {"evaluate"}
-        if is_known or any(one.name not in BARRIERS for one in finder.collectives([ast.Expr(call)], module)):
+        found = finder.code.program.called(call, module)
+        first = next(finder.collectives([ast.Expr(call)], module), None)
+        if _is_adding_up(call) or (first is not None and first.name not in BARRIERS):
             return True
+        if first is not None and found is not None and any(map(_is_adding_up, ast.walk(found[1]))):
+            return True  # it waits for all, and then adds up
     return False
+
+
+def _is_adding_up(node: ast.AST) -> bool:
+    name = spelled(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return name in _ADDS_UP - {"evaluate"}
 
 
 def _counted(code: Code, node: ast.expr, module: Module) -> ast.expr | None:

@@ -107,6 +107,8 @@ def _method(values: Values, method: ast.Attribute, node: ast.Call, module: Modul
     if isinstance(owner, dict) and name == "get" and node.args:
         key = values.required(node.args[0], module)
         return owner[key] if key in owner else values.of(node.args[1], module) if node.args[1:] else None
+    if name == "is_integer" and isinstance(owner, float):
+        return owner.is_integer()
     if name in TEXT_METHODS and isinstance(owner, (str, Several)):
         given = [values.required(item, module) for item in node.args]
         return lifted(lambda text, *rest: getattr(text, name)(*rest), owner, *given)

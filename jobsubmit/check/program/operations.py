@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
@@ -87,6 +88,8 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "divmod": lambda left, right: list(divmod(left, right)),
     "math.ceil": lambda value: -int(-value // 1),
     "math.floor": lambda value: int(value // 1),
+    "math.log2": math.log2,
+    "math.sqrt": math.sqrt,
 }
 
 

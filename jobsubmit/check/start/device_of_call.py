@@ -78,6 +78,8 @@ def numbers_of_devices(call: ast.Call, name: str) -> Iterator[ast.expr]:
     for keyword in call.keywords:
         if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
             yield from keyword.value.elts[:1]
+        if keyword.arg == "device_map" and isinstance(keyword.value, ast.Dict) and len(keyword.value.values) == 1:
+            yield keyword.value.values[0]
         if keyword.arg == "map_location" and name == "torch.load":
             places = keyword.value.values if isinstance(keyword.value, ast.Dict) else [keyword.value]
             yield from (number for place in places if (number := _number_in_text(place)) is not None)
