@@ -85,7 +85,7 @@ def _values_in(code: Code, test: ast.expr, module: Module) -> str:
     """Return the values of the variables in a condition: `batch is 40, world is 16`."""
     found: dict[str, str] = {}
     for node in ast.walk(test):
-        if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(module.parents.get(node), ast.Call):
+        if isinstance(node, (ast.Name, ast.Attribute)):
             value = code.values.of(node, module)
             if not is_open(value) and isinstance(value, (bool, int, float, str, type(None))):
                 found.setdefault(ast.unparse(node), repr(value))

@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.ignore import how_to_bring_back
@@ -53,6 +53,7 @@ _INPUT = re.compile(
     r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
 )
 _CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
+_CONFIGURATION_OPTIONS = ("--conf", "--config", "--cfg", "--config_file", "--config-file", "--config_path")
 _ANY = "*"
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")
@@ -101,6 +102,7 @@ def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Fi
     """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
     given = {word.text.partition("=")[2] if word.name else word.text: word.field for word in words if word.field}
     named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
+    named += [("", path) for path in _configurations(words) if (bundle.root / path).parent.is_dir()]
     for _, path_read in (*_reads(code), *named):
         path = posixpath.normpath(path_read)
         field = given.get(path_read) or given.get(path)
@@ -116,6 +118,14 @@ def _is_configuration(code: Code, word: Word) -> bool:
     positional = next((option for option in code.options if option.is_positional), None)
     is_named = positional is not None and positional.names[0] in ("config", "cfg", "config_file", "config_path")
     return is_named and not word.name and "/" in word.text
+
+
+def _configurations(words: Sequence[Word]) -> Iterator[str]:
+    """Yield the files that an option such as `--conf` names, whatever reads them."""
+    for before, word in pairwise(words):
+        if before.text in _CONFIGURATION_OPTIONS and not word.name:
+            yield word.text
+    yield from (word.text.partition("=")[2] for word in words if word.name in _CONFIGURATION_OPTIONS)
 
 
 def _reads(code: Code) -> Iterator[tuple[str, str]]:

@@ -33,14 +33,16 @@ def by_scope(calls: Iterable[tuple[Module, ast.Call]]) -> Collection[list[tuple[
     return scopes.values()
 
 
-def leading_to(code: Code, calls: list[tuple[Module, ast.Call]], wanted: Collection[ast.Call]) -> list[Place]:
-    """Return the calls of a scope that surely lead to one of some calls, in their order."""
-    found = ((call, next(_reach(code, call, module, wanted, 0), None)) for module, call in calls)
+def leading_to(
+    code: Code, calls: list[tuple[Module, ast.Call]], wanted: Collection[ast.Call], *, of_some_rank: bool = False
+) -> list[Place]:
+    """Return the calls of a scope that surely lead to one of some calls, in their order; perhaps of some ranks only."""
+    found = ((call, next(_reach(code, call, module, wanted, 0, of_some_rank), None)) for module, call in calls)
     return sorted((Place(call, *inner) for call, inner in found if inner), key=position)
 
 
 def _reach(
-    code: Code, call: ast.Call, module: Module, wanted: Collection[ast.Call], depth: int
+    code: Code, call: ast.Call, module: Module, wanted: Collection[ast.Call], depth: int, of_some_rank: bool
 ) -> Iterator[tuple[ast.Call, Module]]:
     if call in wanted:
         yield call, module
@@ -49,8 +51,20 @@ def _reach(
         return
     home, function = found
     for inner in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        if home.function_of(inner) is function and code.reached.is_sure(inner, home):
-            yield from _reach(code, inner, home, wanted, depth + 1)
+        if home.function_of(inner) is not function:
+            continue
+        if code.reached.is_sure(inner, home) or (of_some_rank and _is_of_some_rank(code, inner, home)):
+            yield from _reach(code, inner, home, wanted, depth + 1, of_some_rank)
+
+
+def _is_of_some_rank(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether only conditions on the rank decide which ranks come to a call."""
+    conditions = [above for above in module.above(call) if isinstance(above, ast.If)]
+    return (
+        bool(conditions)
+        and all("rank" in ast.unparse(one.test) for one in conditions)
+        and (code.reached.is_sure(conditions[-1], module) and bool(code.reached.of(call, module)))
+    )
 
 
 def _function_of(code: Code, call: ast.Call, module: Module) -> tuple[Module, Function] | None:

@@ -32,7 +32,9 @@ def check_group(code: Code) -> Iterator[Finding]:
     for calls in by_scope(sure):
         made = leading_to(code, calls, inits)
         if made:
-            yield from _used_before(made[0], [one for one in leading_to(code, calls, needing) if not _is_asked(one)])
+            yield from _used_before(
+                made[0], [one for one in leading_to(code, calls, needing, of_some_rank=True) if not _is_asked(one)]
+            )
             yield from _made_again(calls[0][0], made)
 
 

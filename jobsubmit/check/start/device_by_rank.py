@@ -118,11 +118,10 @@ def _is_global_rank(code: Code, node: ast.AST, module: Module, depth: int = 0) -
             return bool(code.values.of(node.args[0], module) == contract.RANK)
         if name in _GET_RANK:
             return not node.args and not node.keywords
-    if isinstance(node, ast.Attribute) and node.attr == "process_index":
-        return code.program.imports("accelerate")
     sources = _sources_of_rank(code, node, module) if depth < DEEPEST else []
     if not sources and isinstance(node, ast.Attribute):
-        return _is_named_like_global(node, module)
+        is_of_accelerate = node.attr == "process_index" and code.program.imports("accelerate")
+        return is_of_accelerate or _is_named_like_global(node, module)
     return bool(sources) and all(_is_global_rank(code, source, home, depth + 1) for home, source in sources)
 
 

@@ -40,7 +40,10 @@ def namespaces(search: Search) -> Iterator[str]:
             if isinstance(first, ast.Name) and not _is_of_resumed(node, first.id, search, home):
                 later = places.get((home.scope_of(node), first.id))  # args = parser(); args = args.parse_args()
                 is_parser = later is not None and node.lineno < later.lineno
-                (kept if node.value in parsed else set() if is_parser else others).add(first.id)
+                if node.value in parsed:
+                    kept.add(first.id)
+                elif not is_parser and _has_fields(first.id, home.scope_of(node)):
+                    others.add(first.id)
     for _ in range(_LONGEST_WAY):
         kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
     if any(_holds(node, kept, search, module) for module, node in _changed(search)):
@@ -50,6 +53,12 @@ def namespaces(search: Search) -> Iterator[str]:
         values = [assigned_to(store, module) for module, store in stores]
         if all(isinstance(value, ast.Name) and value.id in kept - others for value in values):
             yield f"self.{name}"
+
+
+def _has_fields(variable: str, scope: ast.AST) -> bool:
+    """Return whether a function reads a field of a variable, as of parsed arguments."""
+    owners = (node.value for node in ast.walk(scope) if isinstance(node, ast.Attribute))
+    return any(isinstance(owner, ast.Name) and owner.id == variable for owner in owners)
 
 
 def _methods(search: Search) -> Iterator[str]:
