@@ -53,9 +53,9 @@ def _sets_epochs(code: Code) -> bool:
 
 
 def _is_skipped(code: Code, node: ast.AST, module: Module) -> bool:
-    """Return whether a function that is executed never comes to something in it."""
+    """Return whether what is executed never comes to something in it."""
     function = module.function_of(node)
-    is_entered = function is not None and bool(code.reached.of(function.body[0], module))
+    is_entered = function is None or bool(code.reached.of(function.body[0], module))
     return is_entered and not code.reached.of(node, module)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import each_mistake, found
+from checked import each_mistake, findings, found
 
 from jobsubmit.check.data import check_data
 from jobsubmit.config import BUILT_IN
@@ -628,3 +628,270 @@ def test_the_folder_in_which_a_job_starts_is_the_code_directory(tmp_path: Path) 
             f"import os, sys\nsys.path.append({place})\nfrom datasets import load_dataset\n"
         )
         assert ("imports" in found(tmp_path, "import tune\n", **GPUS)) is is_found
+
+
+def test_a_package_that_another_module_puts_on_the_path(tmp_path: Path) -> None:
+    """`_init_paths.py` adds ../lib by a function, and the code in lib is read all the same."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "lib/utils").mkdir(parents=True)
+    (tmp_path / "tools/_init_paths.py").write_text(
+        "import os.path as osp\nimport sys\ndef add_path(path):\n    if path not in sys.path:\n"
+        "        sys.path.insert(0, path)\nthis_dir = osp.dirname(__file__)\n"
+        "lib_path = osp.join(this_dir, '..', 'lib')\nadd_path(lib_path)\nadd_path(osp.join(this_dir, '..'))\n"
+    )
+    (tmp_path / "lib/utils/__init__.py").write_text("import lib.utils\nimport ptflops\ndef ask():\n    input()\n")
+    (tmp_path / "requirements.txt").write_text("timm\n")
+    (tmp_path / "tools/train.py").write_text("import _init_paths\nimport timm\nfrom utils import ask\nask()\n")
+    seen = findings(tmp_path, boot_file="tools/train.py", requirements="requirements.txt", **GPUS)
+    assert {(one.check, one.where) for one in seen} == {
+        ("no-terminal", "lib/utils/__init__.py:4"),
+        ("packages", "lib/utils/__init__.py:2"),
+    }
+    assert "module ptflops" in next(one.text for one in seen if one.check == "packages")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("git+https://github.com/cocodataset/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools", False),
+        ("git+https://github.com/cocodataset/cocoapi.git#subdirectory=PythonAPI", False),
+        ("cython", True),
+    ],
+)
+def test_a_requirement_by_its_address(line: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"timm\n{line}\n")
+    text = "import timm\nimport pycocotools\n"
+    assert ("packages" in found(tmp_path, text, requirements="requirements.txt", **GPUS)) is is_found
+
+
+PLATEAU = (
+    BEGIN
+    + """
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(4, 1).cuda())
+loader = DataLoader(make_data(), sampler=DistributedSampler(make_data()))
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(model.parameters(), 0.1))
+for batch in loader:
+    loss = model(batch).sum()
+    figure = {figure}
+scheduler.step(figure)
+"""
+)
+OF_SLURM = (
+    BEGIN
+    + """
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default={default})
+parser.add_argument("--main_port", type=int, default=10001)
+params = parser.parse_args()
+def init(params):
+    params.is_slurm_job = "SLURM_JOB_ID" in os.environ{only}
+    has_local_rank = hasattr(params, "local_rank")
+    if params.is_slurm_job and has_local_rank:
+        params.local_rank = int(os.environ["SLURM_LOCALID"])
+        params.is_distributed = True
+    elif has_local_rank and params.local_rank != -1:
+        assert params.main_port == -1
+        params.rank = int(os.environ["RANK"])
+        print("%i - " % params.rank)
+        params.is_distributed = True
+    else:
+        params.local_rank = 0
+        params.is_distributed = False
+    torch.cuda.set_device(params.local_rank)
+    if params.is_distributed:
+        dist.init_process_group("nccl")
+init(params)
+"""
+)
+ON_SLURM = ' and not "WORLD_SIZE" in os.environ'
+FROM_LAUNCHER = 'int(os.environ.get("LOCAL_RANK", -1))'
+STEPS = (
+    BEGIN
+    + """
+class Options:
+    is_distributed = False
+opt = load(Options)
+if os.environ.get("RANK"):
+    opt.is_distributed = True
+else:
+    opt.is_distributed = False
+dist.init_process_group("nccl")
+sampler = DistributedSampler(make_data())
+loader = DataLoader(make_data(), sampler=sampler)
+step = 0
+while step < 1000:
+    if opt.is_distributed{more}:
+        sampler.set_epoch(step)
+    for batch in loader:
+        step += 1
+"""
+)
+FABRIC = """
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import FSDPStrategy
+fabric = Fabric(devices=2, num_nodes=2, strategy=FSDPStrategy())
+fabric.launch()
+model = fabric.setup_module(torch.nn.Linear(4, 1))
+optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), 0.1))
+{clip}
+optimizer.step()
+"""
+TRAINER = (
+    BEGIN
+    + """
+from transformers import AutoModel
+dist.init_process_group("nccl")
+def inner(model):
+    return model.module if hasattr(model, "module") else model
+def forward(model, batch):
+    return model(batch)
+class EncoderTrainer:
+    def __init__(self, model):
+        self.model = DDP(model.cuda())
+    def train(self, batch):
+        model = {model}
+        forward(model, batch).sum().backward()
+EncoderTrainer(AutoModel.from_pretrained("/shared/model")).train(torch.ones(4).cuda())
+"""
+)
+QUANTIZED = """
+import torch
+from accelerate import Accelerator
+from transformers import AutoModel
+model = AutoModel.from_pretrained("/shared/model", device_map={{"": Accelerator().{number}}})
+"""
+IN_A_MODEL = (
+    BEGIN
+    + """
+from transformers import Trainer
+class Model(nn.Module):
+    def forward(self, x):
+        xs = [torch.zeros_like(x) for _ in range({count})]
+        dist.all_gather(xs, x)
+        return torch.cat(xs)
+Trainer(model=Model()).train()
+"""
+)
+SHARED = """
+import argparse, deepspeed
+from tools import route
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default={size})
+args = parser.parse_args()
+deepspeed.initialize(config={{"train_batch_size": args.batch_size, "gradient_accumulation_steps": 1}})
+"""
+MORE_CASES = [
+    (
+        "own-learning-rate",
+        PLATEAU.format(figure="loss.item()"),
+        PLATEAU.format(figure="backend.average_all(loss)"),
+        GPUS,
+    ),
+    (
+        "local-rank",
+        OF_SLURM.format(default=-1, only=ON_SLURM),
+        OF_SLURM.format(default=FROM_LAUNCHER, only=ON_SLURM),
+        GPUS,
+    ),
+    (
+        "unfulfilled",
+        OF_SLURM.format(default=FROM_LAUNCHER, only=ON_SLURM),
+        OF_SLURM.format(default=FROM_LAUNCHER, only=ON_SLURM).replace("10001", "-1"),
+        GPUS,
+    ),
+    ("set-epoch", STEPS.format(more=" > 1"), STEPS.format(more=""), GPUS),
+    (
+        "clipped-by-part",
+        FABRIC.format(clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+        FABRIC.format(clip="fabric.clip_gradients(model, optimizer, max_norm=1.0)"),
+        GPUS,
+    ),
+    ("bypassed", TRAINER.format(model="inner(self.model)"), TRAINER.format(model="self.model"), GPUS),
+    (
+        "rank-as-device",
+        QUANTIZED.format(number="process_index"),
+        QUANTIZED.format(number="local_process_index"),
+        GPUS,
+    ),
+    (
+        "fixed-world-size",
+        IN_A_MODEL.format(count="torch.cuda.device_count()"),
+        IN_A_MODEL.format(count="dist.get_world_size()"),
+        GPUS,
+    ),
+    ("deepspeed-batch", SHARED.format(size=30), SHARED.format(size=32), GPUS),
+]
+
+
+@each_mistake(MORE_CASES)
+def test_a_mistake_of_the_second_round_is_found(
+    check: str, wrong: str, right: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "tools.py").write_text("def route(*args):\n    args = make(args)\n    return list(args)\n")
+    assert check in found(tmp_path, wrong, **fields)
+    assert check not in found(tmp_path, right, **fields)
+
+
+def test_a_value_that_a_text_takes_is_no_division(tmp_path: Path) -> None:
+    text = "import os\nrank = int(os.environ['GROUP_RANK']) * 0\nprint({} % rank)\n"
+    assert "unfulfilled" not in found(tmp_path, text.format("'%i - '"), **GPUS)
+    assert "unfulfilled" in found(tmp_path, text.format("len('abc')"), **GPUS)
+
+
+def test_an_assertion_in_what_makes_a_model(tmp_path: Path) -> None:
+    text = """
+import argparse
+from math import log2
+parser = argparse.ArgumentParser()
+parser.add_argument("--image_size", type=int)
+args = parser.parse_args()
+SIZE = args.image_size
+class Model:
+    def __init__(self, image_size=256):
+        assert log2(image_size).is_integer(), "a power of 2"
+settings = dict(image_size=SIZE)
+Model(**settings)
+"""
+    for size, is_found in ((192, True), (256, False)):
+        seen = found(tmp_path, text, hyperparameters={"image_size": size}, **GPUS)
+        assert ("unfulfilled" in seen) is is_found
+
+
+def test_a_configuration_of_an_unknown_parser_that_is_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/base.conf").touch()
+    text = "from tensorfn import load_arg_config\nconf = load_arg_config()\n"
+    for name, is_found in (("improved", True), ("base", False)):
+        assert ("not-there" in found(tmp_path, text, args=["--conf", f"config/{name}.conf"], **GPUS)) is is_found
+
+
+def test_a_number_of_parts_in_a_branch_that_may_not_be_executed(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(4, 1).cuda())
+if {condition}:
+    sampler = DistributedSampler(make_data(), num_replicas=0, rank=dist.get_rank())
+"""
+    )
+    assert "part-of-node" in found(tmp_path, text.format(condition="True"), **GPUS)
+    assert "part-of-node" not in found(tmp_path, text.format(condition="load().plain"), **GPUS)
+
+
+def test_a_branch_of_rank_0_without_a_statement_ends_no_check(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+dist.init_process_group("nccl")
+def main():
+    if dist.get_rank() != 0:
+        return
+main()
+open("/tmp/x", "w").write("a")
+"""
+    )
+    (tmp_path / "train.py").write_text(text)
+    assert [one for one in findings(tmp_path, **GPUS) if "cannot follow" in one.text] == []
