@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from jobsubmit.check.code import ACCELERATOR, Code, is_count
@@ -150,8 +150,10 @@ def _batches_of_deepspeed(code: Code, read: Callable[[str], str]) -> Iterator[Fi
     Source: DeepSpeedConfig._batch_assertion.
     """
     words = [word.partition("=")[2] or word for word in code.facts.argv]
-    names = dict.fromkeys(name for name in (*words, *sorted(code.texts)) if name.endswith(".json"))
-    of_files = ((name, _batch_sizes(code, read(name))) for name in names)
+    settings = {**_settings(words, read), **code.values.arguments}
+    texts = (*words, *sorted(code.texts), *settings.values())
+    names = dict.fromkeys(name for name in texts if isinstance(name, str) and name.endswith(".json"))
+    of_files = ((name, _batch_sizes(settings, read(name))) for name in names)
     for where, (total, *parts) in (*of_files, *_batches_in_code(code)) if code.world_size else ():
         known = [part for part in parts if part]
         product = math.prod((*known, code.world_size or 1))
@@ -179,14 +181,20 @@ def _batches_in_code(code: Code) -> Iterator[tuple[str, list[int]]]:
             yield module.where(node), [size if is_count(size) else 0 for size in sizes]
 
 
-def _batch_sizes(code: Code, text: str) -> list[int]:
+def _settings(words: Iterable[str], read: Callable[[str], str]) -> dict[str, Any]:
+    """Return the arguments in a YAML file that the words name, as HfArgumentParser reads it."""
+    parsed = [parse_text(read(word)) for word in words if word.endswith((".yaml", ".yml"))]
+    return {str(key): value for one in parsed if isinstance(one, dict) for key, value in one.items()}
+
+
+def _batch_sizes(settings: Mapping[str, Any], text: str) -> list[int]:
     """Return the three sizes of a configuration of DeepSpeed, "auto" as transformers fills it in; 0 if not known."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
         found = {}
     sizes = [found.get(name) if isinstance(found, dict) else 0 for name in _BATCHES]
-    arguments = (code.values.arguments.get(name) for name in _FILLED_FROM)
+    arguments = (settings.get(name) for name in _FILLED_FROM)
     filled = [given if size == "auto" else size for size, given in zip(sizes, arguments, strict=True)]
     return [size if isinstance(size, int) and size > 0 else 0 for size in filled]
 
