@@ -58,7 +58,7 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
     """Yield a warning for another number of nodes than the job has: Lightning compares it with the launcher's."""
     for module, call, name in code.reached.calls:
         given = argument(call, "num_nodes")
-        if name not in _TRAINERS or hides_arguments(call) or not code.facts.has_launcher:
+        if not _is_trainer(code, name) or hides_arguments(call) or not code.facts.has_launcher:
             continue
         nodes = 1 if given is None else code.values.of(given, module)
         if is_count(nodes) and nodes != code.facts.nodes:
@@ -70,6 +70,13 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 'pass num_nodes=int(os.environ["NNODES"])',
             )
             return
+
+
+def _is_trainer(code: Code, name: str) -> bool:
+    """Return whether a name is Lightning's Trainer, or a class of the program that inherits from LightningLite."""
+    found = code.program.definition(name)
+    bases = [spelled(base) for base in found[1].bases] if found and isinstance(found[1], ast.ClassDef) else []
+    return name in _TRAINERS or any(base.endswith(("LightningLite", "Fabric")) for base in bases)
 
 
 def _nodes_in_configuration(code: Code, read: Callable[[str], str]) -> Iterator[Finding]:

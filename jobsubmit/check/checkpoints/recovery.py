@@ -32,6 +32,8 @@ _SAVING = {
     "TrainingArguments": "output_dir",
     "Seq2SeqTrainingArguments": "output_dir",
 }
+_RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
+_OF_NODE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - folders that a job names
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
 
 
@@ -51,6 +53,7 @@ def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
     else:
         yield from _named_by_start(code) if restarts else ()
         yield from _beside_code(code, plan)
+        yield from _on_disk_of_node(code) if restarts and not plan.backend.is_this_machine else ()
     for mount in plan.mounts:
         if mount.kind == "checkpoint" and not _gets(code, plan, mount):
             option = _option_for(code, mount)
@@ -178,6 +181,21 @@ def _beside_code(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
         f"checkpoints go to {path}, below the code directory of the node: {why}",
         "save them to checkpoint_dir: read the path from JOBSUBMIT_CHECKPOINT_DIR, or declare --checkpoint_dir",
     )
+
+
+def _on_disk_of_node(code: Code) -> Iterator[Finding]:
+    """Yield a warning for an argument that has the results of a job with restarts written to /tmp."""
+    for word in code.facts.argv:
+        name, _, path = word.partition("=")
+        if name.startswith("--") and _RESULTS.fullmatch(_name_of(name)) and path.startswith(_OF_NODE):
+            yield Finding(
+                "warning",
+                "no-checkpoint",
+                "hyperparameters",
+                f"{name} is {path}, on the disk of a node: after a restart, the checkpoints are gone or elsewhere",
+                "use a folder that all nodes see, or checkpoint_dir",
+            )
+            return
 
 
 def _starts_in_code(code: Code, plan: LaunchPlan) -> bool:

@@ -782,7 +782,15 @@ parser.add_argument("--batch_size", type=int, default={size})
 args = parser.parse_args()
 deepspeed.initialize(config={{"train_batch_size": args.batch_size, "gradient_accumulation_steps": 1}})
 """
+LITE = """
+from pytorch_lightning.lite import LightningLite
+class Lite(LightningLite):
+    def run(self):
+        print(1)
+Lite(devices="auto", num_nodes={nodes}).run()
+"""
 MORE_CASES = [
+    ("lightning-nodes", LITE.format(nodes=1), LITE.format(nodes=2), GPUS),
     (
         "own-learning-rate",
         PLATEAU.format(figure="loss.item()"),
@@ -895,3 +903,21 @@ open("/tmp/x", "w").write("a")
     )
     (tmp_path / "train.py").write_text(text)
     assert [one for one in findings(tmp_path, **GPUS) if "cannot follow" in one.text] == []
+
+
+def test_sizes_of_batches_in_files_that_a_file_of_arguments_names(tmp_path: Path) -> None:
+    sizes = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    (tmp_path / "conf.yaml").write_text(
+        "per_device_train_batch_size: 4\ngradient_accumulation_steps: 8\ndeepspeed: ds.json\n"
+    )
+    for total, is_found in ((64, True), (128, False)):
+        (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": total, **sizes}))
+        seen = found(tmp_path, "import sys, transformers\nprint(sys.argv)\n", args=["conf.yaml"], **GPUS)
+        assert ("deepspeed-batch" in seen) is is_found
+
+
+def test_results_on_the_disk_of_a_node_that_a_restart_needs(tmp_path: Path) -> None:
+    text = "import torch\ntorch.load('/shared/last.pth')\n"
+    for folder, is_found in (("/tmp/run", True), ("/shared/run", False)):
+        seen = found(tmp_path, text, hyperparameters={"output": folder}, restarts=3, **GPUS)
+        assert ("no-checkpoint" in seen) is is_found
