@@ -25,6 +25,7 @@ _ADDS_UP = frozenset(
     ]
 )
 
+_OF_TIME = re.compile(r"time|elapsed|latency|duration|memory")
 _EVALUATES = re.compile(r"_?(?:validate|validation|evaluate|eval|test)(?:_\w+)?")
 
 
@@ -103,6 +104,7 @@ def _left_alone(finder: CollectiveFinder, function: Function, home: Module) -> a
         and node.func.attr == "update"
         and node.args
         and spelled(node.func.value) in returned
+        and not _OF_TIME.search(ast.unparse(node))
     ]
     alone = [node for node, names in updates if names and not names & combined]
     return alone[0] if alone and len(alone) < len(updates) else None
@@ -141,13 +143,20 @@ def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
 def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module) -> bool:
     """Return whether one of some nodes may combine results of all processes, itself or by a function that it calls."""
     for call in (node for node in nodes if isinstance(node, ast.Call)):
-        found = finder.code.program.called(call, module)
         first = next(finder.collectives([ast.Expr(call)], module), None)
         if _is_adding_up(call) or (first is not None and first.name not in BARRIERS):
             return True
-        if first is not None and found is not None and any(map(_is_adding_up, ast.walk(found[1]))):
+        if first is not None and any(map(_is_adding_up, _inside(finder.code, call, module))):
             return True  # it waits for all, and then adds up
     return False
+
+
+def _inside(code: Code, call: ast.Call, module: Module) -> Iterator[ast.AST]:
+    """Yield the nodes of the function that a call enters, or of all methods of its name."""
+    found = code.program.called(call, module)
+    methods = code.program.methods.get(call.func.attr, ()) if isinstance(call.func, ast.Attribute) else ()
+    for function in [found[1]] if found is not None else [method for _, _, method in methods]:
+        yield from ast.walk(function)
 
 
 def _is_adding_up(node: ast.AST) -> bool:

@@ -921,3 +921,52 @@ def test_results_on_the_disk_of_a_node_that_a_restart_needs(tmp_path: Path) -> N
     for folder, is_found in (("/tmp/run", True), ("/shared/run", False)):
         seen = found(tmp_path, text, hyperparameters={"output": folder}, restarts=3, **GPUS)
         assert ("no-checkpoint" in seen) is is_found
+
+
+METER = (
+    BEGIN
+    + """
+import time
+dist.init_process_group("nccl")
+class Average:
+    def update(self, value):
+        self.avg = value
+    def synchronize(self):
+        dist.barrier()
+        {add}
+class Progress:
+    def __init__(self, *meters):
+        self.meters = meters
+    def synchronize(self):
+        for meter in self.meters:
+            meter.synchronize()
+def validate(loader, model):
+    loss, took, end = Average(), Average(), time.time()
+    progress = Progress(loss, took)
+    for batch in loader:
+        loss.update(model(batch).sum().item())
+        took.update(time.time() - end)
+    {share}
+    return {{"loss": loss.avg, "time": took.avg}}
+loader = DataLoader(make_data(), sampler=DistributedSampler(make_data()))
+validate(loader, DDP(nn.Linear(4, 1).cuda()))
+"""
+)
+
+
+def test_meters_that_wait_for_all_and_then_add_up(tmp_path: Path) -> None:
+    alone = METER.format(add="self.avg = 0", share="progress.synchronize()")
+    assert "part-as-whole" in found(tmp_path, alone, **GPUS)
+    together = METER.format(add="dist.all_reduce(self.total)", share="progress.synchronize()")
+    assert "part-as-whole" not in found(tmp_path, together, **GPUS)
+
+
+def test_the_time_of_a_process_is_no_figure_to_combine(tmp_path: Path) -> None:
+    figures = (
+        'figure = reduce_tensor(loss.avg)\n    loss.update(figure)\n    return {"loss": loss.avg, "time": took.avg}'
+    )
+    text = METER.format(add="pass", share=figures) + "def reduce_tensor(x):\n    dist.all_reduce(x)\n    return x\n"
+    assert "part-as-whole" in found(tmp_path, text, **GPUS)
+    assert "part-as-whole" not in found(
+        tmp_path, text.replace("loss.update(model(batch).sum().item())", "model(batch)"), **GPUS
+    )
