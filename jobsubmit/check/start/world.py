@@ -43,7 +43,8 @@ def _size_of_a_node(code: Code) -> Iterator[Finding]:
         counts_gpus = isinstance(node.value, ast.Call) and (
             code.program.name_of(node.value.func, module) == "torch.cuda.device_count"
         )
-        if counts_gpus and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
+        is_fallback = any(isinstance(above, ast.ExceptHandler) for above in module.above(node))
+        if counts_gpus and not is_fallback and _SIZE_NAME.fullmatch(name) and code.reached.of(node, module):
             yield Finding(
                 "warning",
                 "fixed-world-size",

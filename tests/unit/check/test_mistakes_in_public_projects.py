@@ -970,3 +970,18 @@ def test_the_time_of_a_process_is_no_figure_to_combine(tmp_path: Path) -> None:
     assert "part-as-whole" not in found(
         tmp_path, text.replace("loss.update(model(batch).sum().item())", "model(batch)"), **GPUS
     )
+
+
+def test_a_number_of_gpus_that_counts_only_without_a_process_group(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+dist.init_process_group("nccl")
+try:
+    num_replicas = {size}
+except RuntimeError:
+    num_replicas = torch.cuda.device_count()
+"""
+    )
+    assert "fixed-world-size" not in found(tmp_path, text.format(size="dist.get_world_size()"), **GPUS)
+    assert "fixed-world-size" in found(tmp_path, text.format(size="torch.cuda.device_count()"), **GPUS)
