@@ -217,15 +217,23 @@ class Code:
 
 
 def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
-    """Analyze a program twice: first without the values of its arguments, then with them."""
+    """Analyze a program twice: first without the values of its arguments, then with them.
+
+    Where something may change the arguments indirectly, suppose at first that it does not: if it is not executed then,
+    that holds.
+    """
     blank = Values(program, facts, composed=compose(program, facts.argv))
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
     dead = frozenset(call for module, call, _ in program.calls if not first.of(call, module))
-    values = replace(blank, arguments=parsed, namespaces=line.namespaces, dead=dead)
-    reached = explore(program, values)
-    return Code(program, facts, find_command_line(program, reached, values), reached, values)
+    for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
+        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=dead)
+        reached = explore(program, values)
+        line = find_command_line(program, reached, values)
+        if line.namespaces == namespaces:
+            break
+    return Code(program, facts, line, reached, values)
 
 
 def is_count(value: object) -> bool:

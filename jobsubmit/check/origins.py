@@ -71,7 +71,7 @@ def beginning_of(code: Code, node: ast.AST | None, module: Module) -> str:
             source, end = text, "{"
         case ast.Call(args=[first, *_]) if code.program.name_of(node.func, module) in _KEEP_BEGINNING:
             source = first
-        case ast.Name() if not code.program.is_dynamic or module.function_of(node) is not None:
+        case ast.Name() if module.name not in code.program.dynamic or module.function_of(node) is not None:
             source = code.values.assigned(node, module)
     found = beginning_of(code, source, module) if source is not None else ""
     return found.partition(end)[0] if end else found

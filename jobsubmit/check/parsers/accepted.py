@@ -90,7 +90,8 @@ _NONE = Refusal("", "", None)
 class CommandLine:
     """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
-    `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments. With
+    `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
+    `supposed` those that do if nothing changes the arguments indirectly. With
     `may_have_more`, some options are those of a library, which may have others in another version. The arguments after
     the name of a subcommand belong to that entry of `commands`.
     """
@@ -102,6 +103,7 @@ class CommandLine:
     gaps: tuple[Gap, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
+    supposed: frozenset[str] = frozenset()
     may_have_more: bool = False
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
     needs_command: bool = False

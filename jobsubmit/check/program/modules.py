@@ -285,9 +285,14 @@ class Program:
         return frozenset(found)
 
     @cached_property
-    def is_dynamic(self) -> bool:
-        """Return whether variables of modules may be set indirectly."""
-        return any(self._sets_variables(call, name, module) for module, call, name in self.calls)
+    def dynamic(self) -> frozenset[str]:
+        """Return the modules whose variables may be set indirectly; all of them if `setattr` has some unknown one."""
+        found: set[str] = set()
+        for module, call, name in self.calls:
+            if self._sets_variables(call, name, module):
+                target = self.name_of(call.args[0], module) if name == "setattr" else module.name
+                found |= {target} if target in self.modules else {*self.modules}
+        return frozenset(found)
 
     def _sets_variables(self, call: ast.Call, name: str, module: Module) -> bool:
         """Return whether a call may set variables of a module; `setattr` sets those of other objects, too."""

@@ -222,10 +222,11 @@ class _Walk:
     def _branches(self, node: ast.IfExp | ast.BoolOp, module: Module, level: Reach) -> None:
         perhaps = min(level, Reach.PERHAPS)
         if isinstance(node, ast.BoolOp):
-            first, *others = node.values
-            self._expression(first, module, level)
-            for other in others:
-                self._expression(other, module, perhaps)
+            decides = isinstance(node.op, ast.Or)  # what follows a value of this truth is not looked at
+            for value in node.values:
+                self._expression(value, module, level if value is node.values[0] else perhaps)
+                if self.values.truth(value, module) is decides:
+                    return
             return
         self._expression(node.test, module, level)
         truth = self.values.truth(node.test, module)

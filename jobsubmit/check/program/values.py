@@ -37,6 +37,7 @@ from jobsubmit.spec.modes import Start
 _MOST_OPEN = 60  # expressions that wait for each other's values
 _MOST_PLACES = 8  # that set an attribute
 _MOST_CALLS = 5  # functions of the program inside each other
+_LONGEST_WAY = 5  # of calls that lead to a place
 _NODES = ("CfgNode()", "CN()", "CfgNode(new_allowed=True)", "CN(new_allowed=True)")
 _MERGES = frozenset(["merge_from_file", "merge_from_list", "merge_from_other_cfg"])
 _HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
@@ -365,7 +366,8 @@ class Values:
         """Return the value that a variable has where it is used: the last one that is surely given to it."""
         places = module.own_stores.get((scope, name), ())
         is_shared = isinstance(scope, ast.Module) and any(module.scope_of(place) is not scope for place in places)
-        if (isinstance(scope, ast.Module) and self.program.is_dynamic) or (self.is_strict and is_shared):
+        is_dynamic = isinstance(scope, ast.Module) and module.name in self.program.dynamic
+        if is_dynamic or (self.is_strict and is_shared):
             return UNKNOWN
         try:
             place = last_place(places, use, scope, module, self.truth)
@@ -491,14 +493,16 @@ class Values:
 
     def _stored(self, node: ast.Attribute, module: Module) -> Any:
         """Return the value of an attribute that is set in one place that counts, where it is used."""
-        before = self.arguments.get(node.attr, UNKNOWN) if spelled(node.value) in self.namespaces else UNKNOWN
+        is_argument = spelled(node.value) in self.namespaces
+        before = self.arguments.get(node.attr, UNKNOWN) if is_argument else UNKNOWN
         all_places = list(self._places_of(node, module))
         if len(all_places) > _MOST_PLACES or any(self._is_default(place, home) for home, place in all_places):
             return UNKNOWN
         places = [
             (home, place, runs)
             for home, place in all_places
-            if (runs := is_executed(place, home.scope_of(place), home, self.truth)) is not False
+            if not (is_argument and self._comes_later(place, home, node, module))
+            and (runs := is_executed(place, home.scope_of(place), home, self.truth)) is not False
             and self._is_entered(place, home)
         ]
         if len(places) != 1:
@@ -513,6 +517,22 @@ class Values:
         if isinstance(value, (list, dict)) and node.attr in self.program.filled:
             return UNKNOWN
         return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+    def _comes_later(self, place: ast.AST, home: Module, node: ast.AST, module: Module, depth: int = 0) -> bool:
+        """Return whether something surely is executed after a node: further below, or by what is called there only."""
+        scope = module.scope_of(node)
+        if home is module and home.scope_of(place) is scope:
+            is_looped = any(isinstance(above, (ast.For, ast.While)) for above in module.above(node))
+            position = [(getattr(one, "lineno", 0), getattr(one, "col_offset", 0)) for one in (place, node)]
+            return not is_looped and position[0] > position[1]
+        function = home.function_of(place)
+        calls = self.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
+        live = [(other, call) for other, call in calls if call not in self.dead]
+        is_named_only_so = function is not None and home.definitions.get(function.name) is function
+        is_maker = function is not None and function.name == "__init__"
+        if not live or depth > _LONGEST_WAY or len(live) > _MOST_PLACES or not (is_named_only_so or is_maker):
+            return False
+        return all(self._comes_later(call, other, node, module, depth + 1) for other, call in live)
 
     def _is_default(self, place: ast.Attribute, home: Module) -> bool:
         """Return whether a place sets a default that a file may replace: `_C.NUM_GPUS = 1` of yacs and fvcore."""

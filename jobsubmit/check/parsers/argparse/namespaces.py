@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
@@ -13,10 +13,16 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
 
 
-def namespaces(search: Search) -> Iterator[str]:
-    """Yield the variables that hold the parsed arguments, unless the program changes them indirectly."""
+def namespaces(search: Search) -> frozenset[str]:
+    """Return the variables that hold the parsed arguments, if nothing that is executed changes them indirectly."""
+    kept = supposed_namespaces(search)
+    return frozenset() if any(_holds(node, kept, search, module) for module, node in _changed(search)) else kept
+
+
+def supposed_namespaces(search: Search) -> frozenset[str]:
+    """Return the variables that hold the parsed arguments, unless the program changes them indirectly."""
     if any(_sets_defaults(node, module) for module, node in search.program.of(ast.Attribute)):
-        return
+        return frozenset()
     returning = {
         f"{module.name}.{scope.name}"
         for module, call, _ in search.parses
@@ -46,13 +52,16 @@ def namespaces(search: Search) -> Iterator[str]:
                     others.add(first.id)
     for _ in range(_LONGEST_WAY):
         kept |= {*_parameters(search, parsed, kept), *_of_spawned(search, kept)}
-    if any(_holds(node, kept, search, module) for module, node in _changed(search)):
-        return
-    yield from kept - others
-    for name, stores in search.program.attribute_stores.items():
-        values = [assigned_to(store, module) for module, store in stores]
-        if all(isinstance(value, ast.Name) and value.id in kept - others for value in values):
-            yield f"self.{name}"
+    fields = {
+        f"self.{name}"
+        for name, stores in search.program.attribute_stores.items()
+        if all(_is_one_of(assigned_to(store, module), kept - others) for module, store in stores)
+    }
+    return frozenset(kept - others | fields)
+
+
+def _is_one_of(node: ast.AST | None, names: Collection[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
 
 
 def _has_fields(variable: str, scope: ast.AST) -> bool:
@@ -134,7 +143,7 @@ def _is_written(node: ast.AST, search: Search, module: Module) -> bool:
     return isinstance(parent, ast.Attribute) and parent.attr in ("update", "setdefault", "pop", "clear")
 
 
-def _holds(node: ast.expr, kept: set[str], search: Search, module: Module) -> bool:
+def _holds(node: ast.expr, kept: Collection[str], search: Search, module: Module) -> bool:
     """Return whether an object may be the parsed arguments: by its variable, or by what calls give for a parameter."""
     if not isinstance(node, ast.Name):
         return isinstance(node, ast.Attribute) and any(name in ast.unparse(node) for name in kept)

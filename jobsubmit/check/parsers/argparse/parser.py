@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse.gaps import gaps
-from jobsubmit.check.parsers.argparse.namespaces import namespaces
+from jobsubmit.check.parsers.argparse.namespaces import namespaces, supposed_namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
@@ -40,7 +40,8 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
-        namespaces=frozenset(namespaces(search)),
+        namespaces=namespaces(search),
+        supposed=supposed_namespaces(search),
     )
     if search.subparsers:
         return _with_commands(line, search)
