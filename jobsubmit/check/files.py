@@ -53,7 +53,16 @@ _INPUT = re.compile(
     r"data|vocab|conf|cfg|train|val|test|input|corpus|file|token|dict|label|init|pretrain|weights|yaml|setting|hyp\b|meta"
 )
 _CONFIGURATION = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|conf|py|txt|csv)$")
-_CONFIGURATION_OPTIONS = ("--conf", "--config", "--cfg", "--config_file", "--config-file", "--config_path")
+_CONFIGURATION_OPTIONS = (
+    "--conf",
+    "--config",
+    "--cfg",
+    "--config_file",
+    "--config-file",
+    "--config_path",
+    "-c",
+    "-opt",
+)
 _ANY = "*"
 _MOST, _MOST_SETTINGS = 20, 500
 _OUTPUT = re.compile(r"out|save|log|result|cache|dump")

@@ -258,11 +258,13 @@ def _facts(plan: LaunchPlan, words: tuple[Word, ...], options_of_node: frozenset
     if not plan.has_launcher:
         environment |= dict.fromkeys(LAUNCHER_VARIABLES)
     text = " ".join((*(plan.command or ()), plan.setup or ""))
-    unset = OF_SCHEDULERS if plan.backend.kind != "slurm" else [name for name in OF_SCHEDULERS if "SLURM" not in name]
+    is_slurm = plan.backend.kind == "slurm"
+    unset = [name for name in OF_SCHEDULERS if not is_slurm or "SLURM" not in name]
     if plan.mode == "spawn" and plan.backend.starts_boot_file:
         environment |= dict.fromkeys(contract.SET_BY_SCRIPT)
     environment |= {name: None for name in unset if name not in environment and name not in text}
-    environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if plan.backend.kind == "slurm" else None)
+    environment |= dict.fromkeys(JOB_OF_SLURM, UNKNOWN if is_slurm else None)
+    environment |= {name: UNKNOWN for name in OF_SCHEDULERS if is_slurm and name not in unset}
     argv = tuple(word.text for word in words)
     gpus = plan.backend.gpus_of_node(plan.nodes, plan.nproc_per_node)
     rank = _ranks(plan).get(contract.RANK, UNKNOWN) if plan.has_launcher else UNKNOWN

@@ -99,7 +99,11 @@ def _download_by_all(code: Code) -> Iterator[Finding]:
     for module, call, name in code.reached.calls:
         if not name.startswith(_FETCHES) or code.values.of(argument(call, "download"), module) is not True:
             continue
-        if is_for_all(code, call, module) and not _others_wait(code, call, module):
+        tests = [above.test for above in module.above(call) if isinstance(above, ast.If)]
+        may_be_other_data = any(code.values.truth(test, module) is None for test in tests)
+        if may_be_other_data or _others_wait(code, call, module):
+            continue
+        if is_for_all(code, call, module):
             yield Finding(
                 "warning",
                 "fetched-by-all",

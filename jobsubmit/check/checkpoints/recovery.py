@@ -32,6 +32,7 @@ _SAVING = {
     "TrainingArguments": "output_dir",
     "Seq2SeqTrainingArguments": "output_dir",
 }
+_STARTS_WITH = re.compile(r"(?:^|[._])(?:init_(?:checkpoint|ckpt|weights|model)|pretrain(?:ed)?(?:_\w+)?)$")
 _RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
 _OF_NODE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - folders that a job names
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
@@ -238,7 +239,7 @@ def _loads(code: Code) -> bool:
     calls = code.program.calls if code.looks_up_names or code.has_framework else code.reached.calls
     for module, call, name in calls:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
-        if name in _LOADING_FUNCTIONS and not _is_of_data(call):
+        if name in _LOADING_FUNCTIONS and not _is_of_data(call) and not _is_of_start(call):
             return True
         if last in _LOADS and _is_skipped(code, call, module):
             continue
@@ -262,6 +263,11 @@ def _is_skipped(code: Code, call: ast.Call, module: Module) -> bool:
 def _is_of_data(call: ast.Call) -> bool:
     text = ast.unparse(call).lower()
     return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "snapshot", "resume", "state"))
+
+
+def _is_of_start(call: ast.Call) -> bool:
+    """Return whether a call loads the weights that a training begins with: `torch.load(args.init_checkpoint)`."""
+    return bool(_STARTS_WITH.search(ast.unparse(call.args[0]))) if call.args else False
 
 
 def _is_declared_only(call: ast.Call) -> bool:

@@ -985,3 +985,88 @@ except RuntimeError:
     )
     assert "fixed-world-size" not in found(tmp_path, text.format(size="dist.get_world_size()"), **GPUS)
     assert "fixed-world-size" in found(tmp_path, text.format(size="torch.cuda.device_count()"), **GPUS)
+
+
+SCHEDULED = """
+import os, torch.distributed as dist
+if "{first}" in os.environ:
+    rank, size = int(os.environ["{first}"]), int(os.environ["{size}"])
+elif "{second}" in os.environ:
+    rank, size = int(os.environ["{second}"]), int(os.environ["{other}"])
+dist.init_process_group("nccl", rank=rank, world_size=size)
+"""
+
+
+def test_ranks_of_slurm_that_come_before_those_of_the_launcher(tmp_path: Path) -> None:
+    slurm, torch = ("SLURM_PROCID", "SLURM_NTASKS"), ("RANK", "WORLD_SIZE")
+    for (first, size), (second, other), is_found in ((slurm, torch, True), (torch, slurm, False)):
+        text = SCHEDULED.format(first=first, size=size, second=second, other=other)
+        assert ("rank-env" in found(tmp_path, text, **GPUS)) is is_found
+    text = SCHEDULED.format(first=slurm[0], size=slurm[1], second=torch[0], other=torch[1])
+    volcano = {"kind": "volcano", "resources": {"nvidia.com/gpu": 2}}
+    assert "rank-env" not in found(tmp_path, text, backend=volcano, image="i", store={"uri": "s3://bucket/jobs"})
+
+
+def test_data_of_a_branch_that_may_not_be_executed_is_not_fetched_by_all(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+from torchvision.datasets import CIFAR10
+dist.init_process_group("nccl")
+{condition}
+    data = CIFAR10("/shared/data", download=True)
+"""
+    )
+    assert "fetched-by-all" in found(tmp_path, text.format(condition="if True:"), **GPUS)
+    assert "fetched-by-all" not in found(tmp_path, text.format(condition="if load().name == 'cifar10':"), **GPUS)
+
+
+EVOLVED = (
+    BEGIN
+    + """
+from contextlib import contextmanager
+LOCAL_RANK = int(os.getenv("LOCAL_RANK", -1))
+@contextmanager
+def zero_first(local_rank):
+    if local_rank not in [-1, 0]:
+        dist.barrier(device_ids=[local_rank])
+    yield
+    if local_rank == 0:
+        dist.barrier(device_ids=[0])
+def restore(opt):
+    for key, value in load(opt.resume).items():
+        setattr(opt, key, value)
+def main(opt):
+    if opt.resume and not restore(opt):
+        opt = argparse.Namespace(**load(opt.resume))
+        opt.resume = True
+    else:
+        {before}
+    if LOCAL_RANK != -1:
+        dist.init_process_group("nccl")
+    {after}
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", nargs="?", const=True, default=False)
+parser.add_argument("--data", default="/shared/data.yaml")
+opt = parser.parse_args()
+main(opt)
+"""
+)
+CHECKED = "with zero_first(LOCAL_RANK): opt.data = check(opt.data)"
+
+
+def test_arguments_that_only_a_resumed_job_changes(tmp_path: Path) -> None:
+    """The barrier comes before the group, which shows only if it is known that the job does not resume."""
+    assert "no-init" in found(tmp_path, EVOLVED.format(before=CHECKED, after="pass"), **GPUS)
+    assert "no-init" not in found(tmp_path, EVOLVED.format(before="pass", after=CHECKED), **GPUS)
+
+
+def test_a_module_in_which_exec_is_called_has_no_known_variables(tmp_path: Path) -> None:
+    (tmp_path / "places.py").write_text("URL = 'tcp://localhost:1234'\n{more}\n")
+    text = "import torch.distributed as dist\nimport places, tools\n"
+    text += "dist.init_process_group('nccl', init_method=places.URL)\n"
+    for name, is_found in (("tools", True), ("places", False)):
+        for file in ("tools", "places"):
+            more = "exec(open('/shared/more.py').read())\n" if file == name else ""
+            (tmp_path / f"{file}.py").write_text(f"URL = 'tcp://localhost:1234'\n{more}")
+        assert ("fixed-master" in found(tmp_path, text, **GPUS)) is is_found
