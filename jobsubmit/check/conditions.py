@@ -50,12 +50,10 @@ def _condition_of(node: ast.Raise, module: Module) -> ast.expr | None:
 
 def _divided_by_zero(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.BinOp):
-        if (
-            not isinstance(node.op, _DIVISIONS)
-            or isinstance(node.right, ast.Constant)
-            or _may_format(code, node, module)
-        ):
+        if not isinstance(node.op, _DIVISIONS) or isinstance(node.right, ast.Constant):
             continue
+        if isinstance(node.op, ast.Mod) and not _is_number(code, node.left, module):
+            continue  # it may put a value into a text
         value = code.values.of(node.right, module)
         if is_count(value) and value == 0 and _is_executed(code, node, module):
             text = f"`{ast.unparse(node)}` divides by zero: {ast.unparse(node.right)} is 0 in this job"
@@ -63,12 +61,9 @@ def _divided_by_zero(code: Code) -> Iterator[Finding]:
             return
 
 
-def _may_format(code: Code, node: ast.BinOp, module: Module) -> bool:
-    """Return whether `a % b` may put a value into a text."""
-    is_number = isinstance(node.left, (ast.BinOp, ast.Call)) or isinstance(
-        code.values.of(node.left, module), (int, float)
-    )
-    return isinstance(node.op, ast.Mod) and not is_number
+def _is_number(code: Code, node: ast.expr, module: Module) -> bool:
+    is_computed = isinstance(node, (ast.BinOp, ast.Call))
+    return is_computed or isinstance(code.values.of(node, module), (int, float))
 
 
 def _is_executed(code: Code, node: ast.expr, module: Module) -> bool:

@@ -11,8 +11,6 @@ from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")
-
-
 _NUMBERS = ("int", "float")
 
 

@@ -91,9 +91,9 @@ class CommandLine:
     """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
     `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
-    `supposed` those that do if nothing changes the arguments indirectly. With
-    `may_have_more`, some options are those of a library, which may have others in another version. The arguments after
-    the name of a subcommand belong to that entry of `commands`.
+    `supposed` those that do if nothing changes the arguments indirectly. With `may_have_more`, some options are those
+    of a library, which may have others in another version. The arguments after the name of a subcommand belong to that
+    entry of `commands`.
     """
 
     kind: str
