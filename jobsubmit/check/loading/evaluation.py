@@ -12,7 +12,7 @@ from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank
 from jobsubmit.check.loading.sampler import LOADERS
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, returned_values, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -142,13 +142,24 @@ def _uses(call: ast.Call, module: Module) -> Iterator[ast.Call]:
 
 def _combines(finder: CollectiveFinder, nodes: Iterable[ast.AST], module: Module) -> bool:
     """Return whether one of some nodes may combine results of all processes, itself or by a function that it calls."""
-    for call in (node for node in nodes if isinstance(node, ast.Call)):
-        first = next(finder.collectives([ast.Expr(call)], module), None)
-        if _is_adding_up(call) or (first is not None and first.name not in BARRIERS):
+    for node in nodes:
+        if isinstance(node, ast.Name) and _hands_on(finder.code, node, module):
             return True
-        if first is not None and any(map(_is_adding_up, _inside(finder.code, call, module))):
+        if not isinstance(node, ast.Call):
+            continue
+        first = next(finder.collectives([ast.Expr(node)], module), None)
+        if _is_adding_up(node) or (first is not None and first.name not in BARRIERS):
+            return True
+        if first is not None and any(map(_is_adding_up, _inside(finder.code, node, module))):
             return True  # it waits for all, and then adds up
     return False
+
+
+def _hands_on(code: Code, name: ast.Name, module: Module) -> bool:
+    """Return whether a name is that of a function which adds up: `map(reduce_meter, meters)`."""
+    found = code.program.definition(code.program.name_of(name, module))
+    is_function = found is not None and isinstance(found[1], FUNCTIONS)
+    return found is not None and is_function and any(map(_is_adding_up, ast.walk(found[1])))
 
 
 def _inside(code: Code, call: ast.Call, module: Module) -> Iterator[ast.AST]:
@@ -205,7 +216,14 @@ def _has_sampler(code: Code, call: ast.Call, module: Module) -> bool:
         if isinstance(part, ast.Call) and code.reached.of(part, home)
     ]
     made = [name for name in names if name.endswith("Sampler")]
-    return bool(made) and all(name.endswith("DistributedSampler") for name in made)
+    return bool(made) and all(_divides(code, name) for name in made)
+
+
+def _divides(code: Code, name: str) -> bool:
+    """Return whether a sampler gives each process its own part: that of torch, or one that knows how many there are."""
+    found = code.program.definition(name)
+    maker = own_method(found[1], "__init__") if found is not None and isinstance(found[1], ast.ClassDef) else None
+    return name.endswith("DistributedSampler") or (maker is not None and "num_replicas" in parameters(maker))
 
 
 def _choices(node: ast.AST) -> list[ast.AST]:

@@ -230,20 +230,16 @@ class Values:
         if isinstance(node.left, ast.Attribute) and node.left.attr == "grad" and isinstance(op, (ast.Is, ast.IsNot)):
             return isinstance(op, ast.IsNot)  # a parameter is taken to be trained
         left, right = self.of(node.left, module), self.of(right_node, module)
-        if left is UNKNOWN and isinstance(node.left, ast.Attribute) and self._is_set_to_truths(node.left):
-            results = (
-                {lifted(COMPARE[type(op)], truth, right) for truth in (True, False)}
-                if isinstance(right, int)
-                else set()
-            )
+        if left is UNKNOWN and isinstance(right, int) and self._is_set_to_truths(node.left):
+            results = {lifted(COMPARE[type(op)], truth, right) for truth in (True, False)}
             return results.pop() if len(results) == 1 else UNKNOWN  # `is_distributed > 1` never holds
         if left is UNKNOWN or has_gaps(right):
             return UNKNOWN
         return lifted(COMPARE[type(op)], left, right)
 
-    def _is_set_to_truths(self, node: ast.Attribute) -> bool:
-        """Return whether an attribute is set to True and False only, wherever it is set."""
-        places = self.program.attribute_stores.get(node.attr, ())
+    def _is_set_to_truths(self, node: ast.expr) -> bool:
+        """Return whether a node is an attribute that is set to True and False only, wherever it is set."""
+        places = self.program.attribute_stores.get(node.attr, ()) if isinstance(node, ast.Attribute) else ()
         values = [getattr(assigned_to(place, home), "value", None) for home, place in places]
         return bool(values) and all(isinstance(value, bool) for value in values)
 

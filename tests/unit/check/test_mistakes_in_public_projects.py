@@ -1070,3 +1070,38 @@ def test_a_module_in_which_exec_is_called_has_no_known_variables(tmp_path: Path)
             more = "exec(open('/shared/more.py').read())\n" if file == name else ""
             (tmp_path / f"{file}.py").write_text(f"URL = 'tcp://localhost:1234'\n{more}")
         assert ("fixed-master" in found(tmp_path, text, **GPUS)) is is_found
+
+
+TESTED = (
+    BEGIN
+    + """
+from torch.utils.data import Sampler
+dist.init_process_group("nccl")
+class RepeatedSampler(Sampler):
+    def __init__(self, dataset, num_replicas=None, rank=None):
+        self.dataset = dataset
+def build(plain):
+    data = make_data()
+    if plain:
+        sampler = DistributedSampler(data)
+    else:
+        sampler = RepeatedSampler(data)
+    return DataLoader(data, sampler=sampler)
+def reduce_meter(meter):
+    dist.all_reduce(meter.sum)
+    return meter.avg
+def test(loader, model):
+    top1 = make_meter()
+    for x, y in loader:
+        top1.update((model(x).argmax(1) == y).float().mean())
+    dist.barrier()
+    return {result}
+loader = build(load().plain)
+print(test(loader, DDP(nn.Linear(4, 2).cuda())))
+"""
+)
+
+
+def test_figures_that_a_function_adds_up_for_map(tmp_path: Path) -> None:
+    assert "part-as-whole" in found(tmp_path, TESTED.format(result="top1.avg"), **GPUS)
+    assert "part-as-whole" not in found(tmp_path, TESTED.format(result="list(map(reduce_meter, [top1]))"), **GPUS)
