@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobsubmit.check.code import Code, is_count
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.parsers.hf_argument_parser import PARSERS
+from jobsubmit.check.program.modules import Module, own_method, spelled
 from jobsubmit.check.program.operations import is_open
+from jobsubmit.check.program.variables import is_executed
 from jobsubmit.common.finding import Finding
 
 _MOST_VALUES = 3
@@ -18,26 +20,43 @@ _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 def check_conditions(code: Code) -> Iterator[Finding]:
     """Yield an error for the first assertion that surely fails, error that is surely raised, and division by zero."""
     strict = replace(code, values=replace(code.values, is_strict=True, opened=set()))
-    yield from next(([one] for one in (*_unfulfilled(strict), *_divided_by_zero(strict))), [])
+    found = (*_unfulfilled(strict), *_unfulfilled_by_settings(strict), *_divided_by_zero(strict))
+    yield from next(([one] for one in found), [])
 
 
 def _unfulfilled(code: Code) -> Iterator[Finding]:
     for module, node in code.program.of(ast.Assert, ast.Raise):
-        if not code.reached.is_sure(node, module):
-            continue
-        test = node.test if isinstance(node, ast.Assert) else _condition_of(node, module)
-        if test is None or isinstance(test, ast.Constant):
-            continue
-        if code.values.truth(test, module) is not isinstance(node, ast.Raise):
-            continue
-        values = _values_in(code, test, module)
-        if not values:
-            continue
+        if code.reached.is_sure(node, module):
+            yield from _judge(code, node, module)
+
+
+def _unfulfilled_by_settings(code: Code) -> Iterator[Finding]:
+    """Yield an error where a dataclass that HfArgumentParser fills in does not accept the arguments."""
+    if code.line.kind != "HfArgumentParser" or code.line.gaps:
+        return
+    parsers = [call for _, call, name in code.reached.calls if name.rpartition(".")[2] in PARSERS]
+    given = {spelled(node).rpartition(".")[2] for call in parsers for one in call.args for node in ast.walk(one)}
+    own = replace(code, values=replace(code.values, namespaces=code.values.namespaces | {"self"}))
+    for module, owner in code.program.of(ast.ClassDef):
+        maker = own_method(owner, "__post_init__") if owner.name in given else None
+        if maker is not None:
+            for node in (one for one in ast.walk(maker) if isinstance(one, (ast.Assert, ast.Raise))):
+                yield from _judge(own, node, module) if is_executed(node, maker, module, own.values.truth) else ()
+
+
+def _judge(code: Code, node: ast.Assert | ast.Raise, module: Module) -> Iterator[Finding]:
+    """Yield an error for an assertion that surely fails, or an error that is surely raised, with the values in it."""
+    test = node.test if isinstance(node, ast.Assert) else _condition_of(node, module)
+    if test is None or isinstance(test, ast.Constant):
+        return
+    if code.values.truth(test, module) is not isinstance(node, ast.Raise):
+        return
+    values = _values_in(code, test, module)
+    if values:
         text = f"the assertion `{ast.unparse(test)}` fails: {values}"
         if isinstance(node, ast.Raise):
             text = f"the program ends with an error, because `{ast.unparse(test)}` holds: {values}"
         yield Finding("error", "unfulfilled", module.where(node), text, "change the values in the job file")
-        return
 
 
 def _condition_of(node: ast.Raise, module: Module) -> ast.expr | None:

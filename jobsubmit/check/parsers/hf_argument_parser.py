@@ -14,7 +14,7 @@ from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
 
-_CLASSES = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
+PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "PreTrainedArgumentParser")
 _PARSES = "parse_args_into_dataclasses"
 _FROM_FILE = ("parse_json_file", "parse_yaml_file")
 _SETTINGS = {"return_remaining_strings", "look_for_args_file"}
@@ -22,7 +22,7 @@ _SETTINGS = {"return_remaining_strings", "look_for_args_file"}
 
 def command_line(program: Program, reached: Reached, values: Values) -> CommandLine | None:
     """Return what a program with such a parser accepts; None if it has none."""
-    created = [(m, call) for m, call, name in reached.calls if name.rpartition(".")[2] in _CLASSES]
+    created = [(m, call) for m, call, name in reached.calls if name.rpartition(".")[2] in PARSERS]
     if not created:
         return None
     module, call = created[0]

@@ -1105,3 +1105,33 @@ print(test(loader, DDP(nn.Linear(4, 2).cuda())))
 def test_figures_that_a_function_adds_up_for_map(tmp_path: Path) -> None:
     assert "part-as-whole" in found(tmp_path, TESTED.format(result="top1.avg"), **GPUS)
     assert "part-as-whole" not in found(tmp_path, TESTED.format(result="list(map(reduce_meter, [top1]))"), **GPUS)
+
+
+SETTINGS = """
+from dataclasses import dataclass, field
+from typing import Optional
+from transformers import HfArgumentParser, TrainingArguments
+@dataclass
+class DataArguments:
+    dataset_name: Optional[str] = field(default=None)
+    train_file: Optional[str] = field(default=None)
+    def __post_init__(self):
+        if self.dataset_name is None and self.train_file is None:
+            raise ValueError("a data set or a file, please")
+        elif self.train_file is not None:
+            extension = self.train_file.split(".")[-1]
+            assert extension in ["csv", "json"], "csv or json"
+parser = HfArgumentParser((DataArguments, TrainingArguments))
+data, training = parser.parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "is_found"),
+    [({"train_file": "/shared/a.tsv"}, True), ({"train_file": "/shared/a.json"}, False), ({}, True)],
+)
+def test_what_the_dataclasses_of_the_arguments_do_not_accept(
+    given: dict[str, str], is_found: bool, tmp_path: Path
+) -> None:
+    seen = found(tmp_path, SETTINGS, hyperparameters={**given, "output_dir": "/shared/out"}, **GPUS)
+    assert ("unfulfilled" in seen) is is_found
