@@ -78,9 +78,11 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
             if path not in seen:
                 seen.add(path)
                 text = f"reads {path}, which exists here but is not uploaded: {left_out.reason}"
-                if path != left_out.path and (bundle.root / path).is_dir():
+                wanted = path
+                if left_out.path.startswith(f"{path}/") and left_out.path != f"{path}/":
                     text = f"reads the folder {path}, of which nothing is uploaded: {left_out.reason}"
-                yield Finding("warning", "left-out", where, text, how_to_bring_back(left_out.path, left_out))
+                    wanted = left_out.path
+                yield Finding("warning", "left-out", where, text, how_to_bring_back(wanted, left_out))
 
 
 def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:

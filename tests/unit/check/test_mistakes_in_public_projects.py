@@ -607,6 +607,15 @@ def test_a_folder_of_data_of_which_nothing_is_uploaded(tmp_path: Path) -> None:
         assert ("left-out" in found(tmp_path, "import yaml\n", args=["--fname=conf.yaml"], **GPUS)) is is_found
 
 
+def test_the_hint_names_what_is_read_and_not_the_folder_that_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train.pt").touch()
+    (tmp_path / ".gitignore").write_text("data/\n")
+    (tmp_path / "train.py").write_text("import torch\ntorch.load('data/train.pt')\n")
+    (hint,) = [one.hint for one in findings(tmp_path, **GPUS) if one.check == "left-out"]
+    assert "!data/train.pt" in hint
+
+
 def test_deepspeed_that_the_requirements_do_not_name(tmp_path: Path) -> None:
     text = """
 from transformers import HfArgumentParser, TrainingArguments
