@@ -32,7 +32,8 @@ def _unfulfilled(code: Code) -> Iterator[Finding]:
 
 def _unfulfilled_by_settings(code: Code) -> Iterator[Finding]:
     """Yield an error where a dataclass that HfArgumentParser fills in does not accept the arguments."""
-    if code.line.kind != "HfArgumentParser" or code.line.gaps:
+    is_whole = all(one.field in code.values.arguments for one in code.line.options if one.settings.get("required"))
+    if code.line.kind != "HfArgumentParser" or code.line.gaps or not is_whole:
         return
     parsers = [call for _, call, name in code.reached.calls if name.rpartition(".")[2] in PARSERS]
     given = {spelled(node).rpartition(".")[2] for call in parsers for one in call.args for node in ast.walk(one)}
