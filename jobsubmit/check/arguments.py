@@ -26,6 +26,11 @@ class Word(NamedTuple):
         is_option = self.text.startswith("-") and not _NEGATIVE.fullmatch(self.text)
         return self.text.partition("=")[0] if is_option else ""
 
+    @property
+    def value(self) -> str:
+        """Return what comes after `--name=`, or the whole of a plain word."""
+        return self.text.partition("=")[2] if self.name else self.text
+
 
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # as argparse has it
 _SHOWN = 8

@@ -87,7 +87,7 @@ def check_files(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[F
 
 def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for what is used beside the code directory: the nodes have only what is in it."""
-    given = [(word.field, word.text.partition("=")[2] if word.name else word.text) for word in words if word.field]
+    given = [(word.field, word.value) for word in words if word.field]
     added = [
         (module.where(call), code.values.of(call.args[-1], module))
         for name in ADDS_TO_PATH
@@ -111,7 +111,7 @@ def _is_outside(path: str) -> bool:
 
 def _not_there(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Finding]:
     """Yield a warning for a configuration that an argument names, that the code reads, and that is nowhere."""
-    given = {word.text.partition("=")[2] if word.name else word.text: word.field for word in words if word.field}
+    given = {word.value: word.field for word in words if word.field}
     named = [("", word.text) for word in words if word.field and _is_configuration(code, word)]
     named += [("", path) for path in _configurations(words) if (bundle.root / path).parent.is_dir()]
     for _, path_read in (*_reads(code), *named):
@@ -136,7 +136,7 @@ def _configurations(words: Sequence[Word]) -> Iterator[str]:
     for before, word in pairwise(words):
         if before.text in _CONFIGURATION_OPTIONS and not word.name:
             yield word.text
-    yield from (word.text.partition("=")[2] for word in words if word.name in _CONFIGURATION_OPTIONS)
+    yield from (word.value for word in words if word.name in _CONFIGURATION_OPTIONS)
 
 
 def _reads(code: Code) -> Iterator[tuple[str, str]]:
@@ -150,7 +150,7 @@ def _reads(code: Code) -> Iterator[tuple[str, str]]:
 def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield the arguments, and the defaults of those that are not given, whose names say that a file is read."""
     for word in words:
-        value = word.text.partition("=")[2] if word.name else word.text
+        value = word.value
         if word.field and (not word.name or _INPUT.search(word.name) or _CONFIGURATION.search(value)):
             yield word.field, value
     given = {word.name for word in words}
@@ -165,7 +165,7 @@ def _named(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
 
 def _configured(code: Code, words: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield the data that the configurations name which the arguments name."""
-    named = (word.text.partition("=")[2] if word.name else word.text for word in words)
+    named = (word.value for word in words)
     for path in (one for one in named if one.endswith((".yaml", ".yml", ".json"))):
         form = "json" if path.endswith(".json") else "yaml"
         settings = parse_text(read_text(code.program, path), form)

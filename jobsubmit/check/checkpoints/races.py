@@ -117,7 +117,7 @@ def _download_by_all(code: Code) -> Iterator[Finding]:
 def _staged_by_one(code: Code) -> Iterator[Finding]:
     """Yield a warning where only rank 0 puts data on the disk of its node, which the other nodes do not see."""
     read_by_all = _read_by_all(code)
-    for module, body in ((home, found) for home, found in zero_branches(code) if found):
+    for module, body in zero_branches(code):
         tests = [ast.unparse(above.test) for above in module.above(body[0]) if isinstance(above, ast.If)]
         if any("local" in test.lower() for test in tests):
             continue

@@ -43,9 +43,10 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
 
 
 def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:
-    """Yield what only rank 0 executes."""
+    """Yield what only rank 0 executes, where that is anything."""
     for module, body, _, _ in _branches(code):
-        yield module, body
+        if body:
+            yield module, body
 
 
 def _branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt], list[ast.stmt], ast.AST]]:

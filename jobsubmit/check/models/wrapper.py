@@ -10,7 +10,7 @@ from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.program.calls import Reach, given_for
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, own_method, returned_values
 from jobsubmit.check.program.objects import SAME_MODEL
-from jobsubmit.check.program.variables import assigned_to, parameters
+from jobsubmit.check.program.variables import assigned_to, parameters, position
 
 _DEEPEST = 6
 _MODELS = ("torch.nn.", "torchvision.models.", "timm.", "transformers.")
@@ -187,8 +187,7 @@ def is_unconditional(node: ast.AST, module: Module) -> bool:
 
 def _is_before(store: ast.expr, use: ast.AST, module: Module) -> bool:
     """Return whether something is set before it is used, and not by the statement that uses it."""
-    place = (getattr(use, "lineno", 0), getattr(use, "col_offset", 0))
-    return (store.lineno, store.col_offset) < place and module.parents.get(store) not in set(module.above(use))
+    return position(store) < position(use) and module.parents.get(store) not in set(module.above(use))
 
 
 def _agreed(found: Iterable[bool | None]) -> bool | None:

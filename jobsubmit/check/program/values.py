@@ -31,6 +31,7 @@ from jobsubmit.check.program.variables import (
     last_place,
     own_returns,
     parameters,
+    position,
 )
 from jobsubmit.spec.modes import Start
 
@@ -519,8 +520,7 @@ class Values:
         scope = module.scope_of(node)
         if home is module and home.scope_of(place) is scope:
             is_looped = any(isinstance(above, (ast.For, ast.While)) for above in module.above(node))
-            position = [(getattr(one, "lineno", 0), getattr(one, "col_offset", 0)) for one in (place, node)]
-            return not is_looped and position[0] > position[1]
+            return not is_looped and position(place) > position(node)
         function = home.function_of(place)
         calls = self.program.calls_of.get(home.called_as(function), ()) if function is not None else ()
         live = [(other, call) for other, call in calls if call not in self.dead]

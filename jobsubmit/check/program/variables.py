@@ -58,7 +58,7 @@ def last_place(
     around_use = list(module.above(use)) if use is not None else []
     last: ast.expr | None = None
     is_unclear = False
-    for place in sorted(places, key=_position):
+    for place in sorted(places, key=position):
         loop = next((one for one in module.above(place) if one in around_use and isinstance(one, _LOOPS)), None)
         if use is not None and not _is_before(place, use, module):
             is_unclear |= loop is not None and (last is None or loop not in set(module.above(last)))
@@ -122,7 +122,8 @@ def _scope_of(node: ast.AST, module: Module) -> ast.AST:
     return module.tree if found is None else found
 
 
-def _position(node: ast.AST) -> tuple[int, int]:
+def position(node: ast.AST) -> tuple[int, int]:
+    """Return where a node begins: its line and column."""
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
@@ -130,8 +131,8 @@ def _is_before(place: ast.AST, use: ast.AST, module: Module) -> bool:
     """Return whether a place sets its variable before a use, which may not be in the same statement."""
     statement = next((one for one in module.above(place) if isinstance(one, ast.stmt)), place)
     if isinstance(statement, (*_LOOPS, ast.With, ast.AsyncWith)):
-        return _position(place) < _position(use)
-    return statement not in set(module.above(use)) and _position(statement) < _position(use)
+        return position(place) < position(use)
+    return statement not in set(module.above(use)) and position(statement) < position(use)
 
 
 def _branch(inner: ast.AST, above: ast.If) -> bool | None:

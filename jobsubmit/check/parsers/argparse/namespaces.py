@@ -13,9 +13,8 @@ from jobsubmit.check.program.variables import assigned_to, parameters
 _LONGEST_WAY = 3  # from the function that parses to one that is given the arguments
 
 
-def namespaces(search: Search) -> frozenset[str]:
-    """Return the variables that hold the parsed arguments, if nothing that is executed changes them indirectly."""
-    kept = supposed_namespaces(search)
+def namespaces(search: Search, kept: frozenset[str]) -> frozenset[str]:
+    """Return the supposed namespaces, or none if something that is executed changes them indirectly."""
     return frozenset() if any(_holds(node, kept, search, module) for module, node in _changed(search)) else kept
 
 

@@ -34,14 +34,15 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         )
     sure = [(module, call) for module, call, how in of_argv if how in STRICT and search.reached.is_sure(call, module)]
     module, call = sure[0] if sure else of_argv[0][:2]
+    supposed = supposed_namespaces(search)
     line = CommandLine(
         "argparse",
         is_strict=bool(sure),
         parsed_at=module.where(call),
         gaps=tuple(gaps(search)),
         settings=search.settings(),
-        namespaces=namespaces(search),
-        supposed=supposed_namespaces(search),
+        namespaces=namespaces(search, supposed),
+        supposed=supposed,
     )
     if search.subparsers:
         return _with_commands(line, search)
