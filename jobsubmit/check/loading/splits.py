@@ -131,7 +131,10 @@ def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
 
 
 def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
-    """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`."""
+    """Yield how what a call shuffles is cut into parts afterwards: `files[:n]`, `files[rank::world]`.
+
+    `files = files[:n]` makes no parts: nothing uses the others.
+    """
     statement = module.parents.get(call)
     while isinstance(statement, (ast.Attribute, ast.Call)):  # torch.randperm(n).tolist()
         statement = module.parents.get(statement)
@@ -140,8 +143,19 @@ def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:
         names += [ast.unparse(target) for target in statement.targets]
     for node in ast.walk(module.scope_of(call)):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.lineno >= call.lineno:
-            if ast.unparse(node.value) in names:
+            if ast.unparse(node.value) in names and not _shortens(node, module):
                 yield node.slice
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("np.split") and node.args:
             if ast.unparse(node.args[0]) in names and node.lineno >= call.lineno:
                 yield from (ast.Slice(), ast.Slice(lower=ast.Constant(0)))  # it cuts into a first part and the rest
+
+
+def _shortens(part: ast.Subscript, module: Module) -> bool:
+    """Return whether a variable keeps only the first part of itself: `files = files[:n]`."""
+    cut, statement = part.slice, module.parents.get(part)
+    return (
+        isinstance(cut, ast.Slice)
+        and cut.lower is cut.step is None
+        and isinstance(statement, ast.Assign)
+        and [ast.unparse(target) for target in statement.targets] == [ast.unparse(part.value)]
+    )

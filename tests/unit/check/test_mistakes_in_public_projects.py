@@ -1144,3 +1144,18 @@ def test_what_the_dataclasses_of_the_arguments_do_not_accept(
 ) -> None:
     seen = found(tmp_path, SETTINGS, hyperparameters={**given, "output_dir": "/shared/out"}, **GPUS)
     assert ("unfulfilled" in seen) is is_found
+
+
+def test_a_batch_that_is_cut_to_its_size_is_no_split(tmp_path: Path) -> None:
+    text = (
+        BEGIN
+        + """
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(4, 1).cuda())
+for ids in [np.arange(9)]:
+    np.random.shuffle(ids)
+    {used} = ids[:4]
+"""
+    )
+    assert "split-by-rank" in found(tmp_path, text.format(used="train"), **GPUS)
+    assert "split-by-rank" not in found(tmp_path, text.format(used="ids"), **GPUS)
