@@ -127,8 +127,8 @@ def may_bring_back_below(folder: str, rules: Sequence[Rules], above: Ignored) ->
     )
 
 
-def how_to_bring_back(path: str, left_out: LeftOut) -> str:
-    """Return how to upload a file that is left out, itself or with a folder above it."""
+def how_to_bring_back(path: str, left_out: LeftOut, *others: str) -> str:
+    """Return how to upload a file that is left out, itself or with a folder above it, and others of that folder."""
     if left_out.reason in (DANGLING, NOT_REGULAR):
         return "replace it with a regular file"
     if left_out.reason == OWN:
@@ -137,10 +137,16 @@ def how_to_bring_back(path: str, left_out: LeftOut) -> str:
     folder, _, name = file.rpartition("/")
     if name == JOBIGNORE:
         return f"change line {line} of {file}"
-    below = path[len(folder) + 1 :] if folder else path
     where = f"{folder}/{JOBIGNORE}" if folder else JOBIGNORE
-    anchor = "" if "/" in below else "/"
-    return f"if it belongs to the code, add the line !{anchor}{escape(below)} to {where}"
+    lines = [_exception_for(one[len(folder) + 1 :] if folder else one) for one in (path, *others)]
+    if others:
+        return f"if they belong to the code, add these lines to {where}: {', '.join(lines)}"
+    return f"if it belongs to the code, add the line {lines[0]} to {where}"
+
+
+def _exception_for(path: str) -> str:
+    anchor = "" if "/" in path else "/"
+    return f"!{anchor}{escape(path)}"
 
 
 def last_opinion(patterns: Sequence[Pattern], path: str, *, is_dir: bool) -> bool | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
@@ -20,6 +20,7 @@ from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _OURS = ("jobsubmit",)
+_SOME = 3  # modules that one finding names
 # Modules whose package has another name.
 _OTHER_NAMES = {
     **{"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml", "skimage": "scikit_image"},
@@ -62,19 +63,28 @@ _COME_ALONG = frozenset(
 
 
 def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
-    """Yield the local modules that are imported but not uploaded; third-party packages are not checked."""
+    """Yield the local modules that are imported but not uploaded; third-party packages are not checked.
+
+    What one rule leaves out is one finding, and so is a package that does not exist.
+    """
     search = _Search(code, bundle)
-    seen: set[str] = set()
-    for module in code.program.modules.values():
-        for node in module.of(ast.Import, ast.ImportFrom):
-            if _is_optional(node, module):
-                continue
-            if not code.reached.is_sure(node, module):
-                continue
-            for finding in search.of(node, module):
-                if finding.text not in seen:
-                    seen.add(finding.text)
-                    yield finding
+    found = [
+        finding
+        for module in code.program.modules.values()
+        for node in module.of(ast.Import, ast.ImportFrom)
+        if not _is_optional(node, module) and code.reached.is_sure(node, module)
+        for finding in search.of(node, module)
+    ]
+    others: dict[str, Finding] = {}
+    left_out: dict[LeftOut, dict[str, _NotUploaded]] = {}
+    for one in found:
+        if isinstance(one, _NotUploaded):
+            left_out.setdefault(one.left_out, {}).setdefault(one.path, one)
+        else:
+            others.setdefault(one.text, one)
+    yield from others.values()
+    for modules in left_out.values():
+        yield _not_uploaded(list(modules.values()))
 
 
 def check_packages(
@@ -132,6 +142,31 @@ def _not_named(
         )
 
 
+class _NotUploaded(NamedTuple):
+    """A module on this machine, in a file of the code directory that an ignore rule leaves out."""
+
+    name: str
+    path: str
+    where: str
+    left_out: LeftOut
+
+
+def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
+    """Return the finding for modules that are left out by the same rule."""
+    first, *others = modules
+    path, reason, _ = first.left_out
+    names = ", ".join(one.name for one in modules[:_SOME])
+    more = len(modules) - _SOME
+    if more > 0:
+        text = f"modules {names} and {more} more are in the code directory but are not uploaded: {path} is {reason}"
+    elif others:
+        text = f"modules {names} are in the code directory but are not uploaded: {path} is {reason}"
+    else:
+        text = f"module {names} is in the code directory but is not uploaded: {path} is {reason}"
+    hint = how_to_bring_back(first.path, first.left_out, *(one.path for one in others))
+    return Finding("error", "imports", first.where, text, hint)
+
+
 class _Search:
     def __init__(self, code: Code, bundle: Bundle) -> None:
         self.code, self.bundle = code, bundle
@@ -171,7 +206,7 @@ class _Search:
         texts = [Path(file.source).read_text(errors="replace") for file in files]
         return "\n".join(texts).lower().replace("_", "-")
 
-    def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding]:
+    def of(self, node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[Finding | _NotUploaded]:
         where = module.where(node)
         if isinstance(node, ast.ImportFrom) and node.level:
             yield from self._relative(node, module, where)
@@ -211,7 +246,7 @@ class _Search:
         own = {top.lower(), _OTHER_NAMES.get(top, top).lower()}
         return is_open or any(one in name or name in one for one in own for name in names if name)
 
-    def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding]:
+    def _relative(self, node: ast.ImportFrom, module: Module, where: str) -> Iterator[Finding | _NotUploaded]:
         if module.name == MAIN and not module.home:
             dots = "." * node.level + (node.module or "")
             yield Finding(
@@ -229,25 +264,26 @@ class _Search:
             full = f"{base}.{alias.name}"
             missing = None if self._is_module(full) else self._left_out(full)
             if missing and module.name == base:  # its own import would count as a definition
-                yield self._ignored(full, missing, where)
+                yield _NotUploaded(full, self._file_of(full), where, missing)
             elif node.module:
                 yield from self._member(base, alias.name, where)
 
-    def _absolute(self, name: str, module: Module, where: str, *, is_local: bool = False) -> Iterator[Finding]:
+    def _absolute(
+        self, name: str, module: Module, where: str, *, is_local: bool = False
+    ) -> Iterator[Finding | _NotUploaded]:
         top = name.partition(".")[0]
         if find_module(name, self.program.roots, self.paths) or self._is_folder(name):
             return
         if missing := self._left_out(name):
-            yield self._ignored(name, missing, where)
+            yield _NotUploaded(name, self._file_of(name), where, missing)
         elif is_local or ("." in name and (self._is_local(top) or self._is_own_folder(top))):
             if not self.has_more_places and not self._defines(name) and not self._is_built(name):
-                yield Finding(
-                    "error", "imports", where, f"module {name} does not exist in {self.bundle.root}", "correct its name"
-                )
+                text = f"module {self._first_missing(name)} does not exist in {self.bundle.root}"
+                yield Finding("error", "imports", where, text, "correct its name")
         elif top not in sys.stdlib_module_names and "." not in name:
             yield from self._elsewhere(top, where)
 
-    def _member(self, base: str, name: str, where: str) -> Iterator[Finding]:
+    def _member(self, base: str, name: str, where: str) -> Iterator[Finding | _NotUploaded]:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
         owner = self.program.modules.get(base)
@@ -258,17 +294,13 @@ class _Search:
                 return
         if self._is_local(base.partition(".")[0]) and not find_module(full, self.program.roots, self.paths):
             if (missing := self._left_out(full)) and not self._defines(full):
-                yield self._ignored(full, missing, where)
+                yield _NotUploaded(full, self._file_of(full), where, missing)
 
-    def _ignored(self, name: str, left_out: LeftOut, where: str) -> Finding:
-        path = self._file_of(name)
-        return Finding(
-            "error",
-            "imports",
-            where,
-            f"module {name} is in the code directory but is not uploaded: {left_out.path} is {left_out.reason}",
-            how_to_bring_back(path, left_out),
-        )
+    def _first_missing(self, name: str) -> str:
+        """Return the first of a module and the packages above it that does not exist."""
+        parts = name.split(".")
+        above = (".".join(parts[:length]) for length in range(1, len(parts)))
+        return next((one for one in above if not self._is_module(one)), name)
 
     def _is_module(self, full: str) -> bool:
         return bool(find_module(full, self.program.roots, self.paths)) or self._is_folder(full)

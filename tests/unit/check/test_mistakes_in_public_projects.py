@@ -616,6 +616,23 @@ def test_the_hint_names_what_is_read_and_not_the_folder_that_is_left_out(tmp_pat
     assert "!data/train.pt" in hint
 
 
+def test_one_rule_that_leaves_out_many_modules_is_one_error(tmp_path: Path) -> None:
+    """Nor are the modules of a package that does not exist an error each."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "lib").mkdir()
+    for name in ("models/a.py", "models/b.py", "lib/a.py"):
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("models/\n")
+    imports = "import models.a\nimport models.b, models.a\nimport lib.nets.c, lib.nets.d\n"
+    (tmp_path / "train.py").write_text(imports)
+    missing, left_out = [one for one in findings(tmp_path, **GPUS) if one.check == "imports"]
+    assert missing.text.startswith("module lib.nets does not exist")
+    assert left_out.text.startswith("modules models.a, models.b are in the code directory but are not uploaded")
+    added = left_out.hint.rpartition(": ")[2].split(", ")
+    (tmp_path / ".jobignore").write_text("\n".join(added))
+    assert "models" not in str([one.text for one in findings(tmp_path, **GPUS) if one.check == "imports"])
+
+
 def test_deepspeed_that_the_requirements_do_not_name(tmp_path: Path) -> None:
     text = """
 from transformers import HfArgumentParser, TrainingArguments
