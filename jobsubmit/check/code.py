@@ -38,8 +38,9 @@ _FRAMEWORKS = (
     "torchtitan",
     "trl",
 )
-# Of these, a program that makes its process group and its wrapper itself may use layers only, unless it names these.
+# Of these, a program that makes its group and its wrapper itself may use helpers only, unless it names these.
 _OF_LAYERS: Mapping[str, frozenset[str]] = {
+    "accelerate": frozenset(["Accelerator", "AcceleratorState", "PartialState", "dispatch_model", "notebook_launcher"]),
     "detectron2": frozenset(["DefaultTrainer", "create_ddp_model", "launch"]),
     "fairscale": frozenset(["FullyShardedDataParallel", "OSS", "ShardedDataParallel"]),
     "mmcv": frozenset(["MMDistributedDataParallel", "EpochBasedRunner", "build_runner", "init_dist"]),
@@ -111,8 +112,9 @@ class Code:
 
     def _has_only_layers_of(self, framework: str) -> bool:
         """Return whether the program uses a framework, but starts and synchronizes its processes itself."""
-        may_use_more = self.names & _OF_LAYERS.get(framework, self.names)
-        return not may_use_more and self.wraps_models and any(name == INIT for _, _, name in self.reached.calls)
+        called = [name for _, _, name in self.reached.calls]
+        is_own = INIT in called and (self.wraps_models or any(map(is_sharding, called)))
+        return is_own and not self.names & _OF_LAYERS.get(framework, self.names)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -196,8 +198,13 @@ class Code:
 
     @cached_property
     def wraps_models(self) -> bool:
-        """Return whether a model is wrapped in DistributedDataParallel."""
-        return any(is_ddp(name) for _, _, name in self.reached.calls)
+        """Return whether a model is wrapped in DistributedDataParallel, or in a class that is based on it."""
+        return any(is_ddp(name) or self._is_based_on_ddp(name) for _, _, name in self.reached.calls)
+
+    def _is_based_on_ddp(self, name: str) -> bool:
+        found = self.program.definition(name)
+        bases = found[1].bases if found is not None and isinstance(found[1], ast.ClassDef) else ()
+        return found is not None and any(is_ddp(self.program.name_of(base, found[0])) for base in bases)
 
     @cached_property
     def is_on_nccl_only(self) -> bool:
@@ -226,14 +233,18 @@ def look_at(program: Program, facts: Facts, words: tuple[Word, ...]) -> Code:
     first = explore(program, blank)
     line = find_command_line(program, first, blank)
     parsed = line.values([word.text for word in words]) if not line.gaps or line.kind == "argparse" else {}
-    dead = frozenset(call for module, call, _ in program.calls if not first.of(call, module))
     for namespaces in dict.fromkeys((line.supposed or line.namespaces, line.namespaces)):
-        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=dead)
+        values = replace(blank, arguments=parsed, namespaces=namespaces, dead=_never_made(first))
         reached = explore(program, values)
         line = find_command_line(program, reached, values)
         if line.namespaces == namespaces:
             break
-    return Code(program, facts, line, reached, values)
+    return Code(program, facts, line, reached, replace(values, dead=_never_made(reached)))
+
+
+def _never_made(reached: Reached) -> frozenset[ast.Call]:
+    """Return the calls that are never reached."""
+    return frozenset(call for module, call, _ in reached.program.calls if not reached.of(call, module))
 
 
 def is_count(value: object) -> bool:

@@ -27,6 +27,9 @@ _PREPARES = re.compile(
 )
 _ARRAY = re.compile(r"^(\w+)=\(([^()]*)\)\s*$", re.MULTILINE)  # ARGS=(--a 1 --b 2)
 _SUM = re.compile(r"\$\(\([^()]*\)\)")
+_OUTPUT = re.compile(r"\$\((?!\()[^()]*\)")
+_SETS = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(?:([^\s\"'$`()]*)|\"([^\"$`]*)\"|'([^']*)')$")
+COMPUTED = "$COMPUTED"  # stands for the output of a command, in the words of another one
 _TO_OWN_FOLDER = re.compile(
     r'cd\s+"?\$\(dirname\s+(?:--\s+)?"?\$(?:0|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"?\)"?/?([./]*)"?'
 )
@@ -152,10 +155,13 @@ def _words_of_shell(text: str, arguments: Sequence[str]) -> list[str]:
         else:
             break
         steps = steps[1:]
-    if len(steps) != 1 or re.search(r"[|&<>`]|\$\(", steps[0].replace("$((", "")):
+    last = _OUTPUT.sub(COMPUTED, steps[0]) if len(steps) == 1 else ""
+    if not last or re.search(r"[|&<>`]|\$\(", last.replace("$((", "")):
         return []
+    set_to = {found[1]: found[2] or found[3] or found[4] or "" for one in stripped if (found := _SETS.match(one))}
+    last = re.sub(r"\$(?:(\w+)|\{(\w+)\})", lambda found: set_to.get(found[1] or found[2], found[0]), last)
     try:
-        words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), steps[0]))
+        words = shlex.split(_SUM.sub(lambda found: found[0].replace(" ", ""), last))
     except ValueError:
         return []
     words = list(itertools.dropwhile(re.compile(_HARMLESS).match, words))

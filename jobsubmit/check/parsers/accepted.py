@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
-from jobsubmit.check.program.operations import UNKNOWN
+from jobsubmit.check.program.operations import UNKNOWN, has_gaps
 
 
 def _yes_no(text: str) -> bool:
@@ -22,6 +23,13 @@ def _yes_no(text: str) -> bool:
     raise ValueError(text)
 
 
+def _evaluated(text: str) -> Any:
+    """Return what Python takes a text for, if it is a literal; UNKNOWN for any other, which may be an expression."""
+    with suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    return UNKNOWN
+
+
 # What a `type` of the standard library does with a word; any other is taken to accept every word.
 CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
@@ -30,6 +38,8 @@ CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "bool": bool,
     "complex": complex,
     "json.loads": json.loads,
+    "ast.literal_eval": ast.literal_eval,
+    "eval": _evaluated,
     "yes_no": _yes_no,
 }
 # Converters that leave a word what it is, but for its case; classes of enumerations by the names of their libraries.
@@ -91,9 +101,9 @@ class CommandLine:
     """What a program accepts. With `gaps` it may accept more; if it is not `is_strict`, it accepts any other option.
 
     `parsed_at` is where arguments are rejected. `namespaces` are the variables that hold the parsed arguments, and
-    `supposed` those that do if nothing changes the arguments indirectly. With `may_have_more`, some options are those
-    of a library, which may have others in another version. The arguments after the name of a subcommand belong to that
-    entry of `commands`.
+    `supposed` those that do if nothing changes the arguments indirectly; `changed` are fields that are set indirectly.
+    With `may_have_more`, some options are those of a library, which may have others in another version. The arguments
+    after the name of a subcommand belong to that entry of `commands`.
     """
 
     kind: str
@@ -104,6 +114,7 @@ class CommandLine:
     settings: Mapping[str, Any] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
     supposed: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
     may_have_more: bool = False
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
     needs_command: bool = False
@@ -179,7 +190,7 @@ class CommandLine:
             found = vars(parser.parse_known_args(list(words))[0])
         except Exception:
             return {}
-        return {name: value for name, value in found.items() if value is not UNKNOWN}
+        return {name: value for name, value in found.items() if not has_gaps(value) and name not in self.changed}
 
     def _parser(self, options: Iterable[Option], *, is_checked: bool, is_optional: bool = False) -> _Parser:
         parser = _Parser(**self.settings)
@@ -223,6 +234,14 @@ class _Parser(argparse.ArgumentParser):
         raise _RefusedError(message or "")
 
 
+def _allow_unknown(settings: dict[str, Any]) -> None:
+    """Have an option take a word with a variable of a shell, whose value is not known."""
+    convert = settings.get("type", str)
+    settings["type"] = lambda text: UNKNOWN if "$" in text else convert(text)
+    if "choices" in settings:
+        settings["choices"] = [*settings["choices"], UNKNOWN]
+
+
 def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, is_optional: bool = False) -> None:
     settings = dict(option.settings)
     settings["default"] = option.default
@@ -235,6 +254,8 @@ def _add(parser: argparse.ArgumentParser, option: Option, *, is_checked: bool, i
         elif choices is not None and is_checked and option.type in _KEEP_WORDS:
             settings["type"] = str.lower
             settings["choices"] = [str(choice).lower() for choice in choices]
+        if is_optional:
+            _allow_unknown(settings)
     if option.is_positional:
         settings.pop("required", None)
         settings.pop("dest", None)

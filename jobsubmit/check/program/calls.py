@@ -69,7 +69,7 @@ class Callees:
 
     def named(self, node: ast.Name, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that a stored or returned name refers to: they may be called later."""
-        return self._by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
+        return self.by_name(self.program.name_of(node, module), min(level, Reach.PERHAPS))
 
     def entered(self, node: ast.AST, module: Module, level: Reach) -> list[Callee]:
         """Return the methods of an object that a `with` statement calls."""
@@ -89,7 +89,10 @@ class Callees:
 
     def _meant(self, node: ast.AST, name: str, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
         """Return the functions that an expression may mean, which a call calls or is given."""
-        found = self._by_name(name, level)
+        names = self.program.imported(node, module) if isinstance(node, ast.Name) and node.id in module.imports else []
+        found = [callee for other in names for callee in self.by_name(other, min(level, Reach.PERHAPS))]
+        if not names or names == [name]:
+            found = self.by_name(name, level)
         if isinstance(node, ast.Attribute):
             found += self._by_object(node, module, level)
         elif isinstance(node, ast.Name):
@@ -132,7 +135,8 @@ class Callees:
             if isinstance(node, ast.Name) and self.program.definition(self._name(node, call, module)):
                 self.given[found[1], parameter.arg] = self._name(node, call, module)
 
-    def _by_name(self, name: str, level: Reach) -> list[Callee]:
+    def by_name(self, name: str, level: Reach) -> list[Callee]:
+        """Return the function that a whole name means, or the methods that are called where it makes an object."""
         found = self.program.definition(name)
         if found is None:
             owner, _, method = name.rpartition(".")

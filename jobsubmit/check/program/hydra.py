@@ -17,7 +17,7 @@ from jobsubmit.check.program.configuration import parse_text, read_text
 from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, Program
 from jobsubmit.check.program.operations import UNKNOWN
 
-_MAIN = "hydra.main"
+_MAINS = ("hydra.main", "dora.hydra_main", "dora.hydra.hydra_main")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w@/.-]+?)(?:=(.*))?", re.DOTALL)
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _CONFIG_NAME = re.compile(r"(?:--config-name|-cn)(?:=(.*))?")
@@ -53,7 +53,7 @@ def _main_function(program: Program) -> tuple[Module, Function, ast.Call] | None
     """Return the function that Hydra calls with the configuration, and its decorator."""
     for module, function in program.of(*FUNCTIONS):
         for decorator in function.decorator_list:
-            if isinstance(decorator, ast.Call) and program.name_of(decorator.func, module) == _MAIN:
+            if isinstance(decorator, ast.Call) and program.name_of(decorator.func, module) in _MAINS:
                 return module, function, decorator
     return None
 

@@ -35,12 +35,14 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if name.startswith("torch.") and (value := _of_torch(values, name, node)) is not None:
         return value
     if name in ("os.environ.get", "os.getenv") and node.args:
-        value = values.facts.environment.get(values.of(node.args[0], module), UNKNOWN)
+        value = values.variable(values.of(node.args[0], module))
         if value is None:
             return values.of(node.args[1], module) if len(node.args) > 1 else None
         return value
     if name in PATH_FUNCTIONS and not node.keywords:
         return PATH_FUNCTIONS[name](*(values.required(item, module) for item in node.args))
+    if name in ("os.path.exists", "os.path.isfile", "os.path.isdir"):
+        return False if node.args and values.of(node.args[0], module) == "" else UNKNOWN
     if name == "tempfile.gettempdir":
         return "/tmp"  # noqa: S108 - it is what the function returns on the nodes
     if name in OPENERS:
@@ -51,6 +53,8 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
         bounds = [values.of(item, module) for item in node.args]
         is_short = UNKNOWN not in bounds and len(range(*bounds)) < LONGEST_RANGE
         return list(range(*bounds)) if is_short else UNKNOWN
+    if name == "min" and _has_no_less_than_0(values, node, module):
+        return 0
     if name == "hasattr" and len(node.args) > 1 and spelled(node.args[0]) in values.namespaces:
         return True if values.of(node.args[1], module) in values.arguments else UNKNOWN
     if name == "isinstance" and len(node.args) > 1:
@@ -58,6 +62,14 @@ def value_of_call(values: Values, name: str, node: ast.Call, module: Module) -> 
     if name in CONVERT and not node.keywords:
         return lifted(CONVERT[name], *(values.required(item, module) for item in node.args))
     return _method(values, node.func, node, module) if isinstance(node.func, ast.Attribute) else UNKNOWN
+
+
+def _has_no_less_than_0(values: Values, node: ast.Call, module: Module) -> bool:
+    """Return whether the least of some numbers is 0: it is among them, and the others are lengths."""
+    others = [item for item in node.args if values.of(item, module) != 0]
+    return len(others) < len(node.args) and all(
+        isinstance(item, ast.Call) and spelled(item.func) == "len" for item in others
+    )
 
 
 def _of_torch(values: Values, name: str, node: ast.Call) -> Any:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -17,7 +20,9 @@ EXITS = ("sys.exit", "exit", "quit", "os._exit")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMESPACES = (*_SCOPES, *_COMPREHENSIONS)
+MOST_CONFIGURATIONS, LONGEST_CONFIGURATION = 500, 64 << 10
 _LONGEST_CHAIN = 20
+_CONFIGURATION = re.compile(r"conf|cfg|arg|param|option|setting", re.IGNORECASE)
 _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "format", "startswith", "endswith")
 
 
@@ -25,7 +30,8 @@ _READS = ("keys", "values", "items", "get", "copy", "index", "count", "join", "f
 class Module:
     """One file: its tree, what its imports call things, and what it defines at its top.
 
-    Of one that is `skimmed` the tree has its imports only, and `words` is every name in it.
+    `imports` has the names that several imports give, with each import and what it means by the name. Of one that is
+    `skimmed` the tree has its imports only, and `words` is every name in it.
     """
 
     path: str
@@ -37,6 +43,7 @@ class Module:
     definitions: Mapping[str, Definition] = field(repr=False)
     by_type: Mapping[type, Sequence[ast.AST]] = field(repr=False)
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
+    imports: Mapping[str, Sequence[tuple[ast.AST, str]]] = field(default_factory=dict, repr=False)
     words: frozenset[str] = field(default=frozenset(), repr=False)
     home: str = ""  # of the boot file, the package that `python -m` starts it in
 
@@ -190,6 +197,7 @@ class Program:
 
     `broken` are the files among them that are not Python, by path; `unread` are modules that are imported and are among
     the files, but in no root: the nodes may have them installed. `configurations` are the files with values, by path.
+    `boot_names` are those by which other modules import the boot file.
     """
 
     boot: Module
@@ -199,6 +207,7 @@ class Program:
     broken: Mapping[str, SyntaxError] = field(default_factory=dict, repr=False)
     unread: frozenset[str] = field(default=frozenset(), repr=False)
     configurations: Mapping[str, str] = field(default_factory=dict, repr=False)
+    boot_names: frozenset[str] = frozenset()
 
     def of(self, *types: type[ast.AST]) -> Iterator[tuple[Module, Any]]:
         """Yield every node of some types, with its module."""
@@ -308,6 +317,44 @@ class Program:
         return not (isinstance(use, ast.Compare) or (isinstance(use, ast.Attribute) and use.attr in _READS))
 
     @cached_property
+    def set_by_name(self) -> frozenset[str]:
+        """Return the fields of the classes whose fields are set by names that are computed.
+
+        These are classes with a method that does so, their bases, and all configurations if a function sets the fields
+        of one that it is given.
+        """
+        classes = [node for _, node in self.of(ast.ClassDef)]
+        setters = [(module, node) for module, node in self.of(ast.Call, ast.Subscript) if _sets_any_field(node)]
+        owners = [owner for module, node in setters if (owner := class_around(node, module)) is not None]
+        if any(class_around(node, module) is None for module, node in setters):
+            owners += [one for one in classes if _CONFIGURATION.search(one.name)]
+        by_name = {node.name: node for node in classes}
+        for owner in owners:  # those that are added here, too
+            bases = (by_name.get(spelled(base).rpartition(".")[2]) for base in owner.bases)
+            owners += [base for base in bases if base is not None and base not in owners]
+        return frozenset(name for owner in owners for name in _fields_set_in(owner))
+
+    @cached_property
+    def variables_set(self) -> frozenset[str]:
+        """Return the variables of the environment that the program sets by `os.environ[name] = …`."""
+        return frozenset(
+            str(node.slice.value)
+            for module, node in self.of(ast.Subscript)
+            if isinstance(node.ctx, ast.Store)
+            and isinstance(node.slice, ast.Constant)
+            and self.name_of(node.value, module) == "os.environ"
+        )
+
+    @cached_property
+    def configured_names(self) -> frozenset[str]:
+        """Return every word in the configurations: it may be the name of a field."""
+        found: set[str] = set()
+        for source in itertools.islice(self.configurations.values(), MOST_CONFIGURATIONS):
+            with suppress(OSError), Path(source).open(errors="replace") as stream:
+                found.update(re.findall(r"\w+", stream.read(LONGEST_CONFIGURATION)))
+        return frozenset(found)
+
+    @cached_property
     def tops(self) -> frozenset[str]:
         """Return the first parts of the names of the modules."""
         return frozenset(name.partition(".")[0] for name in self.modules)
@@ -350,7 +397,7 @@ class Program:
         """Return the whole dotted name of an expression, such as torch.distributed.barrier; empty if it has none."""
         if isinstance(node, ast.Attribute):
             base = self.name_of(node.value, module)
-            if base in self.modules:
+            if base in self.modules or base in self.boot_names:
                 return self._followed(f"{base}.{node.attr}")
             return f"{base}.{node.attr}" if base else ""
         if not isinstance(node, ast.Name):
@@ -360,21 +407,39 @@ class Program:
         if node.id == "cls" and (owner := class_around(node, module)) is not None:
             return f"{module.name}.{owner.name}"
         if node.id in module.aliases:
-            return self._followed(module.aliases[node.id])
+            return self.imported(node, module)[-1]
         for star in module.stars:
-            if star in self.modules and node.id in self.modules[star].definitions:
-                return f"{star}.{node.id}"
-            if star.startswith("torch"):
-                return f"{star}.{node.id}"
+            if (found := self._given_by_star(star, node.id, 0)) or star.startswith("torch"):
+                return found or f"{star}.{node.id}"
         return node.id
+
+    def imported(self, node: ast.Name, module: Module) -> list[str]:
+        """Return the whole names that an imported name may have here: of the innermost function that imports it."""
+        imports = module.imports.get(node.id, ())
+        scopes = [above for above in module.above(node) if isinstance(above, FUNCTIONS)] if imports else []
+        for scope in (*scopes, module.tree):
+            if own := [name for statement, name in imports if module.scope_of(statement) is scope]:
+                return [self._followed(name) for name in own]
+        return [self._followed(module.aliases[node.id])]
 
     def _followed(self, name: str, depth: int = 0) -> str:
         """Return what a name of a local module means where that module imported it from elsewhere."""
         owner, _, last = name.rpartition(".")
-        module = self.modules.get(owner)
-        if module is None or last in module.definitions or last not in module.aliases or depth > _LONGEST_CHAIN:
+        if owner in self.boot_names:
+            name = f"{MAIN}.{last}"
+        module = self.boot if owner in self.boot_names else self.modules.get(owner)
+        if module is None or last in module.definitions or depth > _LONGEST_CHAIN:
             return name
-        return self._followed(module.aliases[last], depth + 1)
+        if last in module.aliases:
+            return self._followed(module.aliases[last], depth + 1)
+        return next((found for star in module.stars if (found := self._given_by_star(star, last, depth + 1))), name)
+
+    def _given_by_star(self, star: str, name: str, depth: int) -> str:
+        """Return what `from star import *` means by a name; empty if that local module gives no such name."""
+        module = self.modules.get(star)
+        found = self._followed(f"{star}.{name}", depth) if module is not None else ""
+        is_given = module is not None and (name in module.aliases or self.definition(found) is not None)
+        return found if is_given else ""
 
     def definition(self, name: str) -> tuple[Module, Definition] | None:
         """Return the function or class of a local module that a whole name means."""
@@ -412,6 +477,25 @@ class Program:
             for name in (*module.aliases.values(), *module.stars)
             for package in packages
         )
+
+
+def _sets_any_field(node: ast.Call | ast.Subscript) -> bool:
+    """Return whether a node sets a field of `self`, or of a configuration, by the name in a variable."""
+    if isinstance(node, ast.Call):
+        target = spelled(node.args[0]) if spelled(node.func) == "setattr" and len(node.args) > 1 else ""
+        return bool(target == "self" or _CONFIGURATION.search(target)) and isinstance(node.args[1], ast.Name)
+    is_store = isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Name)
+    return is_store and spelled(node.value) == "self.__dict__"
+
+
+def _fields_set_in(owner: ast.ClassDef) -> Iterator[str]:
+    """Yield the fields that a class declares, or sets in its methods."""
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and spelled(node.value) == "self":
+            yield node.attr
+    for statement in owner.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def class_around(node: ast.AST, module: Module) -> ast.ClassDef | None:

@@ -7,6 +7,7 @@ import itertools
 import math
 import operator
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -45,7 +46,12 @@ LONGEST_RANGE = 10_000
 
 
 def _modulo(left: Any, right: Any) -> Any:
-    return UNKNOWN if isinstance(left, str) else left % right
+    """Return the rest of a division, or a text with values in the places of `%s` and `%d`."""
+    if not isinstance(left, str):
+        return left % right
+    given = right if isinstance(right, list) else [right]
+    is_plain = re.fullmatch(r"(?:[^%]|%[sd])*", left) is not None and all(isinstance(one, (str, int)) for one in given)
+    return left % tuple(given) if is_plain and left.count("%") == len(given) else UNKNOWN
 
 
 def _power(left: Any, right: Any) -> Any:

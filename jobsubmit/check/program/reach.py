@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
-from jobsubmit.check.program.calls import Callee, Callees, Reach
+from jobsubmit.check.program.calls import Callee, Callees, Reach, argument
 from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Module, Program, imported_names
 from jobsubmit.check.program.values import Values
+from jobsubmit.check.program.variables import assigned_to
 
 
 class _Flow(IntEnum):
@@ -214,10 +215,27 @@ class _Walk:
         if isinstance(node, ast.Call):
             self._mark(node, level)
             self.waiting += self.callees.of(node, module, level)
+            self.waiting += self._called_by_text(node, module, level)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             self.waiting += self.callees.read(node, module, level)
         for child in ast.iter_child_nodes(node):
             self._expression(child, module, level)
+
+    def _called_by_text(self, call: ast.Call, module: Module, level: Reach) -> list[Callee]:
+        """Return what is called by a name that the arguments give: `nets.__dict__[args.net]()`, `create_model(…)`."""
+        held = self.values.assigned(call.func, module) if isinstance(call.func, ast.Name) else None
+        owner, key = _looked_up(held or call.func, call)
+        name = self.values.of(key, module) if key is not None else None
+        if not isinstance(name, str):
+            return []
+        if owner is None:  # timm calls the function of that name which is registered
+            homes = [home for home in self.program.modules.values() if _is_registered(home.definitions.get(name))]
+            return [callee for home in homes for callee in self.callees.by_name(f"{home.name}.{name}", level)]
+        home = self.program.modules.get(self.program.name_of(owner, module))
+        stores = home.stores.get((home.tree, name), ()) if home is not None else ()
+        meant = assigned_to(stores[-1], home) if stores and home is not None else None
+        whole = self.program.name_of(meant, home) if meant is not None and home is not None else ""
+        return self.callees.by_name(whole or f"{self.program.name_of(owner, module)}.{name}", level)
 
     def _branches(self, node: ast.IfExp | ast.BoolOp, module: Module, level: Reach) -> None:
         perhaps = min(level, Reach.PERHAPS)
@@ -233,6 +251,23 @@ class _Walk:
         for is_taken, branch in ((True, node.body), (False, node.orelse)):
             if truth in (None, is_taken):
                 self._expression(branch, module, perhaps if truth is None else level)
+
+
+def _looked_up(called: ast.expr, call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
+    """Return the module in which what is called is looked up, if one is named, and the expression for its name."""
+    match called:
+        case ast.Subscript(value=ast.Attribute(value=owner, attr="__dict__"), slice=key):
+            return owner, key
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, key, *_]):
+            return owner, key
+        case ast.Name(id="create_model") | ast.Attribute(attr="create_model"):
+            return None, argument(call, "model_name", 0)
+    return None, None
+
+
+def _is_registered(node: ast.AST | None) -> bool:
+    decorators = getattr(node, "decorator_list", ())
+    return any(ast.unparse(one).rpartition(".")[2].startswith("register_model") for one in decorators)
 
 
 def _asks_for_group(node: ast.If) -> bool:

@@ -12,12 +12,21 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from jobsubmit.bundle.model import Bundle
-from jobsubmit.check.program.modules import MAIN, Module, Program, defined, imported_names, origin, spelled
+from jobsubmit.check.program.modules import (
+    LONGEST_CONFIGURATION,
+    MAIN,
+    MOST_CONFIGURATIONS,
+    Module,
+    Program,
+    defined,
+    imported_names,
+    origin,
+    spelled,
+)
 
 # Modules are read from the boot file on, until they are so many bytes: then only those whose words tell of the start,
 # of processes and of data, and of those, too, no more than so many; of all others the imports.
 _READ_WHOLE, _READ_MOST = 500_000, 800_000
-_MOST_CONFIGURATIONS, _LONGEST_CONFIGURATION = 500, 64 << 10
 _MOST_MODULES, _LONGEST_WAY = 2000, 3
 _TELLS = re.compile(
     rb"distributed|argparse|ArgumentParser|add_argument|parse_args|parse_known|environ|getenv|set_device|\.cuda\(|cuda:"
@@ -74,8 +83,8 @@ def load_program(
     home = folder.replace("/", ".") if is_module and folder != "." else ""
     modules: dict[str, Module] = {}
     broken: dict[str, SyntaxError] = {}
-    unread: set[str] = set()
     not_found: dict[str, None] = {}
+    boot_names: set[str] = set()
     waiting = [(MAIN, boot_file)]
     read = 0
     while waiting and len(modules) < _MOST_MODULES:
@@ -85,7 +94,7 @@ def load_program(
         try:
             data = Path(sources[path]).read_bytes()
             is_skimmed = read > _READ_WHOLE and (read > _READ_MOST or not _TELLS.search(data))
-            tree = parse(_only_imports(data) if is_skimmed else data, path)
+            tree = _tree(data, path, is_skimmed=is_skimmed)
         except SyntaxError as error:
             broken[path] = error
             continue
@@ -107,14 +116,22 @@ def load_program(
             found = find_module(imported, roots, paths)
             if not found:
                 not_found[imported] = None
-                if find_module(imported, INSTALLED_FROM, paths):
-                    unread.add(imported)
-            if found and found != boot_file and imported not in modules:
+            elif found == boot_file:
+                boot_names.add(imported)
+            elif imported not in modules:
                 waiting.append((imported, found))
     if MAIN not in modules:
         return None
-    missing = frozenset(unread - modules.keys())
-    return Program(modules[MAIN], modules, roots, paths, broken, missing, configurations)
+    unread = frozenset(name for name in not_found if find_module(name, INSTALLED_FROM, paths)) - modules.keys()
+    return Program(modules[MAIN], modules, roots, paths, broken, unread, configurations, frozenset(boot_names))
+
+
+def _tree(data: bytes, path: str, *, is_skimmed: bool) -> ast.Module:
+    """Return the tree of a file, of one that is skimmed with its imports only; raise as parse() does."""
+    if is_skimmed:
+        with suppress(SyntaxError):  # a line of a text may look like an import
+            return parse(_only_imports(data), path)
+    return parse(data, path)
 
 
 def _imported(module: Module, data: bytes, roots: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
@@ -147,11 +164,11 @@ def _pattern_of(text: ast.expr) -> str:
 
 def _named_in(configurations: Mapping[str, str]) -> Iterator[str]:
     """Yield the modules of the classes that configurations name: `_target_: package.module.Class`."""
-    for path, source in itertools.islice(configurations.items(), _MOST_CONFIGURATIONS):
+    for path, source in itertools.islice(configurations.items(), MOST_CONFIGURATIONS):
         if not path.endswith((".yaml", ".yml")):
             continue
         with suppress(OSError), Path(source).open("rb") as stream:
-            for found in _CLASS_NAME.finditer(stream.read(_LONGEST_CONFIGURATION)):
+            for found in _CLASS_NAME.finditer(stream.read(LONGEST_CONFIGURATION)):
                 yield found[1].decode()
 
 
@@ -178,7 +195,7 @@ def named_folders(call: ast.Call, module: Module) -> list[str]:
     Where the only text is `..`, it is one of those above.
     """
     folders: list[str] = []
-    for given in _spelled_out(call.args[-1], module) if call.args else ():
+    for given in spelled_out(call.args[-1], module) if call.args else ():
         words = [node.value for node in ast.walk(given) if isinstance(node, ast.Constant)]
         names = [name for word in words if isinstance(word, str) and (name := word.strip("./"))]
         folders += [f"{base}{name}/" for name in names for base in _above(module)]
@@ -186,7 +203,7 @@ def named_folders(call: ast.Call, module: Module) -> list[str]:
     return folders
 
 
-def _spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast.expr]:
+def spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast.expr]:
     """Yield an expression, or all that a variable is set to here, or that calls here give for a parameter."""
     if not isinstance(node, ast.Name) or depth > _LONGEST_WAY:
         yield node
@@ -199,7 +216,7 @@ def _spelled_out(node: ast.expr, module: Module, depth: int = 0) -> Iterator[ast
         place = names.index(node.id)
         set_to += [call.args[place] for call in calls if len(call.args) > place]
     for one in set_to:
-        yield from _spelled_out(one, module, depth + 1)
+        yield from spelled_out(one, module, depth + 1)
 
 
 def _above(module: Module) -> list[str]:
@@ -220,22 +237,22 @@ def _module(name: str, path: str, tree: ast.Module, home: str = "") -> Module:
     by_type, parents = _laid_out(tree)
     is_package = path.endswith("/__init__.py")
     bare = Module(path, name, tree, is_package, {}, (), {}, by_type, parents, home=home)
-    aliases: dict[str, str] = {}
+    imports: dict[str, list[tuple[ast.AST, str]]] = {}
     stars: list[str] = []
     for node in bare.of(ast.Import, ast.ImportFrom):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                aliases[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            base = origin(node, bare)
-            for alias in node.names:
-                if alias.name == "*":
-                    stars.append(base)
-                else:
-                    aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
-    return replace(bare, aliases=aliases, stars=tuple(stars), definitions=dict(defined(tree.body)))
+        base = origin(node, bare) if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            if alias.name == "*":
+                stars.append(base)
+            elif isinstance(node, ast.ImportFrom):
+                imports.setdefault(alias.asname or alias.name, []).append((node, f"{base}.{alias.name}"))
+            else:
+                imports.setdefault(alias.asname or top, []).append((node, alias.name if alias.asname else top))
+    aliases = {name: meanings[-1][1] for name, meanings in imports.items()}
+    several = {name: meanings for name, meanings in imports.items() if len({meant for _, meant in meanings}) > 1}
+    definitions = dict(defined(tree.body))
+    return replace(bare, aliases=aliases, imports=several, stars=tuple(stars), definitions=definitions)
 
 
 def _laid_out(tree: ast.Module) -> tuple[dict[type, list[ast.AST]], dict[ast.AST, ast.AST]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -41,7 +42,10 @@ _MOST_CALLS = 5  # functions of the program inside each other
 _LONGEST_WAY = 5  # of calls that lead to a place
 _NODES = ("CfgNode()", "CN()", "CfgNode(new_allowed=True)", "CN(new_allowed=True)")
 _MERGES = frozenset(["merge_from_file", "merge_from_list", "merge_from_other_cfg"])
-_HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record")
+_HARMLESS_DECORATORS = (
+    *("staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "record"),
+    *("no_grad", "inference_mode", "enable_grad"),
+)
 _GROUP = "torch.distributed.init_process_group"
 
 
@@ -133,7 +137,7 @@ class Values:
         """Return whether all variables of the environment are set that a block needs, if only their lack is caught."""
         caught = {spelled(handler.type) for handler in node.handlers if handler.type is not None}
         needed = [
-            self.facts.environment.get(self.of(inner.slice, module), UNKNOWN)
+            self.variable(self.of(inner.slice, module))
             for statement in node.body
             for inner in ast.walk(statement)
             if isinstance(inner, ast.Subscript) and self.program.name_of(inner.value, module) == "os.environ"
@@ -247,13 +251,17 @@ class Values:
     def _variable_of_environment(self, node: ast.AST, module: Module) -> Any:
         """Return whether a variable of the environment is set: None where it is not, something else where it is."""
         name = self.of(node, module)
-        if name not in self.facts.environment:
-            return UNKNOWN
-        return None if self.facts.environment[name] is None else name
+        value = self.variable(name)
+        return name if value is not None and name in self.facts.environment else value
+
+    def variable(self, name: Any) -> Any:
+        """Return the value of a variable of the environment, None if nothing sets it."""
+        value = self.facts.environment.get(name, UNKNOWN)
+        return UNKNOWN if value is None and name in self.program.variables_set else value
 
     def _subscript(self, node: ast.Subscript, module: Module) -> Any:
         if self.program.name_of(node.value, module) == "os.environ":
-            value = self.facts.environment.get(self.of(node.slice, module), UNKNOWN)
+            value = self.variable(self.of(node.slice, module))
             return UNKNOWN if value is None else value
         items, index = self.of(node.value, module), self.of(node.slice, module)
         return UNKNOWN if items is UNKNOWN or index is UNKNOWN else items[index]
@@ -296,6 +304,15 @@ class Values:
         )
         has_group = self.facts.has_launcher and not joins and _GROUP in self.program.calls_of
         return replace(self, bound={}, given={**self.given, **given}, has_group=has_group), home, function
+
+    def of_each_call(self, node: ast.expr, module: Module) -> Iterator[Any]:
+        """Yield the value of an expression in each call of the function that it is in, where that is clear."""
+        function = module.function_of(node)
+        calls = self.program.calls_of.get(module.called_as(function), ()) if function is not None else ()
+        for home, call in calls[:_MOST_PLACES]:
+            entered = self._entered(call, home) if call not in self.dead else None
+            if entered is not None and entered[2] is function:
+                yield entered[0].of(node, module)
 
     def _called(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
         """Return the function of the program, or the method of the same object, that a call calls."""
@@ -388,6 +405,9 @@ class Values:
                 return self.of(parent.value, module)
             case ast.withitem():
                 return self.of(parent.context_expr, module)
+            case ast.For(target=target) if target is place:
+                entries = self.of(parent.iter, module)
+                return entries[0] if isinstance(entries, list) and len(entries) == 1 else UNKNOWN
             case ast.AugAssign(target=ast.Name(id=name)):
                 scope = module.scope_of(place)
                 before = self._variable(name, scope, module, place)
@@ -457,6 +477,8 @@ class Values:
             return UNKNOWN
         if node.attr == "requires_grad":
             return True
+        if spelled(node.value) not in self.namespaces and self._may_be_set(node.attr):
+            return UNKNOWN
         name = self.program.name_of(node, module)
         if name == "sys.argv":
             return ["", *self.facts.argv]
@@ -472,6 +494,13 @@ class Values:
             return UNKNOWN if value == MISSING else value
         value = self._at_top(name)
         return self._field(node, module) if value is UNKNOWN else value
+
+    def _may_be_set(self, name: str) -> bool:
+        """Return whether the arguments or a configuration may set a field that is set by a computed name."""
+        if name not in self.program.set_by_name:
+            return False
+        is_given = any(re.search(rf"\b{name}\b", word) for word in self.facts.argv)
+        return is_given or name in self.program.configured_names
 
     def _is_of_module(self, node: ast.Attribute, module: Module) -> bool:
         """Return whether an attribute is a variable of a module, or of something that the program only imports."""
@@ -502,8 +531,10 @@ class Values:
             and (runs := is_executed(place, home.scope_of(place), home, self.truth)) is not False
             and self._is_entered(place, home)
         ]
-        if len(places) != 1:
-            return UNKNOWN if places else before
+        if not places:
+            return before
+        if len(places) > 1 and not self._are_same(places):
+            return UNKNOWN
         home, place, runs = places[0]
         is_same = home is module and home.scope_of(place) is module.scope_of(node)
         if (is_same and not _is_after(node, place)) or self._is_given_to(home.function_of(place), home, node, module):
@@ -514,6 +545,11 @@ class Values:
         if isinstance(value, (list, dict)) and node.attr in self.program.filled:
             return UNKNOWN
         return value if is_same or before in (UNKNOWN, None, value) else UNKNOWN
+
+    def _are_same(self, places: Sequence[tuple[Module, ast.Attribute, bool | None]]) -> bool:
+        """Return whether each of several places surely gives an attribute the same value."""
+        values = [self._set_here(place, home) if runs else UNKNOWN for home, place, runs in places]
+        return values[0] is not UNKNOWN and all(value == values[0] for value in values)
 
     def _comes_later(self, place: ast.AST, home: Module, node: ast.AST, module: Module, depth: int = 0) -> bool:
         """Return whether something surely is executed after a node: further below, or by what is called there only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from jobsubmit.check.parsers.argparse.loops import passes
 from jobsubmit.check.parsers.argparse.search import Search
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
 from jobsubmit.check.program.modules import Function, Module, spelled
@@ -122,14 +123,53 @@ def _sets_defaults(node: ast.Attribute, module: Module) -> bool:
     return not isinstance(call, ast.Call) or bool(call.args) or any(keyword.arg is None for keyword in call.keywords)
 
 
+def fields_set_by_name(search: Search, kept: frozenset[str]) -> frozenset[str]:
+    """Return the fields of parsed arguments that `setattr` sets, where their names are known."""
+    return frozenset(
+        name
+        for module, call in _set_by_name(search)
+        if _holds(call.args[0], kept, search, module)
+        for name in _names_set(call, search, module) or ()
+    )
+
+
 def _changed(search: Search) -> Iterator[tuple[Module, ast.expr]]:
-    """Yield the objects whose attributes are set by computed names."""
+    """Yield the objects whose attributes are set by computed names that are not known."""
     for module, node in search.program.of(ast.Attribute):
-        if node.attr == "__dict__" and (_is_written(node, search, module) or not isinstance(node.ctx, ast.Load)):
+        is_set = node.attr == "__dict__" and (_is_written(node, search, module) or not isinstance(node.ctx, ast.Load))
+        if is_set and search.reached.of(node, module):
             yield module, node.value
     for module, call, name in search.calls:
-        if call.args and (name == "setattr" or (name == "vars" and _is_written(call, search, module))):
+        if call.args and name == "vars" and _is_written(call, search, module):
             yield module, call.args[0]
+    for module, call in _set_by_name(search):
+        if _names_set(call, search, module) is None:
+            yield module, call.args[0]
+
+
+def _set_by_name(search: Search) -> Iterator[tuple[Module, ast.Call]]:
+    """Yield the calls of `setattr` that may change a field: not those that only add one that is missing."""
+    for module, call, name in search.calls:
+        if name == "setattr" and len(call.args) > 1 and not _only_adds(call, module):
+            yield module, call
+
+
+def _only_adds(call: ast.Call, module: Module) -> bool:
+    """Return whether a field is set only where there is none: `if not hasattr(args, key): setattr(args, key, x)`."""
+    field = list(map(ast.unparse, call.args[:2]))
+    for above in module.above(call):
+        match above:
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=asked))):
+                return list(map(ast.unparse, asked)) == field
+    return False
+
+
+def _names_set(call: ast.Call, search: Search, module: Module) -> set[str] | None:
+    """Return the names of the fields that a call of `setattr` sets, in each pass of a loop; None if not known."""
+    each = passes(search.values, call, module)
+    values = [search.values] if each is None else [one.values for one in each]
+    names = [one.of(call.args[1], module) for one in values]
+    return set(names) if all(isinstance(name, str) for name in names) else None
 
 
 def _is_written(node: ast.AST, search: Search, module: Module) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobsubmit.check.parsers.accepted import CommandLine, Gap
 from jobsubmit.check.parsers.argparse.gaps import gaps
-from jobsubmit.check.parsers.argparse.namespaces import namespaces, supposed_namespaces
+from jobsubmit.check.parsers.argparse.namespaces import fields_set_by_name, namespaces, supposed_namespaces
 from jobsubmit.check.parsers.argparse.options import options
 from jobsubmit.check.parsers.argparse.search import LENIENT, STRICT, Search
 from jobsubmit.check.parsers.argparse.subcommands import find_commands
@@ -43,6 +43,7 @@ def command_line(program: Program, reached: Reached, values: Values) -> CommandL
         settings=search.settings(),
         namespaces=namespaces(search, supposed),
         supposed=supposed,
+        changed=fields_set_by_name(search, supposed),
     )
     if search.subparsers:
         return _with_commands(line, search)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from jobsubmit.check.parsers.argparse.loops import Pass, passes
-from jobsubmit.check.program.modules import Module, Program
+from jobsubmit.check.program.modules import Module, Program, spelled
 from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.reach import Reached
 from jobsubmit.check.program.values import Values
@@ -35,7 +35,22 @@ class Search:
         self.program, self.reached, self.values = program, reached, values
         self.calls = reached.calls
         self._parser_names: dict[Module, frozenset[str]] = {}
-        self.creations = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
+        made = [(m, call) for m, call, name in self.calls if name and self.makes_parser(name)]
+        self._unused = {place for m, call in made if (place := self._unused_variable(call, m)) is not None}
+        self.creations = [(m, call) for m, call in made if self._unused_variable(call, m) is None]
+
+    def _unused_variable(self, call: ast.Call, module: Module) -> tuple[str, str] | None:
+        """Return the variable of a module that a parser is kept in, if it only gets options there: nothing parses."""
+        statement = module.parents.get(call)
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(target, ast.Name) or module is self.program.boot or module.function_of(call) is not None:
+            return None
+        name = target.id
+        uses = [node for node in module.of(ast.Name) if node.id == name and isinstance(node.ctx, ast.Load)]
+        others = (node for node in uses if getattr(module.parents.get(node), "attr", "") not in ADDS)
+        is_used = any(self.reached.of(node, module) for node in others)
+        is_imported = any(f"{module.name}.{name}" in other.aliases.values() for other in self.program.modules.values())
+        return None if is_used or is_imported else (module.path, name)
 
     def makes_parser(self, name: str, depth: int = 0) -> bool:
         """Return whether a name is that of a class of parsers."""
@@ -88,9 +103,11 @@ class Search:
             if isinstance(target, ast.Name)
         }
         for module, call, name in self.calls:
-            is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ADDS
+            owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in ADDS else None
+            if owner is not None and (module.path, spelled(owner)) in self._unused:
+                continue
             is_short = isinstance(call.func, ast.Name) and (module.path, call.func.id) in short
-            if (is_method or is_short) and self.program.definition(name) is None:
+            if (owner is not None or is_short) and self.program.definition(name) is None:
                 yield module, call
 
     def parser_names(self, module: Module) -> frozenset[str]:
