@@ -15,7 +15,7 @@ from jobsubmit.check.arguments import Word
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import argument, hides_arguments
 from jobsubmit.check.program.configuration import parse_text, read_text
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import MAIN, Module
 from jobsubmit.check.program.reading import ADDS_TO_PATH
 from jobsubmit.common.finding import Finding
 
@@ -62,6 +62,9 @@ _CONFIGURATION_OPTIONS = (
     "--config_path",
     "-c",
     "-opt",
+    "--deepspeed",
+    "--deepspeed_config",
+    "--fsdp_config",
 )
 _ANY = "*"
 _MOST, _MOST_SETTINGS = 20, 500
@@ -97,12 +100,19 @@ def _outside(code: Code, bundle: Bundle, words: Sequence[Word]) -> Iterator[Find
     for where, value in (*given, *added, *_reads(code)):
         path = posixpath.normpath(str(value)) if isinstance(value, (str, PurePosixPath)) else ""
         home = posixpath.dirname(where.partition(":")[0])  # a relative path may be meant from the file's own folder
+        if (where, value) in added and not path.strip("./") and _has_packages(code):
+            continue  # what would be imported from there is uploaded
         is_beside = _is_outside(path) and _is_outside(posixpath.normpath(posixpath.join(home, path)))
         if is_beside and "\0" not in path and _ANY not in path and (bundle.root / path).exists():
             text = f"uses {path}, which is outside the code directory and is not uploaded"
             yield Finding(
                 "warning", "left-out", where, text, "set code_dir to a folder above it, or copy it into code_dir"
             )
+
+
+def _has_packages(code: Code) -> bool:
+    """Return whether the program imports from a package of its own: a folder in the code directory."""
+    return any("." in name and name != MAIN for name in code.program.modules)
 
 
 def _is_outside(path: str) -> bool:

@@ -14,12 +14,14 @@ from jobsubmit.bundle.ignore import how_to_bring_back
 from jobsubmit.bundle.model import Bundle, LeftOut
 from jobsubmit.check.code import Code
 from jobsubmit.check.program.calls import Reach
-from jobsubmit.check.program.modules import FUNCTIONS, MAIN, Module, origin, spelled
-from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders
+from jobsubmit.check.program.modules import FUNCTIONS, MAIN, Module, imported_names, origin, spelled
+from jobsubmit.check.program.reading import ADDS_TO_PATH, find_module, folders_of, named_folders, spelled_out
 from jobsubmit.common.finding import Finding
 
 FindMissing: TypeAlias = Callable[[Collection[str]], set[str]]
 _OURS = ("jobsubmit",)
+_OWN_PLACES = ("__file__", "sys.path[0]", "getcwd()")  # folders near them that are not uploaded are not on the nodes
+_MAKES_FILES = re.compile(r"\b(?:cp|mv|ln|rsync|tar|unzip|make|cmake|ninja|git|wget|curl)\s|setup\.py|build")
 _SOME = 3  # modules that one finding names
 # Modules whose package has another name.
 _OTHER_NAMES = {
@@ -36,7 +38,12 @@ _OTHER_NAMES = {
     **{"pytorch_lightning": "pytorch_lightning", "pl_bolts": "lightning_bolts", "apex": "apex", "decord": "decord"},
 }
 # Modules that come with some packages, and with nothing that every node for PyTorch has.
-_BROUGHT_BY = {"pytz": ("pandas",), "dateutil": ("pandas", "matplotlib"), "pyarrow": ("datasets", "pandas")}
+_BROUGHT_BY = {
+    "rich": ("typer", "lightning", "pytorch_lightning", "wandb", "hydra_core"),
+    "pytz": ("pandas",),
+    "dateutil": ("pandas", "matplotlib"),
+    "pyarrow": ("datasets", "pandas"),
+}
 # Modules that come with other packages, or are part of what a node has for PyTorch.
 _COME_ALONG = frozenset(
     [
@@ -54,7 +61,7 @@ _COME_ALONG = frozenset(
             "networkx",
             "sympy",
         ),
-        *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "rich", "six"),
+        *("yaml", "tqdm", "requests", "packaging", "filelock", "fsspec", "regex", "psutil", "click", "six"),
         *("tokenizers", "huggingface_hub", "safetensors", "omegaconf", "torchmetrics", "lightning_utilities"),
         *("jinja2", "typing_extensions", "setuptools", "pkg_resources", "google", "grpc", "attr"),
         *("soundfile", "dill", "multiprocess", "aiohttp", "urllib3", "certifi", "markdown", "werkzeug", "pydantic"),
@@ -62,17 +69,18 @@ _COME_ALONG = frozenset(
 )
 
 
-def check_imports(code: Code, bundle: Bundle) -> Iterator[Finding]:
+def check_imports(code: Code, bundle: Bundle, setup: str) -> Iterator[Finding]:
     """Yield the local modules that are imported but not uploaded; third-party packages are not checked.
 
-    What one rule leaves out is one finding, and so is a package that does not exist.
+    What one rule leaves out is one finding, and so is a package that does not exist. Where the `setup` makes or copies
+    files, a module that is not there is none.
     """
-    search = _Search(code, bundle)
+    search = _Search(code, bundle, is_added_to=_MAKES_FILES.search(setup) is not None)
     found = [
         finding
         for module in code.program.modules.values()
         for node in module.of(ast.Import, ast.ImportFrom)
-        if not _is_optional(node, module) and code.reached.is_sure(node, module)
+        if not _may_fail(node, module) and not _is_in_branch(node, module) and code.reached.is_sure(node, module)
         for finding in search.of(node, module)
     ]
     others: dict[str, Finding] = {}
@@ -99,7 +107,12 @@ def check_packages(
     places: dict[Reach, dict[str, str]] = {Reach.SURELY: {}, Reach.PERHAPS: {}}
     for module in code.program.modules.values():
         for node in module.of(ast.Import, ast.ImportFrom):
-            reach = Reach.NEVER if _is_optional(node, module) else code.reached.of(node, module)
+            reach = code.reached.of(node, module)
+            is_chosen = reach is not Reach.SURELY and (
+                _is_in_branch(node, module) or _is_imported_by_choice(code, node, module)
+            )
+            if is_chosen or _may_fail(node, module):
+                reach = Reach.NEVER
             for top in search.packages(node) if reach else ():
                 places[reach].setdefault(top, module.where(node))
     sure = places[Reach.SURELY]
@@ -168,16 +181,19 @@ def _not_uploaded(modules: Sequence[_NotUploaded]) -> Finding:
 
 
 class _Search:
-    def __init__(self, code: Code, bundle: Bundle) -> None:
-        self.code, self.bundle = code, bundle
+    def __init__(self, code: Code, bundle: Bundle, *, is_added_to: bool = False) -> None:
+        self.code, self.bundle, self.is_added_to = code, bundle, is_added_to
         self.program = code.program
         self.paths = self.program.paths
         self.folders = folders_of(self.paths)
-        self.has_more_places = "path" in code.names and any(
-            code.program.name_of(node, module) == "sys.path"
-            and not self._is_among_ours(node, module)
-            and self._is_before_imports(node, module)
-            for module, node in code.program.of(ast.Attribute, ast.Name)
+        self.has_more_places = is_added_to or (
+            "path" in code.names
+            and any(
+                code.program.name_of(node, module) == "sys.path"
+                and not self._is_among_ours(node, module)
+                and self._is_before_imports(node, module)
+                for module, node in code.program.of(ast.Attribute, ast.Name)
+            )
         )
 
     def _is_before_imports(self, node: ast.AST, module: Module) -> bool:
@@ -190,13 +206,16 @@ class _Search:
 
     def _is_among_ours(self, node: ast.AST, module: Module) -> bool:
         """Return whether a use of sys.path adds a folder that is uploaded, by its name, or only looks into it."""
-        if isinstance(module.parents.get(node), ast.Compare):
-            return True
         method = module.parents.get(node)
+        if isinstance(method, ast.Compare) or (isinstance(method, ast.Subscript) and isinstance(method.ctx, ast.Load)):
+            return True
         call = module.parents.get(method) if isinstance(method, ast.Attribute) else None
         if not isinstance(call, ast.Call) or spelled(call.func) not in ADDS_TO_PATH:
             return False
-        return any(folder.rstrip("/") in self.folders for folder in named_folders(call, module))
+        if any(folder.rstrip("/") in self.folders for folder in named_folders(call, module)):
+            return True
+        parts = "\n".join(map(ast.unparse, spelled_out(call.args[-1], module))) if call.args else ""
+        return any(place in parts for place in _OWN_PLACES)
 
     @cached_property
     def required(self) -> str:
@@ -287,7 +306,8 @@ class _Search:
         """Yield what is wrong with `from base import name` where name is a module that is not uploaded."""
         full = f"{base}.{name}"
         owner = self.program.modules.get(base)
-        if owner is not None and name != "*" and not self._defines(full) and not self._is_module(full):
+        is_known = owner is not None and name != "*" and not self.is_added_to
+        if owner is not None and is_known and not self._defines(full) and not self._is_module(full):
             if not (self._left_out(full) or self._is_built(base)):
                 text = f"{owner.path} does not define {name}"
                 yield Finding("error", "imports", where, text, self._similar(owner, name))
@@ -402,13 +422,28 @@ def _installed(top: str) -> bool:
     return top in importlib.metadata.packages_distributions()
 
 
-def _is_optional(node: ast.AST, module: Module) -> bool:
-    """Return whether an import may fail, or is for type checkers, or depends on a condition."""
+def _may_fail(node: ast.AST, module: Module) -> bool:
+    """Return whether the program goes on if an import fails."""
     inside: ast.AST = node
     for above in module.above(node):
         if isinstance(above, ast.Try) and inside not in above.orelse:
             return True
-        if isinstance(above, ast.If):
-            return True
         inside = above
     return False
+
+
+def _is_imported_by_choice(code: Code, node: ast.AST, module: Module) -> bool:
+    """Return whether an import at the top of a module is executed only if a condition has the module imported."""
+    if module.function_of(node) is not None:
+        return False
+    importers = [
+        (one, home)
+        for home, one in code.program.of(ast.Import, ast.ImportFrom)
+        if module.name in imported_names(one, home) and code.reached.of(one, home)
+    ]
+    return bool(importers) and all(_is_in_branch(one, home) or _may_fail(one, home) for one, home in importers)
+
+
+def _is_in_branch(node: ast.AST, module: Module) -> bool:
+    """Return whether an import is for type checkers, or depends on a condition."""
+    return any(isinstance(above, ast.If) for above in module.above(node))

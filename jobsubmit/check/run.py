@@ -49,7 +49,7 @@ from jobsubmit.check.program.operations import UNKNOWN, Several, several
 from jobsubmit.check.program.reading import INSTALLED_FROM, load_program
 from jobsubmit.check.program.values import Facts
 from jobsubmit.check.start.devices import check_devices
-from jobsubmit.check.start.hardcoded import check_fixed
+from jobsubmit.check.start.hardcoded import SUPPOSED_ADDRESS, check_fixed
 from jobsubmit.check.start.launcher import check_launcher
 from jobsubmit.check.start.no_gpus import check_gpu_request
 from jobsubmit.check.start.ranks import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCHEDULERS, check_ranks
@@ -124,7 +124,7 @@ def check_code(job: LaunchPlan, bundle: Bundle, find_missing: FindMissing | None
 
     yield from broken_modules(program, is_this_python=plan.backend.is_this_machine)
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
-        ("imports", lambda: check_imports(code(), bundle)),
+        ("imports", lambda: check_imports(code(), bundle, job.setup or "")),
         ("packages", lambda: check_packages(code(), bundle, job.requirements, find_missing)),
         ("files", lambda: check_files(code(), bundle, words)),
         ("arguments", lambda: () if is_open else check_arguments(code().line, words, str(plan.boot_file), plan.mode)),
@@ -200,7 +200,7 @@ def _expanded(word: str, job: LaunchPlan) -> str:
     known: dict[str, str] = {
         contract.NNODES: str(job.nodes),
         contract.NODE_RANK: "0",
-        contract.MASTER_ADDR: "node-0",
+        contract.MASTER_ADDR: SUPPOSED_ADDRESS,
         contract.MASTER_PORT: str(contract.DEFAULT_PORT),
         contract.NPROC_PER_NODE: str(job.nproc_per_node or _SOME),
         **dict(job.env),

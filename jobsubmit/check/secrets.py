@@ -61,7 +61,7 @@ RULES = (
     *(Rule("a GitHub token", b"gh" + kind + rb"_[A-Za-z0-9]{36}") for kind in (b"p", b"o", b"u", b"s", b"r")),
     Rule("a GitHub token", rb"github_pat_[A-Za-z0-9_]{22,}"),
     Rule("a GitLab token", rb"glpat-[A-Za-z0-9_-]{20}"),
-    Rule("a Hugging Face token", rb"hf_[A-Za-z]{34}"),
+    Rule("a Hugging Face token", rb"hf_[A-Za-z0-9]{34}"),
     Rule("an OpenAI key", rb"sk-(?:proj-|svcacct-)?[A-Za-z0-9_-]*T3BlbkFJ[A-Za-z0-9_-]+"),
     Rule("an Anthropic key", rb"sk-ant-[A-Za-z0-9_-]{24,}"),
     Rule("a Slack token", rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
