@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 from jobsubmit.check.code import ACCELERATOR, Code, is_count
@@ -22,6 +23,7 @@ _TRAINERS = tuple(
     f"{package}.Trainer"
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.trainer")
 )
+_DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
 _OF_MODELS = ("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings")
@@ -41,6 +43,7 @@ def check_frameworks(code: Code, read: Callable[[str], str]) -> Iterator[Finding
     `read` returns the text of a file of the job.
     """
     yield from _nodes_of_lightning(code)
+    yield from _nodes_of_arguments(code)
     if {"LightningCLI"} & code.names and code.facts.has_launcher:
         yield from _nodes_in_configuration(code, read)
     yield from _prepared_by_one(code)
@@ -68,6 +71,24 @@ def _nodes_of_lightning(code: Code) -> Iterator[Finding]:
                 module.where(call),
                 f"num_nodes of the Trainer is {nodes}, and the job has {code.facts.nodes}: Lightning refuses that",
                 'pass num_nodes=int(os.environ["NNODES"])',
+            )
+            return
+
+
+def _nodes_of_arguments(code: Code) -> Iterator[Finding]:
+    """Yield a warning for another number of nodes in the arguments that Lightning's Trainer declares itself."""
+    if not _DECLARES_TRAINER & code.names or not code.program.imports("lightning", "pytorch_lightning"):
+        return
+    for before, word in pairwise(("", *code.facts.argv)):
+        name, _, value = word.partition("=") if "=" in word else (before, "", word)
+        if name == "--num_nodes" and value.isdecimal() and int(value) != code.facts.nodes:
+            yield Finding(
+                "warning",
+                "lightning-nodes",
+                "command" if code.facts.mode == "command" else "args",
+                f"--num_nodes of the Trainer is {value}, and the job has {code.facts.nodes}: the processes of the "
+                "other nodes have no place in it",
+                f"pass --num_nodes {code.facts.nodes}",
             )
             return
 
@@ -249,8 +270,10 @@ def _is_shown(call: ast.Call) -> bool:
 
 
 def _accelerates(loop: ast.For) -> bool:
-    """Return whether a loop trains by Accelerate's backward."""
-    return any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(loop))
+    """Return whether a loop trains by Accelerate's backward, or yields the data to what trains."""
+    nodes = list(ast.walk(loop))
+    is_training = any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in nodes)
+    return is_training or any(isinstance(node, ast.Yield) for node in nodes)
 
 
 def _is_loader(code: Code, part: ast.AST, module: Module) -> bool:

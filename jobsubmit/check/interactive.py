@@ -11,15 +11,19 @@ from jobsubmit.check.program.modules import Module, spelled
 from jobsubmit.common.finding import Finding
 
 _ASKS = ("input", "getpass.getpass", "breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed")
+_ANSWERED = ("input", "getpass.getpass")
 _NUMBERS = ("int", "float")
 
 
 def check_interactive(code: Code) -> Iterator[Finding]:
     """Yield the first call that asks at the terminal: an error where it is surely reached."""
     for module, call, name in code.reached.calls:
-        if name in _ASKS and all(_is_entered(code, one, module) for one in _handlers(call, module)):
+        is_stop = name not in _ANSWERED
+        if name in _ASKS and all(
+            (is_stop and _goes_on(one)) or _is_entered(code, one, module) for one in _handlers(call, module)
+        ):
             yield Finding(
-                code.level_of(call, module),
+                code.level_of(call, module) if not _handlers(call, module) else "warning",
                 "no-terminal",
                 module.where(call),
                 f"{name}() waits for input, and a job has no terminal: it would fail",
@@ -30,6 +34,11 @@ def check_interactive(code: Code) -> Iterator[Finding]:
 
 def _handlers(call: ast.Call, module: Module) -> list[ast.ExceptHandler]:
     return [above for above in module.above(call) if isinstance(above, ast.ExceptHandler)]
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Return whether an error is expected: the program sets something in its place, and goes on."""
+    return isinstance(handler.body[-1], (ast.Assign, ast.AugAssign)) and handler.type is not None
 
 
 def _is_entered(code: Code, handler: ast.ExceptHandler, module: Module) -> bool:

@@ -63,6 +63,8 @@ def beginning_of(code: Code, node: ast.AST | None, module: Module) -> str:
     source: ast.AST | None = None
     end = ""
     match node:
+        case ast.BinOp(op=ast.Div(), left=left, right=right) if beginning_of(code, left, module) == ".":
+            source = right  # which may be a whole path
         case ast.BinOp():
             source, end = node.left, "%"
         case ast.JoinedStr(values=[first, *_]):

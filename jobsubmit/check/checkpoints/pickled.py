@@ -10,8 +10,8 @@ from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import FUNCTIONS, Module, returned_values, spelled
-from jobsubmit.check.program.objects import fields_of
+from jobsubmit.check.program.modules import FUNCTIONS, Module, class_around, returned_values, spelled
+from jobsubmit.check.program.objects import fields_of, is_torch_module
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
@@ -31,10 +31,11 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
     loads = [
         (module, call)
         for module, call in code.calls("torch.load")
-        if argument(call, "weights_only") is None and not hides_arguments(call) and not _is_of_data(call)
+        if argument(call, "weights_only") is None and not hides_arguments(call)
+        if not _is_of_data(call) and not _is_of_model(code, call, module)
     ]
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
-    for module, call in code.calls("torch.save") if loads else ():
+    for module, call in (*code.calls("torch.save"), *_handed_on(code)) if loads else ():
         for home, value, kind in _objects(code, argument(call, "obj", 0), module):
             yield Finding(
                 "warning",
@@ -45,6 +46,17 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
                 "weights_only=False",
             )
             return
+
+
+def _handed_on(code: Code) -> Iterator[tuple[Module, ast.Call]]:
+    """Yield the calls of functions that hand all that they get to torch.save: `save_on_master(state, path)`."""
+    for module, call, _ in code.reached.calls:
+        found = code.program.called(call, module) if "save" in spelled(call.func) else None
+        saves = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call)) if found is not None else ()
+        if any(
+            spelled(one.func) == "torch.save" and one.args and isinstance(one.args[0], ast.Starred) for one in saves
+        ):
+            yield module, call
 
 
 def _version(text: str | None) -> tuple[int, ...]:
@@ -139,6 +151,14 @@ def _is_model(definition: ast.ClassDef) -> bool:
     return any(ast.unparse(base).endswith("Module") for base in definition.bases)
 
 
+def _is_of_model(code: Code, load: ast.Call, module: Module) -> bool:
+    """Return whether a model loads its own weights when it is made."""
+    owner = class_around(load, module)
+    return owner is not None and is_torch_module(code.program, owner, module)
+
+
 def _is_of_data(load: ast.Call) -> bool:
+    """Return whether what is loaded seems to be no checkpoint of this training: data, or another model."""
     text = ast.unparse(load).lower()
-    return "data" in text and not any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))
+    is_own = any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))
+    return "teacher" in text or ("data" in text and not is_own)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from jobsubmit.check.code import Code
+from jobsubmit.check.code import ACCELERATOR, Code
 from jobsubmit.check.collectives.all_ranks import is_for_all, is_of_one_process
 from jobsubmit.check.collectives.rank_conditions import is_guarded_by_rank, is_in_branch_of_zero
 from jobsubmit.check.collectives.rank_zero import zero_branches
@@ -37,6 +37,9 @@ _SHARED = re.compile(r"state|param|epoch|step|optim|ckpt|checkpoint|list|obj|loa
 
 def check_saving(code: Code) -> Iterator[Finding]:
     """Yield a warning for a file that every process writes, and for a state that only rank 0 loads."""
+    if any(code.calls(ACCELERATOR)) and code.is_parallel:
+        yield from _loaded_by_one(code)
+        return
     if code.has_framework or not code.is_parallel or not code.is_distributed:
         return
     yield from _written_by_all(code)
@@ -233,12 +236,13 @@ def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _entered(code: Code, body: list[ast.stmt], module: Module) -> Iterator[tuple[Module, ast.stmt]]:
+def _entered(code: Code, body: list[ast.stmt], module: Module, depth: int = 0) -> Iterator[tuple[Module, ast.stmt]]:
     """Yield the statements of the methods and functions that load something, of those that some statements call."""
     for call in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)):
         found = code.program.called(call, module) if _LOADS.search(spelled(call.func)) else None
         if found is not None and not isinstance(found[1], ast.ClassDef):
             yield from ((found[0], statement) for statement in found[1].body)
+            yield from _entered(code, found[1].body, found[0], depth + 1) if depth < _DEEPEST else ()
 
 
 def _loaded(statement: ast.stmt) -> Iterator[ast.expr]:
@@ -257,10 +261,14 @@ def _is_inside(code: Code, loaded: ast.expr, module: Module) -> bool:
 def _sets_position(body: list[ast.stmt]) -> bool:
     """Return whether statements take over from a checkpoint where the training is."""
     for node in (inner for statement in body for inner in ast.walk(statement) if isinstance(inner, ast.Assign)):
-        is_read = any(isinstance(part, ast.Subscript) for part in ast.walk(node.value))
+        is_read = any(isinstance(part, ast.Subscript) or _is_load(part) for part in ast.walk(node.value))
         if is_read and _POSITION.search(ast.unparse(node)):
             return True
     return False
+
+
+def _is_load(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and spelled(node.func) == "torch.load"
 
 
 def _shares(call: ast.Call) -> bool:

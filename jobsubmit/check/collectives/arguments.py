@@ -48,6 +48,8 @@ _NUMBERS = ("float", "int", "len")
 _WAITS = frozenset(["wait", "wait_all", "synchronize", "is_completed", "get_future"])
 _OF_LAUNCHER = re.compile(r"int\(os\.(?:environ\[|environ\.get\(|getenv\()['\"](?:LOCAL_)?RANK['\"][^()]*[\])]\)")
 _DEEPEST = 3
+_PARTS_OF_MODEL = re.compile(r"(?:tensor_)?(?:model_)?parallel_size|tp_size|mp_size")
+_GROUPS_OF_LIBRARY = ("get_data_parallel_group", "get_model_parallel_group", "get_tensor_model_parallel_group")
 
 
 def check_collective_arguments(code: Code) -> Iterator[Finding]:
@@ -231,13 +233,14 @@ def _foreign_root(code: Code, module: Module, call: ast.Call, name: str) -> Iter
 
 
 def _is_one_of_many(code: Code, group: ast.AST, module: Module) -> bool:
-    """Return whether a loop makes groups, each of ranks that depend on the pass of the loop."""
-    makers = [
-        (home, part)
-        for home, part in origins(code, group, module)
-        if isinstance(part, ast.Call) and code.program.name_of(part.func, home) == f"{_PACKAGE}new_group"
-    ]
-    return bool(makers) and all(_depends_on_loop(code, call, home) for home, call in makers)
+    """Return whether there are several groups like this: a loop makes them, or a library for models in parts."""
+    parts = [(home, part) for home, part in origins(code, group, module) if isinstance(part, ast.Call)]
+    makers = [(home, part) for home, part in parts if code.program.name_of(part.func, home) == f"{_PACKAGE}new_group"]
+    if makers:
+        return all(_depends_on_loop(code, call, home) for home, call in makers)
+    sizes = [value for name, value in code.values.arguments.items() if _PARTS_OF_MODEL.fullmatch(name)]
+    is_split = any(is_count(size) and 1 < size < (code.world_size or 0) for size in sizes)
+    return is_split and any(spelled(part.func).endswith(_GROUPS_OF_LIBRARY) for _, part in parts)
 
 
 def _depends_on_loop(code: Code, call: ast.Call, module: Module) -> bool:
@@ -282,11 +285,13 @@ def _field_given(code: Code, field: ast.Attribute, module: Module) -> Iterator[t
 
 
 def _other_groups(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    """Yield a warning for a group whose ranks depend on the process, unless it is a group of its own rank alone."""
     ranks = argument(call, "ranks", 0) if name == "new_group" else None
     inner = [node for node in ast.walk(ranks) if isinstance(node, ast.expr)] if ranks is not None else []
     in_loop = any(isinstance(above, (ast.For, ast.While, ast.ListComp)) for above in module.above(call))
     differs = any(isinstance(code.values.of(node, module), Several) for node in inner)
-    if not in_loop and (differs or _depends_on_rank(code, ranks, module)):
+    is_own = isinstance(ranks, ast.List) and len(ranks.elts) == 1 and is_rank(ranks.elts[0], code, module)
+    if not in_loop and not is_own and (differs or _depends_on_rank(code, ranks, module)):
         text = f"the ranks of this {name}() differ between the processes: all of them must make the same groups"
         hint = "make the groups of all nodes on every rank, in the same order, and keep the one that has this rank"
         yield Finding("warning", "other-groups", module.where(call), text, hint)

@@ -89,6 +89,16 @@ class CollectiveFinder:
         """Return whether the other ranks come to a collective of their own."""
         return next(self.collectives(body, module), None) is not None
 
+    def may_combine(self, call: ast.Call, module: Module, depth: int = 0) -> bool:
+        """Return whether a call is a collective of any group, or leads to one."""
+        owner, _, last = self.code.program.name_of(call.func, module).rpartition(".")
+        if (last in _NAMES and f"{owner}." in _PACKAGES) or self.name_of(call, module):
+            return True
+        found = self.code.program.called(call, module) if depth < _DEEPEST else None
+        return found is not None and any(
+            isinstance(inner, ast.Call) and self.may_combine(inner, found[0], depth + 1) for inner in ast.walk(found[1])
+        )
+
     def name_of(self, call: ast.Call, module: Module) -> str:
         """Return the name of the collective that a call is, of all processes; empty for any other call."""
         name = self.code.program.name_of(call.func, module)
@@ -120,10 +130,14 @@ class CollectiveFinder:
         if isinstance(call, ast.Attribute):
             read = self.code.program.property_of(call)
             return self._inside_function(read[1], read[0], depth) if read is not None else None
-        found = self.code.program.definition(self.code.program.name_of(call.func, module))
+        found = self.code.program.definition(self.code.program.name_of(call.func, module)) or self._applied(
+            call, module
+        )
         if found is None and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self":
             methods = self.code.program.methods.get(call.func.attr, ())
             found = (methods[0][0], methods[0][2]) if len(methods) == 1 else None
+        elif found is None and isinstance(call.func, ast.Name):
+            found = _inner_function(call.func, module)
         elif found is None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             found = self._method(call.func, call.func.value.id, module)
         if found is None and isinstance(call.func, ast.Attribute):
@@ -131,6 +145,13 @@ class CollectiveFinder:
         if found is None or isinstance(found[1], ast.ClassDef):
             return None
         return self._inside_function(found[1], found[0], depth)
+
+    def _applied(self, call: ast.Call, module: Module) -> tuple[Module, Function] | None:
+        """Return what `AllReduce.apply(x)` executes, of a torch.autograd.Function of the program: its forward()."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" else None
+        found = self.code.program.definition(self.code.program.name_of(owner, module)) if owner is not None else None
+        forward = own_method(found[1], "forward") if found and isinstance(found[1], ast.ClassDef) else None
+        return (found[0], forward) if found is not None and forward is not None else None
 
     def _inside_function(self, function: Function, home: Module, depth: int) -> Collective | None:
         if function not in self.known:
@@ -179,6 +200,13 @@ def has_counterpart(
 
 def _kind(name: str) -> str:
     return "barrier" if name in BARRIERS else name
+
+
+def _inner_function(name: ast.Name, module: Module) -> tuple[Module, Function] | None:
+    """Return the function inside the one that calls it by a name."""
+    around = set(module.above(name))
+    found = [one for one in module.functions.get(name.id, ()) if module.function_of(one) in around]
+    return (module, found[0]) if len(found) == 1 else None
 
 
 def _gathers_state(node: ast.AST) -> bool:

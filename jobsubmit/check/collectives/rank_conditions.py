@@ -7,9 +7,10 @@ import re
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.origins import last_value
+from jobsubmit.check.program.calls import given_for
 from jobsubmit.check.program.modules import EXITS, Module, spelled
 from jobsubmit.check.program.objects import given_to_fields
-from jobsubmit.check.program.variables import values_of_field
+from jobsubmit.check.program.variables import parameters, values_of_field
 
 _RANK = re.compile(r"^(?:ddp_|dist_|distributed_|global_|local_|world_|node_)*rank$|^process_index$")
 _MAIN = re.compile(
@@ -35,6 +36,8 @@ def zero_side(test: ast.AST, code: Code, module: Module, depth: int = 0) -> bool
             return _side_of_choice(test, code, module, depth)
         case ast.Compare(ops=[op]):
             return _compared(test.left, op, test.comparators[0], code, module)
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+            test = ast.Attribute(owner, name, ast.Load())
     return _side_of_name(test, code, module, depth)
 
 
@@ -178,7 +181,9 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
             if isinstance(block, list) and inner in block:
                 before = block[: block.index(inner)]
                 if any(
-                    isinstance(one, ast.If) and leaves(one.body) and _asks_for_rank(code, one.test, module)
+                    isinstance(one, ast.If)
+                    and (leaves(one.body) or _only_waits(one.body))
+                    and _asks_for_rank(code, one.test, module)
                     for one in before
                 ):
                     return True
@@ -186,6 +191,14 @@ def is_guarded_by_rank(code: Code, node: ast.AST, module: Module) -> bool:
             return False
         inner = above
     return False
+
+
+def _only_waits(body: list[ast.stmt]) -> bool:
+    """Return whether a block is nothing but a barrier: the other ranks come to what follows after rank 0 was there."""
+    calls = [one.value.func for one in body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    return len(calls) == len(body) and all(
+        ast.unparse(call).endswith(("barrier", "wait_for_everyone")) for call in calls
+    )
 
 
 def is_empty_for_others(code: Code, node: ast.expr, module: Module) -> bool:
@@ -204,12 +217,23 @@ def _asks_for_rank(code: Code, test: ast.expr, module: Module) -> bool:
     if any(_is_compared_with_zero(node) for node in ast.walk(test)):
         return True  # `gpu_id == 0`, whatever it is called
     for name in (node for node in ast.walk(test) if isinstance(node, ast.Name)):
+        if any(map(mentions_rank, _given_for(code, name, module))):
+            return True
         stores = module.stores.get((module.function_of(name) or module.tree, name.id), ())
         for store in stores:
             values = (above.value for above in module.above(store) if isinstance(above, ast.Assign))
             if any(map(mentions_rank, values)) or _is_in_branch_of_rank(code, store, module):
                 return True
     return False
+
+
+def _given_for(code: Code, name: ast.Name, module: Module) -> list[ast.expr]:
+    """Return what all calls of a function give for a parameter: `make_folder(path, debug=rank != 0)`."""
+    function = module.function_of(name)
+    if function is None or name.id not in parameters(function):
+        return []
+    calls = code.program.calls_of.get(module.called_as(function), ())
+    return [given for _, call in calls if (given := given_for(call, function, name.id)) is not None]
 
 
 def _is_compared_with_zero(node: ast.AST) -> bool:

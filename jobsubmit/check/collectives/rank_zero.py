@@ -26,7 +26,7 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
     seen: set[ast.AST] = set()
     for module, body, others, scope in _branches(code):
         found = next(finder.collectives(body, module), None)
-        if found is None or found.call in seen or finder.may_meet(others, module):
+        if found is None or found.call in seen or finder.may_meet(others, module) or _handles_signals(code, scope):
             continue
         if has_counterpart(finder, scope, module, body, found) or (leaves(body) and not leaves(others)):
             continue
@@ -40,6 +40,13 @@ def check_rank_zero(code: Code) -> Iterator[Finding]:
             if found.module is module
             else f"move the call that leads to it out of the branch: {module.where(body[0])}",
         )
+
+
+def _handles_signals(code: Code, scope: ast.AST) -> bool:
+    """Return whether only a signal has a function called, which a job of this kind may never get."""
+    name = getattr(scope, "name", "")
+    handlers = (call.args[1] for _, call in code.calls("signal.signal") if call.args[1:])
+    return any(isinstance(one, ast.Name) and one.id == name for one in handlers)
 
 
 def zero_branches(code: Code) -> Iterator[tuple[Module, list[ast.stmt]]]:

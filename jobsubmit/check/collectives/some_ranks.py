@@ -13,20 +13,23 @@ from jobsubmit.check.collectives.rank_conditions import (
     after,
     is_empty_for_others,
     is_in_branch_of_zero,
-    is_rank,
     leaves,
     leaves_at_last,
+    mentions_rank,
     zero_side,
 )
 from jobsubmit.check.origins import last_value
 from jobsubmit.check.program import objects
 from jobsubmit.check.program.calls import argument
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, own_method, returned_values, spelled
+from jobsubmit.check.program.modules import EXITS, FUNCTIONS, Function, Module, own_method, returned_values, spelled
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to
 from jobsubmit.common.finding import Finding
 
-_OWN_LOSS = re.compile(r"isnan|isfinite|isinf|is_nan|is_finite|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]")
+_OWN_LOSS = re.compile(
+    r"isnan|isfinite|isinf|is_nan|is_finite|inf_or_nan|nan_or_inf"
+    r"|\b(?:loss|approx_kl|kl)(?:_value)?(?:\.item\(\))? [<>]"
+)
 _LOSS_OF_STEP = re.compile(r"(?:self\.)?(?:(?:train|step|batch|approx)_)?(?:loss|kl)(?:\.\w+\(\))*")
 _CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "datetime.datetime.now", "datetime.datetime.utcnow")
 _DEEPEST = 3
@@ -39,6 +42,7 @@ def check_some_ranks(code: Code) -> Iterator[Finding]:
     finder = CollectiveFinder(code)
     yield from _reached_by_some(finder)
     yield from _left_by_one(finder)
+    yield from _exited_by_one(finder)
     yield from _skipped_by_some(finder)
     yield from _left_by_clock(finder)
     yield from _in_order_of_a_set(finder)
@@ -98,9 +102,8 @@ def _differs(code: Code, node: ast.If, module: Module) -> bool:
 
 
 def _compares_rank(code: Code, node: ast.If, module: Module) -> bool:
-    """Return whether a condition compares the rank, with numbers that may not be known: `rank in members`."""
-    is_comparison = isinstance(node.test, ast.Compare) and is_rank(node.test.left, code, module)
-    return is_comparison and bool(code.reached.of(node, module))
+    """Return whether a condition compares the rank or what is computed from it: `rank in members`, `i == rank // 2`."""
+    return isinstance(node.test, ast.Compare) and mentions_rank(node.test) and bool(code.reached.of(node, module))
 
 
 def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
@@ -120,6 +123,38 @@ def _left_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
                 "let rank 0 decide for all: broadcast the decision, and leave the loop on every rank",
             )
             return
+
+
+def _exited_by_one(finder: CollectiveFinder) -> Iterator[Finding]:
+    """Yield a warning where rank 0 alone ends its program, as if nothing had failed, in a loop of all ranks."""
+    code = finder.code
+    for module, call in code.calls(*EXITS):
+        is_success = not call.args or code.values.of(call.args[0], module) in (0, None)
+        if is_success and is_in_branch_of_zero(code, call, module) and _is_in_common_loop(finder, call, module):
+            yield Finding(
+                "warning",
+                "left-by-one",
+                module.where(call),
+                "only rank 0 ends its program here: the others wait for it in the next step, and the job would hang",
+                "let rank 0 decide for all: broadcast the decision, and end the program on every rank",
+            )
+            return
+
+
+def _is_in_common_loop(finder: CollectiveFinder, node: ast.AST, module: Module, depth: int = 0) -> bool:
+    """Return whether a loop around a node, or around a call of the function that it is in, waits for all ranks."""
+    loops = [above for above in module.above(node) if isinstance(above, (ast.For, ast.While))]
+    if any(_synchronizes(finder, loop, module) for loop in loops):
+        return True
+    function = module.function_of(node)
+    if function is None or depth >= _DEEPEST:
+        return False
+    calls = [(home, call) for home, call, _ in finder.code.reached.calls if _last_name(call.func) == function.name]
+    return any(_is_in_common_loop(finder, call, home, depth + 1) for home, call in calls)
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rpartition(".")[2]
 
 
 def _loop_and_tests(node: ast.AST, module: Module) -> tuple[ast.For | ast.While | None, list[ast.If]]:
@@ -187,7 +222,7 @@ def _is_of_zero(code: Code, node: ast.AST, module: Module, depth: int = 0) -> bo
     calls = [
         (home, call)
         for home, call, _ in code.reached.calls
-        if function is not None and ast.unparse(call.func).rpartition(".")[2] == function.name
+        if function is not None and _last_name(call.func) == function.name
     ]
     return bool(calls) and all(_is_of_zero(code, call, home, depth + 1) for home, call in calls)
 
@@ -208,30 +243,59 @@ def _skipped_by_some(finder: CollectiveFinder) -> Iterator[Finding]:
     """Yield a warning where a rank skips the step that the others synchronize in, because of its own loss."""
     code = finder.code
     for module, node in code.program.of(ast.If):
-        is_left = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break, ast.Return))
-        if not is_left or not code.reached.of(node, module):
+        is_decided = code.values.truth(node.test, module) is not None
+        if is_decided or not code.reached.of(node, module) or zero_side(node.test, code, module) is not None:
             continue
         if not _OWN_LOSS.search(ast.unparse(node.test)) and not _judges_loss(finder, node.test, module):
             continue
         loop = next((one for one in module.above(node) if isinstance(one, (ast.For, ast.While, *FUNCTIONS))), None)
-        decides = [call for call in ast.walk(loop) if _is_before(call, node)] if loop else []
-        if loop is None or any(finder.name_of(call, module) for call in decides) or _is_agreed(finder, node, module):
+        if loop is None or _is_of_all_ranks(finder, node, loop, module) or _is_agreed(finder, node, module):
             continue
-        is_left_for_good = isinstance(node.body[-1], ast.Break) and isinstance(loop, (ast.For, ast.While))
-        rest = loop if is_left_for_good else ast.Module(body=after(node, module), type_ignores=[])
-        if _synchronizes(finder, rest, module):
+        last = node.body[-1]
+        is_left_for_good = isinstance(last, ast.Break) and isinstance(loop, (ast.For, ast.While))
+        is_left = is_left_for_good or isinstance(last, (ast.Continue, ast.Break, ast.Return))
+        rest = after(node, module) if is_left else node.body
+        if _synchronizes(finder, loop if is_left_for_good else ast.Module(body=rest, type_ignores=[]), module):
+            test = ast.unparse(node.test)
             yield Finding(
                 "warning",
                 "left-by-one",
                 module.where(node),
-                f"a rank whose own loss fulfils `{ast.unparse(node.test)}` leaves this loop, and the others wait for "
-                "its gradients: the job would hang"
+                f"a rank whose own loss fulfils `{test}` leaves this loop, and the others wait for its gradients: the "
+                "job would hang"
                 if is_left_for_good
-                else f"a rank whose own loss fulfils `{ast.unparse(node.test)}` skips this step, and the others wait "
-                "for its gradients: the job would hang",
+                else f"a rank whose own loss fulfils `{test}` skips this step, and the others wait for its gradients: "
+                "the job would hang"
+                if is_left
+                else f"a rank whose own loss does not fulfil `{test}` skips this step, and the others wait for its "
+                "gradients: the job would hang",
                 "decide for all ranks: all_reduce the condition, then do the same everywhere",
             )
             return
+
+
+def _is_of_all_ranks(finder: CollectiveFinder, node: ast.If, loop: ast.AST, module: Module) -> bool:
+    """Return whether what a condition is made of went through a collective before."""
+    names = _variables_behind(node.test, module)
+    for call in (one for one in ast.walk(loop) if _is_before(one, node) and finder.may_combine(one, module)):
+        statement = next((above for above in module.above(call) if isinstance(above, ast.stmt)), call)
+        changed = [*call.args[:1], *getattr(statement, "targets", ())]
+        if names & {one.id for given in changed for one in ast.walk(given) if isinstance(one, ast.Name)}:
+            return True
+    return False
+
+
+def _variables_behind(node: ast.expr, module: Module) -> set[str]:
+    """Return the variables in an expression, and those of this function that they are computed from."""
+    scope, found = module.scope_of(node), set[str]()
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        names = {one.id for one in ast.walk(waiting.pop()) if isinstance(one, ast.Name)} - {*module.aliases} - found
+        found |= names
+        stores = (store for name in names for store in module.stores.get((scope, name), ()))
+        statements = (next(above for above in module.above(store) if isinstance(above, ast.stmt)) for store in stores)
+        waiting += [value for one in statements if (value := getattr(one, "value", None)) is not None]
+    return found
 
 
 def _judges_loss(finder: CollectiveFinder, test: ast.expr, module: Module) -> bool:

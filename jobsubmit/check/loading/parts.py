@@ -41,6 +41,8 @@ _GROUPS = frozenset(
         *("initialize_model_parallel", "model_parallel_size", "tensor_parallel_size"),
     ]
 )
+_OF_DATA = re.compile(r"data|iter|load|shard|split|sample|example|file")
+_COUNTS_NODE = re.compile(r"gpus?(?:_per_node)?\b|_per_node\b|local_(?:world_)?size|nproc|device_count")
 _RANK = re.compile(r"\brank\b|_rank\b|\bworld|get_rank|process_index")
 
 
@@ -164,6 +166,7 @@ def _part_of_node(code: Code) -> Iterator[Finding]:
     """Yield a warning where data is divided among the processes of one node: then each node has the same parts."""
     if code.facts.nodes == 1 or code.processes == 1:
         return
+    yield from _given_by_position(code)
     for calling, call, name in code.reached.calls:
         if name in (INIT, INIT_RPC):
             continue
@@ -220,6 +223,24 @@ def _is_one_group(code: Code) -> bool:
         and not _GROUPS & code.names
         and all(argument(call, "process_group") is None for call in wrappers)
     )
+
+
+def _given_by_position(code: Code) -> Iterator[Finding]:
+    """Yield a warning for `load(files, args.local_rank, args.gpus_per_node)`: each node would get the same parts."""
+    for module, call, _ in code.reached.calls:
+        about = f"{spelled(call.func)} {ast.unparse(call.args[0])}" if call.args else ""
+        for part, count in itertools.pairwise(call.args) if _OF_DATA.search(about) else ():
+            is_number = isinstance(part, (ast.Name, ast.Attribute)) and "local_rank" in spelled(part)
+            if is_number and _COUNTS_NODE.search(ast.unparse(count)):
+                yield Finding(
+                    "warning",
+                    "part-of-node",
+                    module.where(part),
+                    f"{ast.unparse(part)} counts the processes of one node, but the data is for those of "
+                    f"{code.facts.nodes} nodes: some parts would be read twice, or refused",
+                    "use the rank among all processes and their number: dist.get_rank(), dist.get_world_size()",
+                )
+                return
 
 
 def _is_of_node(code: Code, node: ast.expr, module: Module) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import Code, is_count
 from jobsubmit.check.origins import is_seed_of_rank, origins
 from jobsubmit.check.program.calls import argument, hides_arguments
-from jobsubmit.check.program.modules import Module
+from jobsubmit.check.program.modules import Module, own_method
 from jobsubmit.common.finding import Finding
 
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample_loader|calib")
@@ -36,13 +36,23 @@ def check_sampler(code: Code) -> Iterator[Finding]:
         yield from _empty_batch(code)
 
 
+def is_loader(code: Code, name: str) -> bool:
+    """Return whether a class is DataLoader, or one of the program that is based on it and takes what it takes."""
+    found = code.program.definition(name) if name not in LOADERS else None
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return name in LOADERS
+    maker = own_method(found[1], "__init__")
+    takes_all = maker is None or (maker.args.vararg is not None and maker.args.kwarg is not None)
+    return takes_all and any(code.program.name_of(base, found[0]) in LOADERS for base in found[1].bases)
+
+
 def _no_sampler(code: Code) -> Iterator[Finding]:
     """Yield a warning for a loader from which each process of a data-parallel training gets all data."""
     if code.has_framework or not code.is_parallel or _PARTS & code.names or _has_parts_by_rank(code):
         return
     if not code.wraps_models:
         return
-    loaders = [(module, call) for module, call, name in code.reached.calls if name in LOADERS]
+    loaders = [(module, call) for module, call, name in code.reached.calls if is_loader(code, name)]
     has_some = any(_sampler_of(code, call, module) is not None for module, call in loaders)
     for module, call in loaders:
         is_alone = code.reached.is_sure(call, module) or not has_some
@@ -62,7 +72,11 @@ def _shuffled_sampler(code: Code) -> Iterator[Finding]:
     """Yield an error for a loader that is given a sampler and is to shuffle as well, which DataLoader refuses."""
     for module, call, name in code.reached.calls:
         sampler = _sampler_of(code, call, module)
-        if name not in LOADERS or sampler is None or code.values.of(argument(call, "shuffle", 2), module) is not True:
+        if (
+            not is_loader(code, name)
+            or sampler is None
+            or code.values.of(argument(call, "shuffle", 2), module) is not True
+        ):
             continue
         made = [home for home in origins(code, sampler, module) if _is_sampler(code, *home)]
         if made:
@@ -103,13 +117,11 @@ def _empty_batch(code: Code) -> Iterator[Finding]:
     """Yield an error for a batch that is divided among more processes than it has samples."""
     for module, call, name in code.reached.calls:
         size = argument(call, "batch_size", 1)
-        value = code.values.of(size, module)
-        if (
-            name in LOADERS
-            and size is not None
-            and not isinstance(size, ast.Constant)
-            and is_count(value)
-            and not value
+        if size is None or isinstance(size, ast.Constant) or not is_loader(code, name):
+            continue
+        if any(
+            is_count(value) and not value
+            for value in (code.values.of(size, module), *code.values.of_each_call(size, module))
         ):
             yield Finding(
                 code.level_of(call, module),

@@ -23,6 +23,7 @@ _WORLD = re.compile(r"get_world_size\(\)|WORLD_SIZE|\bworld_size\b")
 _ALL_REDUCE = "torch.distributed.all_reduce"
 _NORMS = ("norm", "pow", "square", "dot", "isfinite", "isnan", "isinf", "item", "max", "abs")
 _DIVIDES = ("div", "div_", "mul_", "mul", "true_divide", "true_divide_", "_foreach_div_", "_foreach_mul_")
+_ASKED = ("size", "shape", "device", "dtype")  # of a tensor, where its values do not matter
 
 
 def check_gradients(code: Code) -> Iterator[Finding]:
@@ -252,7 +253,8 @@ def _is_gradient(node: ast.AST | None, module: Module, depth: int = 0) -> bool:
                 continue
             if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
                 return True
-            others = [part for part in parts if isinstance(part, ast.Name) and part.id != node.id]
+            asked = {part.value for part in parts if isinstance(part, ast.Attribute) and part.attr in _ASKED}
+            others = [p for p in parts if isinstance(p, ast.Name) and p.id != node.id and p not in asked]
             if any(_is_gradient(part, module, depth + 1) for part in others):
                 return True
     return False

@@ -94,7 +94,9 @@ def _switched_in_first_step(code: Code) -> Iterator[Finding]:
 
 def _syncs_in_first_step(code: Code, node: ast.If | ast.IfExp, module: Module) -> bool:
     """Return whether a condition holds in the first of some steps, and no_sync() in all others."""
-    counter, is_first = _is_zero(node.test)
+    test = last_value(node.test, module) if isinstance(node.test, ast.Name) else node.test
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    counter, is_first = next((found for part in parts if part and (found := _is_zero(part))[0]), (None, True))
     if counter is None or not (
         _STEP.search(ast.unparse(counter))
         or _is_counted_later(counter, node, module)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from jobsubmit.check.code import FSDP, SHARDS, Code, is_sharding
 from jobsubmit.check.order import by_scope, leading_to, position
 from jobsubmit.check.program.calls import argument, given_for
-from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, spelled
+from jobsubmit.check.program.modules import FUNCTIONS, Function, Module, class_around, own_method, spelled
 from jobsubmit.common.finding import Finding
 
 _DEEPEST = 3
+_CLIP = "torch.nn.utils.clip_grad_norm_"
 
 
 def check_sharding(code: Code) -> Iterator[Finding]:
@@ -72,7 +73,9 @@ def _clipped_by_part(code: Code) -> Iterator[Finding]:
     """Yield a warning where gradients of shards are clipped by the norm of one process's part."""
     if not any(name.endswith((f".{FSDP}", ".FSDPStrategy")) for _, _, name in code.reached.calls):
         return
-    for module, call in code.calls("torch.nn.utils.clip_grad_norm_"):
+    for module, call in code.calls(_CLIP):
+        if _is_for_others(code, call, module) or _is_overridden(code, call, module):
+            continue
         yield Finding(
             "warning",
             "clipped-by-part",
@@ -81,6 +84,36 @@ def _clipped_by_part(code: Code) -> Iterator[Finding]:
             "call clip_grad_norm_() of the wrapped model, or clip_gradients() of Fabric",
         )
         return
+
+
+def _is_for_others(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether another branch of a condition clips by the method of the model: this one is without shards."""
+    inner: ast.AST = call
+    for above in module.above(call):
+        if isinstance(above, ast.If):
+            other = above.body if inner in above.orelse else above.orelse
+            calls = (node for one in other for node in ast.walk(one) if isinstance(node, ast.Call))
+            if any(_is_own_clip(code, node, module) for node in calls):
+                return True
+        inner = above
+    return False
+
+
+def _is_overridden(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a method is another one in the classes that shard their models and are based on this one."""
+    method, owner = module.function_of(call), class_around(call, module)
+    sharding = [
+        around
+        for home, one, name in code.reached.calls
+        if is_sharding(name) and (around := class_around(one, home)) is not None
+    ]
+    children = [one for one in sharding if owner is not None and owner.name in map(spelled, one.bases)]
+    return bool(children) and method is not None and all(own_method(one, method.name) for one in children)
+
+
+def _is_own_clip(code: Code, call: ast.Call, module: Module) -> bool:
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr == "clip_grad_norm_"
+    return is_method and code.program.name_of(call.func, module) != _CLIP
 
 
 def _sharded(code: Code, call: ast.Call, module: Module, depth: int = 0) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from jobsubmit.check.code import Code, is_ddp
 from jobsubmit.check.models.wrapper import is_unconditional, is_wrapped, names_of_wrappers
-from jobsubmit.check.origins import last_value
+from jobsubmit.check.origins import last_value, origins
 from jobsubmit.check.program.calls import argument
 from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.variables import values_of_field
 from jobsubmit.common.finding import Finding
 
 # Code that changes the keys.
@@ -57,6 +59,10 @@ _OF_ENGINE = frozenset(
 )
 
 
+_DEEPEST = 6
+_FILE = re.compile(r"[\w.-]+\.(?:pth?|ckpt|bin|tar|pkl|safetensors)$")
+
+
 class _State(NamedTuple):
     """A state that is saved or loaded: under which key of the checkpoint, and whether the model is wrapped."""
 
@@ -81,7 +87,7 @@ def _other_keys(code: Code) -> Iterator[Finding]:
     for state in _saved(code):
         saved.setdefault(state.key, []).append(state)
     for loaded in _loaded(code):
-        states = saved.get(loaded.key, [])
+        states = _of_same_file(code, loaded, saved.get(loaded.key, []))
         if states and all(state.is_wrapped is not loaded.is_wrapped for state in states):
             saving = states[0].module.where(states[0].call)
             yield Finding(
@@ -96,6 +102,58 @@ def _other_keys(code: Code) -> Iterator[Finding]:
                 "save and load the model inside the wrapper: model.module.state_dict()",
             )
             return
+
+
+def _of_same_file(code: Code, loaded: _State, states: list[_State]) -> list[_State]:
+    """Return the states that may be in the file that is loaded, by the names of files that are written down."""
+    files = _files_of(code, loaded.call, loaded.module)
+    return [one for one in states if not files or not (own := _files_of(code, one.call, one.module)) or files & own]
+
+
+def _files_of(code: Code, call: ast.Call, module: Module) -> set[str]:
+    """Return the names of the files that a state is saved to, or loaded from, if they are written down."""
+    saving = next((above for above in module.above(call) if _is_call_of(above, "save")), None)
+    if saving is not None:
+        paths = [given for given in saving.args if call not in ast.walk(given)]
+    else:
+        parts = {part for given in call.args for _, part in origins(code, given, module)}
+        loads = (one for part in parts for one in ast.walk(part) if _is_call_of(one, "load"))
+        paths = [given for load in loads for given in load.args[:1]]
+    texts = {text for path in paths for text in _ends_of(code, path, module)}
+    return {found[0] for text in texts if (found := _FILE.search(text))}
+
+
+def _ends_of(code: Code, path: ast.expr | None, module: Module, depth: int = 0) -> Iterator[str]:
+    """Yield the texts with which a path may end: `folder / "last.pth"`, or an entry of what a loop goes through."""
+    if depth > _DEEPEST:
+        return
+    ends: list[tuple[Module, ast.expr | None]] = []
+    match path:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Name():
+            loops = (above for above in module.above(path) if isinstance(above, ast.For))
+            entries = [loop.iter for loop in loops if ast.unparse(loop.target) == path.id]
+            ends = [(module, entries[0] if entries else last_value(path, module))]
+        case ast.Attribute():
+            ends = values_of_field(code.program, path.attr)
+        case ast.BinOp(op=ast.Mod()):
+            ends = [(module, path.left)]
+        case ast.BinOp():
+            ends = [(module, path.right)]
+        case ast.JoinedStr(values=parts) | ast.Call(args=parts) if parts:
+            ends = [(module, parts[-1])]
+        case ast.Call(func=ast.Attribute(value=owner)):
+            ends = [(module, owner)]
+        case ast.List(elts=entries) | ast.Tuple(elts=entries):
+            ends = [(module, entry) for entry in entries]
+    for home, end in ends:
+        yield from _ends_of(code, end, home, depth + 1)
+
+
+def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    """Return whether a node is a call of a function of such a name: `torch.save`, `save_on_master`."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith(name)
 
 
 def _saved(code: Code) -> Iterator[_State]:

@@ -102,18 +102,18 @@ def _parameter_set(node: ast.AST, method: Function) -> str:
     return value.id if isinstance(value, ast.Name) and value.id in own else ""
 
 
-def _is_at_a_step(call: ast.Call, module: Module) -> bool:
-    """Return whether a call depends on a counter: by a condition, or in a function that is given the epoch."""
-    function = module.function_of(call)
+def _is_at_a_step(node: ast.AST, module: Module) -> bool:
+    """Return whether a node depends on a counter: by a condition, or in a function that is given the epoch."""
+    function = module.function_of(node)
     if function is not None and any(_COUNTER.fullmatch(name) for name in parameters(function)):
         return True
-    tests = [ast.walk(above.test) for above in module.above(call) if isinstance(above, ast.If)]
+    tests = [ast.walk(above.test) for above in module.above(node) if isinstance(above, ast.If)]
     compares = (part for test in tests for part in test if isinstance(part, ast.Compare))
     return any(isinstance(part.ops[0], (ast.Eq, ast.GtE)) for part in compares)
 
 
 def thawed_inside(code: Code) -> Iterator[Finding]:
-    """Yield a warning where parameters are unfrozen through the wrapper: `model.module.backbone`."""
+    """Yield a warning where parameters are unfrozen through the wrapper, or a part that was frozen in some epoch."""
     set_to = [
         (module, node, value)
         for module, node in code.program.of(ast.Assign, ast.Call)
@@ -121,13 +121,21 @@ def thawed_inside(code: Code) -> Iterator[Finding]:
     ]
     if not code.wraps_models or all(value is True for _, _, value in set_to):
         return
+    frozen = {_part(node, module) for module, node, value in set_to if value is False} - {""}
     for module, node, value in set_to:
         scope = module.scope_of(node)
         wraps_again = any(
             isinstance(one, ast.Call) and is_ddp(code.program.name_of(one.func, module)) for one in ast.walk(scope)
         )
-        if value is True and not wraps_again and ".module" in _owner(node, module):
+        is_late = _is_at_a_step(node, module) and _part(node, module) in frozen
+        if value is True and not wraps_again and (is_late or ".module" in _owner(node, module)):
             yield _thawed(module, node)
+
+
+def _part(node: ast.AST, module: Module) -> str:
+    """Return the part of a model whose parameters a loop goes through: `for p in model.backbone.parameters()`."""
+    found = re.search(r"\.(\w+)\.(?:named_)?parameters\(", _owner(node, module))
+    return found[1] if found else ""
 
 
 def _owner(node: ast.AST, module: Module) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 
 from jobsubmit.check.code import Code
 from jobsubmit.check.collectives.rank_conditions import after
 from jobsubmit.check.origins import last_value
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.modules import Module, class_around, spelled
 from jobsubmit.check.program.objects import is_torch_module
+from jobsubmit.check.program.operations import UNKNOWN
 from jobsubmit.check.program.variables import parameters
 from jobsubmit.common.finding import Finding
 
@@ -23,7 +25,7 @@ _LAYERS = frozenset(
 )
 _ALLOWS = ("find_unused_parameters", "static_graph", "_set_static_graph")
 _RANDOM = ("torch.rand", "random.random", "numpy.random.rand", "numpy.random.random", "numpy.random.uniform")
-_BY_NAME = ("getattr", "__getattr__", "_modules", "children", "named_children", "modules_to_save")
+_BY_NAME = ("_modules", "children", "named_children", "modules_to_save")
 
 
 def check_unused_parameters(code: Code) -> Iterator[Finding]:
@@ -34,11 +36,10 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
     yield from itertools.islice(itertools.chain(_skipped(code), _chosen(code)), 1)
     if allowed & set(_BY_NAME) or code.program.unread:
         return
-    read = {node.attr for _, node in code.program.of(ast.Attribute) if isinstance(node.ctx, ast.Load)}
     for module, owner in code.program.of(ast.ClassDef):
         if is_torch_module(code.program, owner, module) and _is_made(code, owner, module):
             for layer in _layers(code, owner, module):
-                if layer.attr not in read and layer.attr not in code.texts:
+                if layer.attr not in code.texts and not _is_read(code, layer.attr, owner):
                     yield Finding(
                         "warning",
                         "unused-parameters",
@@ -48,6 +49,32 @@ def check_unused_parameters(code: Code) -> Iterator[Finding]:
                         "remove it, or pass find_unused_parameters=True to DistributedDataParallel",
                     )
                     return
+
+
+def _is_read(code: Code, name: str, owner: ast.ClassDef) -> bool:
+    """Return whether anything reads a field of a class: it itself, one based on it, or code that has an object."""
+    family = {owner.name}
+    bases = [
+        (one.name, {spelled(base).rpartition(".")[2] for base in one.bases}) for _, one in code.program.of(ast.ClassDef)
+    ]
+    while more := {child for child, above in bases if above & family} - family:
+        family |= more
+    for module, node in code.program.of(ast.Attribute):
+        if node.attr != name or not isinstance(node.ctx, ast.Load):
+            continue
+        reader = class_around(node, module) if spelled(node.value) == "self" else None
+        if reader.name in family if reader is not None else code.reached.of(node, module):
+            return True
+    return any(_may_name(code, call.args[1], name, module) for module, call in code.calls("getattr") if call.args[1:])
+
+
+def _may_name(code: Code, node: ast.expr, name: str, module: Module) -> bool:
+    """Return whether a text that is partly computed may be a name: `f"layer{number}"`."""
+    value = code.values.of(node, module)
+    if value is not UNKNOWN or not isinstance(node, ast.JoinedStr):
+        return value in (UNKNOWN, name)
+    parts = (re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".+" for one in node.values)
+    return re.fullmatch("".join(parts), name) is not None
 
 
 def _skipped(code: Code) -> Iterator[Finding]:
@@ -159,5 +186,6 @@ def _layers(code: Code, owner: ast.ClassDef, module: Module) -> Iterator[ast.Att
             target, made = statement.targets[0], statement.value
             is_own = isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
             name = code.program.name_of(made.func, module) if isinstance(made, ast.Call) else ""
-            if is_own and name.startswith("torch.nn.") and name.rpartition(".")[2] in _LAYERS:
+            is_layer = name.startswith("torch.nn.") and name.rpartition(".")[2] in _LAYERS
+            if is_own and (is_layer or name == "norm_layer"):
                 yield target  # type: ignore[misc] # it is an attribute

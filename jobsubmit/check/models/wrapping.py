@@ -171,12 +171,12 @@ def _bypassed(code: Code, one: Wrapped) -> Iterator[Finding]:
     """Yield a warning where a model is trained by its own name, and its wrapper only gives parameters."""
     if not one.wrapper or one.wrapper == one.model.id:
         return
-    loads = [node for node in ast.walk(one.scope) if is_load(node, one.wrapper)]
+    loads = [n for n in ast.walk(one.scope) if is_load(n, one.wrapper) and code.reached.of(n, one.module)]
     if any(_may_train_by(code, node, one.module) for node in loads):
         return
     for node in ast.walk(one.scope):
         if isinstance(node, ast.Call) and node.lineno > one.call.lineno and is_load(node.func, one.model.id):
-            if trains(one.module.scope_of(node)):
+            if trains(one.module.scope_of(node)) and code.reached.of(node, one.module):
                 yield Finding(
                     "warning",
                     "bypassed",

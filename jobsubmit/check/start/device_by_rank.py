@@ -168,21 +168,35 @@ def _stored(code: Code, attribute: str) -> list[tuple[Module, ast.expr]]:
     given = given_to_fields(code.program).get(attribute, ())
     found = [(home, value) for home, value in given if not isinstance(value, ast.Constant)]
     for module, node in code.program.attribute_stores.get(attribute, ()):
-        parent = module.parents.get(node)
-        if not isinstance(parent, ast.Assign) or node not in parent.targets:
+        if (value := assigned_to(node, module)) is None:
             return []
-        if code.reached.of(parent, module) and not isinstance(parent.value, ast.Constant):
-            found.append((module, parent.value))
+        if code.reached.of(node, module) and not isinstance(value, ast.Constant):
+            found.append((module, value))
     return found
 
 
 def _given(code: Code, name: ast.Name, module: Module) -> tuple[Module, ast.expr] | None:
-    """Return what a parameter is given, of a function that is called in one place."""
+    """Return what a parameter is given, if all calls of its function say it in the same words."""
     for scope in module.above(name):
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if name.id not in parameters(scope):
                 continue
             calls = code.program.calls_of.get(module.called_as(scope), ())
-            value = given_for(calls[0][1], scope, name.id) if len(calls) == 1 else None
-            return (calls[0][0], value) if value is not None else None
+            if not calls and scope.name == "__init__":
+                calls = _makes_by_variable(code, name.id)
+            values = [(home, value) for home, call in calls if (value := given_for(call, scope, name.id)) is not None]
+            words = {(home.name, ast.unparse(value)) for home, value in values}
+            return values[0] if len(values) == len(calls) and len(words) == 1 else None
     return None
+
+
+def _makes_by_variable(code: Code, parameter: str) -> list[tuple[Module, ast.Call]]:
+    """Return the calls of a class that a variable holds, which give a parameter of this name by name."""
+    return [
+        (module, call)
+        for module, call, name in code.reached.calls
+        if isinstance(call.func, ast.Name)
+        and code.program.definition(name) is None
+        and (module.scope_of(call), call.func.id) in module.stores
+        and any(keyword.arg == parameter for keyword in call.keywords)
+    ]

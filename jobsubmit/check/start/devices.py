@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobsubmit.check.code import INIT, Code, is_ddp
-from jobsubmit.check.program.calls import argument, hides_arguments
+from jobsubmit.check.program.calls import Reach, argument, hides_arguments
 from jobsubmit.check.program.modules import Module
 from jobsubmit.check.program.operations import UNKNOWN, Several
 from jobsubmit.check.program.variables import assigned_to
@@ -164,9 +164,10 @@ def _hidden(code: Code) -> Iterator[Finding]:
     """Yield a warning where the processes see fewer GPUs than there are processes on a node."""
     where, visible = "env", code.facts.environment.get(_VISIBLE, UNKNOWN)
     for module, node in _visible_set(code):
-        made = assigned_to(node, module)
+        made, reach = assigned_to(node, module), code.reached.of(node, module)
         value = code.values.of(made, module) if made is not None else UNKNOWN
-        where, visible = module.where(node), value if code.reached.is_sure(node, module) else UNKNOWN
+        if reach:
+            where, visible = module.where(node), value if reach is Reach.SURELY else UNKNOWN
     if isinstance(visible, str):
         yield from hidden_gpus(where, visible, code.processes or 0)
 

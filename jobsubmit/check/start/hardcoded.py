@@ -20,6 +20,7 @@ from jobsubmit.common.finding import Finding, Level
 _RPC_OPTIONS = "torch.distributed.rpc.TensorPipeRpcBackendOptions"
 _HANDED_ON = frozenset(["broadcast", "broadcast_object_list", "TCPStore", "FileStore"])
 _FREE_PORT = re.compile(r"\.bind\(\([^)]*, 0\)\)|find_free_port|TCPServer\(\([^)]*, 0\)")
+SUPPOSED_ADDRESS = "node-0"  # what the checks take $MASTER_ADDR for
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104 - names a user may write
 _OF_NODE = ("file:///tmp/", "file:///var/tmp/", "file:///dev/shm/", "file:///run/")
 
@@ -31,7 +32,7 @@ def check_fixed(code: Code) -> Iterator[Finding]:
         yield from _nccl(code, module, call)
         yield from _meeting(code, module, call)
     for module, call in code.calls(INIT):
-        if not code.reached.is_sure(call, module):
+        if not code.reached.is_sure(call, module) and not _is_fallback(code, call, module):
             literal = isinstance(argument(call, "world_size", 3), ast.Constant)
             found = [*(_world(code, module, call) if literal else ()), *_nccl(code, module, call)]
             found += [finding for finding in _meeting(code, module, call) if code.facts.nodes > 1]
@@ -43,6 +44,12 @@ def check_fixed(code: Code) -> Iterator[Finding]:
         yield from _meeting(code, *calls[0])
     for module, call in code.calls(_RPC_OPTIONS):
         yield from _address(code, module, call, argument(call, "init_method", 2))
+
+
+def _is_fallback(code: Code, call: ast.Call, module: Module) -> bool:
+    """Return whether a group is made only where there is none, and something else makes one before."""
+    tests = (ast.unparse(above.test) for above in module.above(call) if isinstance(above, ast.If))
+    return any("is_initialized" in test for test in tests) and sum(1 for _ in code.calls(INIT)) > 1
 
 
 def _world(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -112,7 +119,7 @@ def _meeting(code: Code, module: Module, call: ast.Call) -> Iterator[Finding]:
         if name == contract.MASTER_ADDR and value in _HERE and code.facts.nodes > 1:
             level: Level = "error" if is_sure else "warning"
             yield _fixed_master(home.where(node), f"MASTER_ADDR={value}: each node would connect only to itself", level)
-        elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in _HERE:
+        elif name == contract.MASTER_ADDR and isinstance(value, str) and value not in (*_HERE, SUPPOSED_ADDRESS):
             yield _fixed_master(
                 home.where(node), f"MASTER_ADDR={value} is a fixed address: the nodes of the job have others", "warning"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator
 
@@ -36,7 +37,8 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     text = shell_text(job.command or (), read)[0] or " ".join(job.command or ())
     launch = launch_of_command(job.command or (), read)
     yield from _unset_variables(job, text)
-    if job.nodes > 1 and launch.launcher == "python" and _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text):
+    is_counted = _COUNTS_NODES.search(text) and not _NUMBERS_NODE.search(text)
+    if job.nodes > 1 and launch.launcher == "python" and is_counted and not _uses_lightning(launch, read):
         said = f"says how many nodes there are, but not which one this is: all {job.nodes} nodes would be the first"
         yield Finding("warning", "launcher-nodes", "command", said, "pass $NODE_RANK as well, with `bash -c`")
     if job.nodes > 1 and (found := _OWN_ID.search(text)):
@@ -62,6 +64,12 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     else:
         text = f"{launcher} starts on {launch.nodes} nodes (--nnodes), but the job has {job.nodes}"
         yield Finding("warning", "launcher-nodes", "command", text, f"set resources.nodes: {launch.nodes}, or --nnodes")
+
+
+def _uses_lightning(launch: Launch, read: Callable[[str], str]) -> bool:
+    """Return whether a program is one of Lightning's, which reads NODE_RANK itself."""
+    program = launch.program[0] if launch.program else ""
+    return program.endswith(".py") and "lightning" in read(posixpath.normpath(program))
 
 
 def _machines_of_accelerate(job: LaunchPlan, launch: Launch, read: Callable[[str], str]) -> Iterator[Finding]:

@@ -42,6 +42,8 @@ _WITH_TORCHRUN = (
     "start it with torchrun: `jobsubmit run -- torchrun --nproc_per_node=N FILE`; or in the job file replace `command` "
     "by mode: torchrun and boot_file: FILE"
 )
+_LOCALID = "SLURM_LOCALID"
+_JOINS = re.compile(r"init_process_group|set_device|cuda|return .*rank", re.IGNORECASE)
 
 
 def check_ranks(code: Code) -> Iterator[Finding]:
@@ -113,9 +115,12 @@ def _is_said_to(code: Code, module: Module, call: ast.Call, name: str) -> bool:
 def _local_rank(code: Code) -> Iterator[Finding]:
     declared = [o for o in code.line.options if {"--local_rank", "--local-rank"} & set(o.names)]
     passed = [word.partition("=")[0] for word in code.facts.argv if word.startswith(("--local-rank=", "--local_rank="))]
-    if not declared or contract.LOCAL_RANK in code.names or code.has_framework or code.line.gaps:
+    if not declared or contract.LOCAL_RANK in code.names or code.line.gaps:
         return
     option = declared[0]
+    if code.has_framework:
+        yield from _left_out_of_group(code, option)
+        return
     if option.default is UNKNOWN or isinstance(option.default, Several):
         return  # it may know it from something else
     if passed and (code.line.is_strict or any(passed[0] in o.names for o in declared)):
@@ -137,6 +142,26 @@ def _local_rank(code: Code) -> Iterator[Finding]:
             f"{option.names[0]} is not passed in mode {code.facts.mode}, so every process uses its default, {result}",
             hint,
         )
+
+
+def _left_out_of_group(code: Code, option: Option) -> Iterator[Finding]:
+    """Yield an error where a library makes the group only for a local rank that is given, and nobody gives it."""
+    passed = any(word.startswith(("--local-rank=", "--local_rank=")) for word in code.facts.argv)
+    if option.default != -1 or passed or not code.facts.has_launcher:
+        return
+    for module, node in code.program.of(ast.If):
+        is_asked = ast.unparse(node.test).endswith("local_rank == -1") and code.reached.is_sure(node, module)
+        others = [inner for one in node.orelse for inner in ast.walk(one) if isinstance(inner, ast.Call)]
+        if is_asked and any(spelled(one.func).rpartition(".")[2] in _MAKE_GROUPS for one in others):
+            yield Finding(
+                "error",
+                "local-rank",
+                option.where,
+                f"{option.names[0]} is not passed in mode {code.facts.mode}, so every process uses its default, -1, "
+                f"and makes no process group ({module.where(node)})",
+                'give it the default int(os.environ["LOCAL_RANK"])',
+            )
+            return
 
 
 def _is_set_again(code: Code, field: str) -> bool:
@@ -336,6 +361,9 @@ def _falls_back(code: Code) -> Iterator[Finding]:
             continue
         if _is_default_of_set(code, module, node):
             continue
+        if name == _LOCALID and not code.reached.is_sure(node, module):
+            if not _JOINS.search(ast.unparse(module.scope_of(node))):
+                continue  # it may be for something else, as to copy data once for each node
         value = code.facts.environment.get(name, UNKNOWN)
         if name in _OF_TASK and value is UNKNOWN and (default is not None or _is_guarded(node, module)):
             text = f"{name} counts tasks of Slurm, one per node here: all processes of a node have the same"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jobsubmit.check.code import INIT, Code, is_count
 from jobsubmit.check.origins import origins
 from jobsubmit.check.program.calls import SPAWNS, argument, given_for
-from jobsubmit.check.program.modules import Module, spelled
+from jobsubmit.check.program.modules import Function, Module, spelled
 from jobsubmit.check.program.objects import field_of
 from jobsubmit.check.program.operations import Several
 from jobsubmit.check.program.variables import assigned_to, parameters, values_of_field
@@ -241,6 +241,11 @@ def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int
     function = module.function_of(name)
     if function is None or name.id not in parameters(function) or depth > _DEEPEST:
         return False
+    if (given_by_process := _given_by_process(code, name.id, function)) is not None:
+        home, one = given_by_process
+        return any(
+            isinstance(above, ast.For) and ast.unparse(above.target) == ast.unparse(one) for above in home.above(one)
+        )
     if function.name in code.spawned:
         return function.args.args[0].arg == name.id
     given = [
@@ -250,6 +255,17 @@ def _is_number_of_process(code: Code, name: ast.Name, module: Module, depth: int
     return bool(given) and all(
         isinstance(one, ast.Name) and _is_number_of_process(code, one, home, depth + 1) for home, one in given
     )
+
+
+def _given_by_process(code: Code, name: str, function: Function) -> tuple[Module, ast.expr] | None:
+    """Return what Process gives for a parameter of the function that it starts."""
+    own = [arg.arg for arg in function.args.args]
+    for module, call, called in code.reached.calls:
+        target, given = argument(call, "target"), argument(call, "args")
+        if called.endswith("Process") and isinstance(target, ast.Name) and target.id == function.name:
+            items = given.elts if isinstance(given, (ast.Tuple, ast.List)) else []
+            return (module, items[own.index(name)]) if own.index(name) < len(items) else None
+    return None
 
 
 def _nodes_as_processes(code: Code) -> Iterator[Finding]:
