@@ -26,12 +26,16 @@ _TRAINERS = tuple(
 _DECLARES_TRAINER = frozenset(["add_argparse_args", "from_argparse_args"])
 _DATA_MODULES = ("LightningDataModule", "LightningModule")
 _OTHER_WRAPPERS = ("fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "parallelism_config")
-_OF_MODELS = ("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings")
+_OF_MODELS = (
+    *("save_pretrained", "generate", "config", "push_to_hub", "resize_token_embeddings", "num_parameters"),
+    *("get_input_embeddings", "gradient_checkpointing_enable", "merge_and_unload"),
+)
 _SPREADS = ("auto", "balanced", "sequential")
 _STEPS = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin")
 _FILLED_FROM = ("", "per_device_train_batch_size", "gradient_accumulation_steps")  # by transformers' HfDeepSpeedConfig
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OF_ACCELERATOR = re.compile(r"accelerator\.\w+\(|prepare\w*\(|skip_first_batches")
+_MOVES = re.compile(r"\.to\(|\.cuda\(|to_device|device")
 _CHANGES = ("append", "extend", "insert", "add", "update", "setdefault")
 _SHOWS = ("tqdm", "trange", "track", "progress_bar", "enumerate", "iter")
 _NOT_TRAINING = re.compile(r"val|test|eval|dev|infer|predict|sample|cache|latent")
@@ -247,6 +251,29 @@ def _not_prepared(code: Code) -> Iterator[Finding]:
                 "no-sampler",
                 module.where(_set_at(loader, module) or loop),
                 f"{name} is not given to accelerator.prepare: each process gets all of the data",
+                f"pass it as well: {name} = accelerator.prepare({name})",
+            )
+            return
+    yield from _left_on_cpu(code, given)
+
+
+def _left_on_cpu(code: Code, given: set[str]) -> Iterator[Finding]:
+    """Yield a warning for a loader of the validation that is not prepared, and whose batches nothing moves."""
+    for module, loop in code.program.of(ast.For):
+        loader = _looped(loop.iter, module)
+        is_other = loader is not None and spelled(loader) not in given and _NOT_TRAINING.search(spelled(loader))
+        if loader is None or not is_other or code.facts.gpus == 0 or not code.reached.of(loop, module):
+            continue
+        body = "\n".join(map(ast.unparse, loop.body))
+        calls_model = any(re.search(rf"\b{re.escape(name)}\(", body) for name in given)
+        is_loader = any(_is_loader(code, part, home) for home, part in origins(code, loader, module))
+        if calls_model and is_loader and not _MOVES.search(body) and not _is_prepared(code, loader, module):
+            name = spelled(loader)
+            yield Finding(
+                "warning",
+                "not-prepared",
+                module.where(_set_at(loader, module) or loop),
+                f"{name} is not given to accelerator.prepare: its batches stay on the CPU, and the model is on a GPU",
                 f"pass it as well: {name} = accelerator.prepare({name})",
             )
             return

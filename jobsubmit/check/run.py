@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +57,7 @@ from jobsubmit.check.start.ranks import JOB_OF_SLURM, LAUNCHER_VARIABLES, OF_SCH
 from jobsubmit.check.start.world import check_world
 from jobsubmit.common.finding import Finding
 from jobsubmit.plan.launch_plan import LaunchPlan
-from jobsubmit.plan.launchers import Launch, launch_of_command, shell_text
+from jobsubmit.plan.launchers import Launch, launch_of_command, parse_launch, shell_text
 from jobsubmit.plan.processes import build_boot_words, expand
 from jobsubmit.spec.modes import Start
 
@@ -149,7 +150,7 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tup
     The mode that is given counts, else that of the launcher which the command names. The last value is whether the
     program is started as a module.
     """
-    launch = launch_of_command(job.command or (), read)
+    launch = _started(launch_of_command(job.command or (), read))
     file = _file_of(launch, bundle)
     if not file:
         return job, 0, False
@@ -169,6 +170,13 @@ def _as_seen(job: LaunchPlan, bundle: Bundle, read: Callable[[str], str]) -> tup
         args_from=len(own) + job.args_from,
     )
     return seen, len(own), launch.is_module
+
+
+def _started(launch: Launch) -> Launch:
+    """Return what a launcher that is not ours starts: `horovodrun -np 8 python train.py`."""
+    is_other = not launch.launcher and launch.program[:1] == ("horovodrun",)
+    inner = itertools.dropwhile(lambda word: not word.startswith("python"), launch.program) if is_other else ()
+    return parse_launch(list(inner)) if is_other else launch
 
 
 def _python_path(job: LaunchPlan, read: Callable[[str], str]) -> tuple[str, ...]:

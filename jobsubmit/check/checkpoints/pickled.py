@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from jobsubmit.check.checkpoints.recovery import saving_calls
 from jobsubmit.check.code import Code
 from jobsubmit.check.models.wrapper import is_wrapped
 from jobsubmit.check.origins import last_value, origins, seen_through
@@ -15,6 +16,7 @@ from jobsubmit.check.program.objects import fields_of, is_torch_module
 from jobsubmit.common.finding import Finding
 
 _FIRST_STRICT = (2, 6)  # torch.load(weights_only=True) is the default from here on
+_OF_RESULTS = re.compile(r"result|predict|feature|embedding|stat[s.]")
 _PATHS = ("Path", "PosixPath", "PurePath")
 _MERGES = frozenset(["merge_from_file", "merge_from_list"])
 _ALLOWS = frozenset(["add_safe_globals", "safe_globals", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"])
@@ -35,28 +37,20 @@ def check_pickled(code: Code, torch_version: str | None, requirements: str) -> I
         if not _is_of_data(call) and not _is_of_model(code, call, module)
     ]
     loads.sort(key=lambda load: "pretrained" in ast.unparse(load[1]))  # another file, most likely
-    for module, call in (*code.calls("torch.save"), *_handed_on(code)) if loads else ():
-        for home, value, kind in _objects(code, argument(call, "obj", 0), module):
-            yield Finding(
-                "warning",
-                "pickled-object",
-                loads[0][0].where(loads[0][1]),
-                f"torch 2.6 and later refuse to load this checkpoint: {home.where(value)} puts {kind} into it",
-                "save plain values instead, such as vars(args) or model.state_dict(), or load it with "
-                "weights_only=False",
-            )
-            return
-
-
-def _handed_on(code: Code) -> Iterator[tuple[Module, ast.Call]]:
-    """Yield the calls of functions that hand all that they get to torch.save: `save_on_master(state, path)`."""
-    for module, call, _ in code.reached.calls:
-        found = code.program.called(call, module) if "save" in spelled(call.func) else None
-        saves = (node for node in ast.walk(found[1]) if isinstance(node, ast.Call)) if found is not None else ()
-        if any(
-            spelled(one.func) == "torch.save" and one.args and isinstance(one.args[0], ast.Starred) for one in saves
-        ):
-            yield module, call
+    for module, call in code.calls("torch.save") if loads else ():
+        for home, outer, path in saving_calls(code, call, module):
+            is_of_results = path is not None and _OF_RESULTS.search(ast.unparse(path))
+            objects = () if is_of_results else _objects(code, argument(outer, "obj", 0), home)
+            for place, value, kind in objects:
+                yield Finding(
+                    "warning",
+                    "pickled-object",
+                    loads[0][0].where(loads[0][1]),
+                    f"torch 2.6 and later refuse to load this checkpoint: {place.where(value)} puts {kind} into it",
+                    "save plain values instead, such as vars(args) or model.state_dict(), or load it with "
+                    "weights_only=False",
+                )
+                return
 
 
 def _version(text: str | None) -> tuple[int, ...]:

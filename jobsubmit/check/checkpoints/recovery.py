@@ -36,6 +36,7 @@ _STARTS_WITH = re.compile(r"(?:^|[._])(?:init_(?:checkpoint|ckpt|weights|model)|
 _RESULTS = re.compile(r"(?:output|save|work|checkpoint|ckpt|log|run|exp)(?:s?_?(?:dir|path|folder))?")
 _OF_NODE = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - folders that a job names
 _LOADING_KEYWORDS = ("resume_from_checkpoint", "ckpt_path", "resume", "resume_from")
+_OF_LAST = re.compile(r"ckpt|checkpoint|resume|last|latest")
 
 
 def check_recovery(code: Code, plan: LaunchPlan) -> Iterator[Finding]:
@@ -122,10 +123,14 @@ def _variables(shell: str) -> list[str]:
 
 def _named_by_start(code: Code) -> Iterator[Finding]:
     """Yield a warning where checkpoints go to a place that is new at each start: no restart finds them."""
-    saves = [save for module, call in code.calls("torch.save") for save in _saves(code, call, module)]
+    saves = [save for module, call in code.calls("torch.save") for save in saving_calls(code, call, module)]
     for name in ("save", "async_save"):
         for module, call in code.calls(f"torch.distributed.checkpoint.{name}"):
             saves.append((module, call, argument(call, "checkpoint_id")))
+    for name in ("os.path.isfile", "os.path.exists"):
+        for module, call in code.calls(name):
+            if call.args and _OF_LAST.search(ast.unparse(call.args[0])):
+                saves.append((module, call, call.args[0]))
     for module, call, path in saves:
         words = words_of(code, path, module) if path is not None else ""
         found = _NEW_NAME.search(words) or _NEW_NAME.search(_of_configuration(code, words))
@@ -151,7 +156,7 @@ def _of_configuration(code: Code, words: str) -> str:
     return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
 
 
-def _saves(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, ast.expr | None]]:
+def saving_calls(code: Code, call: ast.Call, module: Module) -> Iterator[tuple[Module, ast.Call, ast.expr | None]]:
     """Yield a call that saves, with the path: where a function only passes on what it is given, its calls."""
     function = module.function_of(call)
     passes_on = bool(call.args) and isinstance(call.args[0], ast.Starred) and function is not None

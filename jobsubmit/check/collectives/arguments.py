@@ -16,7 +16,7 @@ from jobsubmit.check.program.calls import argument, given_for, hides_arguments
 from jobsubmit.check.program.modules import Module, class_around, spelled
 from jobsubmit.check.program.objects import fields_of
 from jobsubmit.check.program.operations import UNKNOWN, Several
-from jobsubmit.check.program.variables import assigned_to, is_load, parameters
+from jobsubmit.check.program.variables import assigned_to, is_load, parameters, position
 from jobsubmit.common.finding import Finding
 
 _PACKAGE = "torch.distributed."
@@ -38,8 +38,13 @@ _MAKES_TENSOR = tuple(
         "randperm",
         "arange",
         "from_numpy",
+        "ByteTensor",
+        "IntTensor",
+        "LongTensor",
+        "FloatTensor",
     )
 )
+_PUTS_TOGETHER = ("torch.cat", "torch.stack", "torch.concat")
 _KEEPS_DEVICE = (
     *("float", "double", "half", "long", "int", "detach", "clone", "contiguous"),
     *("view", "unsqueeze", "sum", "mean"),
@@ -142,9 +147,28 @@ def _on_cpu(code: Code, module: Module, call: ast.Call, name: str) -> Iterator[F
     made = _tensor_of(call, name, module) if needs_gpu and name in _TENSOR else None
     if isinstance(made, ast.Attribute):
         made = _only_value(code, made, module)
-    if argument(call, "group") is None and made is not None and _is_on_cpu(code, made, module):
-        text = f"{name}() is given a tensor on the CPU ({ast.unparse(made)}), and NCCL communicates on GPUs only"
+    given = argument(call, "tensor", _TENSOR[name]) if needs_gpu and name in _TENSOR and made is None else None
+    is_always = isinstance(given, ast.Name) and _is_always_on_cpu(code, given, module, frozenset())
+    if argument(call, "group") is None and (is_always or (made is not None and _is_on_cpu(code, made, module))):
+        seen = ast.unparse(made or given or call)
+        text = f"{name}() is given a tensor on the CPU ({seen}), and NCCL communicates on GPUs only"
         yield _finding(code, module, call, "tensor-on-cpu", text, "move it to the GPU: .cuda(), or device=…")
+
+
+def _is_always_on_cpu(code: Code, node: ast.expr, module: Module, known: frozenset[str]) -> bool:
+    """Return whether a tensor is on the CPU whatever its variable is set to, perhaps put together from such ones."""
+    if not isinstance(node, ast.Name):
+        items = node.args[:1] if isinstance(node, ast.Call) else []
+        is_joined = isinstance(node, ast.Call) and code.program.name_of(node.func, module) in _PUTS_TOGETHER
+        if is_joined and isinstance(items[0], (ast.Tuple, ast.List)):
+            return all(_is_always_on_cpu(code, one, module, known) for one in items[0].elts)
+        return _is_on_cpu(code, node, module)
+    if node.id in known:
+        return True
+    stores = module.own_stores.get((module.scope_of(node), node.id), ())
+    values = [assigned_to(store, module) for store in stores if position(store) < position(node)]
+    known |= {node.id}
+    return bool(values) and all(one is not None and _is_always_on_cpu(code, one, module, known) for one in values)
 
 
 def _only_value(code: Code, field: ast.Attribute, module: Module) -> ast.expr | None:

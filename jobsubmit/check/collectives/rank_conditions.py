@@ -107,6 +107,8 @@ def is_rank(node: ast.AST, code: Code, module: Module) -> bool:
             _last_name(node.func) in ("get_rank", "get_global_rank", "get_local_rank", "local_rank") and not node.args
         )
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        name = str(node.slice.value) if node.slice.value == "rank" else ""  # config["rank"]
     return _RANK.match(name.lower().lstrip("_")) is not None
 
 

@@ -96,6 +96,8 @@ def _split_at_random(code: Code) -> Iterator[Finding]:
         if any(argument(call, keyword) is not None for keyword in ("generator", "random_state")):
             continue
         seeds = [(home, one) for home, one, other in code.program.calls if other in source and one.args]
+        if not whole:
+            seeds = []  # numpy.random.seed() is not for a new generator
         cuts = [] if name in _SPLIT_BY_THEMSELVES else list(_cuts(call, module))
         if not (name in _SPLIT_BY_THEMSELVES or cuts):
             continue
@@ -123,11 +125,12 @@ def _seeds_by_library(code: Code) -> bool:
 
 
 def _of_generator(code: Code, call: ast.Call, module: Module) -> str:
-    """Return what numpy's function a method of a new generator is like: `np.random.default_rng().permutation(n)`."""
+    """Return what numpy's function a method of a new generator without a seed is like: `default_rng().shuffle(x)`."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     made = seen_through(owner, module)
     is_new = isinstance(made, ast.Call) and code.program.name_of(made.func, module) == "numpy.random.default_rng"
-    return f"numpy.random.{call.func.attr}" if is_new else ""  # type: ignore[attr-defined] # it is an attribute
+    is_seeded = is_new and bool(made.args or made.keywords)  # type: ignore[union-attr] # it is a call
+    return f"numpy.random.{call.func.attr}" if is_new and not is_seeded else ""  # type: ignore[attr-defined] # it is an attribute
 
 
 def _cuts(call: ast.Call, module: Module) -> Iterator[ast.Slice]:

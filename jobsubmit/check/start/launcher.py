@@ -23,6 +23,7 @@ _NUMBERS_NODE = re.compile(r"rank|NODE_INDEX|TASK_INDEX|PROCID|NODEID|--rdzv|--n
 _OWN_ID = re.compile(
     r"(--rdzv[_-]id)[=\s]\S*?(\$\{?RANDOM\b|\$\$|\$\((?:date|uuidgen|hostname)[^)]*\)|\$\{?HOSTNAME\b|`(?:date|uuidgen|hostname)[^`]*`)"
 )
+_OWN_SEED = re.compile(r"--\w*seed[= ]\$\{?RANDOM\b\}?")
 _OWN_PORT = re.compile(r"(?m)^\s*(?:export\s+)?(\w+)=([^\n]*?(?:RANDOM|\bshuf\b)[^\n]*)$")
 _VISIBLE = re.compile(r"(?m)^(?:export\s+)?CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b")
 _MEETS = r"--(?:dist|master|rdzv|init)[_-](?:url|port|endpoint|method)[=\s]\W?"
@@ -49,6 +50,9 @@ def check_launcher(job: LaunchPlan, read: Callable[[str], str]) -> Iterator[Find
     if job.nodes > 1 and (found := _OWN_PORT.search(text)) and re.search(rf"{_MEETS}\S*\$\{{?{found[1]}\b", text):
         said = f"${found[1]} is another port on each node ({found[2]}): the nodes would never meet"
         yield Finding("error", "launcher-nodes", "command", said, "use $MASTER_PORT, which is the same on all nodes")
+    if job.nodes > 1 and (found := _OWN_SEED.search(text)):
+        said = f"{found[0]} is another number on each node: their processes shuffle and split the data in other ways"
+        yield Finding("warning", "launcher-nodes", "command", said, "give a number that is the same on all nodes")
     yield from _hidden_gpus(job, launch, text)
     yield from _machines_of_accelerate(job, launch, read)
     launcher = _BY_TORCH.get(launch.launcher)

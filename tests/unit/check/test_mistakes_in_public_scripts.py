@@ -300,6 +300,33 @@ if load():
 """
 
 
+GATHERED_BYTES = """
+def gather(data, size):
+    tensor = torch.ByteTensor(pack(data)){moved}
+    if size != len(data):
+        padding = torch.ByteTensor(size=(size,)){moved}
+        tensor = torch.cat((tensor, padding), dim=0)
+    parts = [torch.zeros(size, device="cuda") for _ in range(4)]
+    dist.all_gather(parts, tensor)
+    for size, tensor in zip(sizes(), parts):
+        print(size, tensor)
+gather(load(), 5)
+"""
+DRAWN = """
+import numpy as np
+np.random.seed(0)
+order = np.random.default_rng({seed}).permutation(9).tolist()
+train, test = order[:4], order[4:]
+"""
+RESUMED = """
+from datetime import datetime
+name = {name}
+last = os.path.join("/shared/out", name, "last.pth.tar")
+if os.path.isfile(last):
+    resume(model, last)
+"""
+
+
 def _replaced(text: str, wrong: dict[str, str], right: dict[str, str]) -> tuple[str, str]:
     return text.format(**wrong), text.format(**right)
 
@@ -398,6 +425,35 @@ def _replaced(text: str, wrong: dict[str, str], right: dict[str, str]) -> tuple[
             *_replaced(BEGIN + COPIED, {"use": "torch.cuda.set_device(local_rank)"}, {"use": "print(local_rank)"}),
             GPUS,
         ),
+        ("tensor-on-cpu", *_replaced(JOINED + GATHERED_BYTES, {"moved": ""}, {"moved": ".cuda()"}), GPUS),
+        ("split-by-rank", *_replaced(NET + DRAWN, {"seed": ""}, {"seed": "0"}), GPUS),
+        (
+            "no-checkpoint",
+            *_replaced(
+                f"{NET}torch.load(load())\n{RESUMED}",
+                {"name": "'-'.join([datetime.now().strftime('%Y%m%d'), 'net'])"},
+                {"name": "'-'.join(['run1', 'net'])"},
+            ),
+            {**GPUS, "restarts": 2},
+        ),
+        (
+            "rank-0-collective",
+            *_replaced(
+                NET + "config = load()\nif {test}:\n    dist.barrier()\n",
+                {"test": "config['rank'] == 0"},
+                {"test": "config['step'] == 0"},
+            ),
+            GPUS,
+        ),
+        (
+            "pickled-object",
+            *_replaced(
+                JOINED + SAVED.replace("/o/last.pth", "{path}"),
+                {"saved": "args", "path": "/o/last.pth"},
+                {"saved": "args", "path": "/o/results.pth"},
+            ),
+            GPUS,
+        ),
         ("fixed-world-size", BEGIN + FALLBACK, JOINED + FALLBACK, GPUS),
         (
             "other-groups",
@@ -478,6 +534,40 @@ def test_accelerate_resumes_on_every_rank_and_prepares_the_loader(tmp_path: Path
     assert not {"loaded-by-one", "no-sampler"} & right
     assert "loaded-by-one" in found(tmp_path, ACCELERATED.format(prepared=", loader", resume=alone), **GPUS)
     assert "no-sampler" in found(tmp_path, ACCELERATED.format(prepared="", resume=everywhere), **GPUS)
+
+
+def test_a_loader_of_the_validation_that_accelerate_does_not_move(tmp_path: Path) -> None:
+    text = """
+from accelerate import Accelerator
+import torch
+from torch.utils.data import DataLoader
+accelerator = Accelerator()
+net, loader, val_loader = model(), DataLoader(data()), DataLoader(data())
+net, loader{prepared} = accelerator.prepare(net, loader{prepared})
+for batch in loader:
+    accelerator.backward(net(batch))
+for batch in val_loader:
+    with torch.no_grad():
+        net({given})
+"""
+    assert "not-prepared" in found(tmp_path, text.format(prepared="", given="batch"), **GPUS)
+    assert "not-prepared" not in found(tmp_path, text.format(prepared=", val_loader", given="batch"), **GPUS)
+    assert "not-prepared" not in found(tmp_path, text.format(prepared="", given="batch.to('cuda')"), **GPUS)
+
+
+def test_what_horovodrun_starts(tmp_path: Path) -> None:
+    command = ["horovodrun", "-np", "4", "-H", "localhost:4", "python", "train.py", "--size", "large"]
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--size', type=int)\n"
+    assert "argument-type" in found(tmp_path, f"{text}parser.parse_args()\n", command=command, **GPUS)
+    command[-1] = "5"
+    assert not found(tmp_path, f"{text}parser.parse_args()\n", command=command, **GPUS)
+
+
+@pytest.mark.parametrize(("seed", "is_found"), [("$RANDOM", True), ("${RANDOM}", True), ("7", False)])
+def test_a_seed_that_the_shell_of_each_node_draws(seed: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"torchrun --nnodes 2 train.py --seed {seed}\n")
+    seen = found(tmp_path, "print(1)\n", command=["bash", "run.sh"], **GPUS)
+    assert ("launcher-nodes" in seen) is is_found
 
 
 def test_deepspeed_for_which_nobody_gives_the_local_rank(tmp_path: Path) -> None:
