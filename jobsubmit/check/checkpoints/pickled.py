@@ -155,4 +155,5 @@ def _is_of_data(load: ast.Call) -> bool:
     """Return whether what is loaded seems to be no checkpoint of this training: data, or another model."""
     text = ast.unparse(load).lower()
     is_own = any(word in text for word in ("ckpt", "checkpoint", "resume", "last", "state"))
-    return "teacher" in text or ("data" in text and not is_own)
+    is_other = any(word in text for word in ("teacher", "finetune", "fine_tune", "init_ckpt", "init_from"))
+    return is_other or ("data" in text and not is_own)

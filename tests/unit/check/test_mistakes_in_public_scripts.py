@@ -655,7 +655,8 @@ def test_another_model_is_loaded_and_no_checkpoint(tmp_path: Path) -> None:
     text = JOINED + SAVED.replace('torch.load("/o/last.pth")', "torch.load({path})")
     text = text.format(path="{path}", saved="args").replace("{path}", "args.{name}")
     assert "pickled-object" in found(tmp_path, text.replace("{name}", "resume"), **GPUS)
-    assert "pickled-object" not in found(tmp_path, text.replace("{name}", "teacher_path"), **GPUS)
+    for name in ("teacher_path", "finetune"):
+        assert "pickled-object" not in found(tmp_path, text.replace("{name}", name), **GPUS)
 
 
 def test_weights_that_a_model_loads_when_it_is_made(tmp_path: Path) -> None:
